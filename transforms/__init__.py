@@ -15,8 +15,10 @@ _ICEBERG = ("org.apache.iceberg.connect.transforms", "io.tabular.iceberg.connect
 def _plugins(
     package: str, folder: str, *names: str, kind: PluginKind = PluginKind.TRANSFORMATION
 ) -> Iterator[Plugin]:
-    """Plugins in the modules of their names; a name that ends in $ has a form for keys and one for
-    values."""
+    """Yield the plugins in the modules of their names.
+
+    A name that ends in $ has a class for keys and a class for values.
+    """
     for name in names:
         base, dollar, _ = name.partition("$")
         module = re.sub("(?<!^)(?=[A-Z])", "_", base).lower()
@@ -27,11 +29,11 @@ def _plugins(
 
 
 def _transformation(name: str, python: str) -> Plugin:
-    """One that stands elsewhere."""
+    """Return a transformation whose module is not named after it."""
     return Plugin(PluginKind.TRANSFORMATION, name, f"transforms.{python}")
 
 
-PRELOAD = tuple(  # with what they import when the first batch comes
+PRELOAD = tuple(  # including the modules that are imported with the first batch
     f"transforms.{module}"
     for module in (
         "debezium.extract_new_record_state",

@@ -1,4 +1,4 @@
-"""`BySchema`: remembers what follows from a schema."""
+"""`BySchema`: a cache of values that depend on a schema."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ T = TypeVar("T")
 
 
 class BySchema(Generic[T]):
-    """Calls a function once per schema. Row forms ask for every record, so that is what is quick.
+    """Function of a schema that caches its results. Row forms call it for every record.
 
-    Schemas are known by identity: comparing two objects that are equal takes longer than
-    transforming a row. Equal ones have one answer all the same.
+    Results are found by the identity of the schema object: comparing two equal objects takes
+    longer than transforming a row. Equal schemas share one result.
     """
 
-    def __init__(self, make: Callable[[Schema], T], size: int = 64) -> None:
-        """`size` bounds how many answers are kept. What `make` raises is raised, and not
-        remembered."""
-        self._make = lru_cache(maxsize=size)(make)
+    def __init__(self, function: Callable[[Schema], T], size: int = 64) -> None:
+        """Cache up to `size` results of a function. Its errors are raised and not cached."""
+        self._function = lru_cache(maxsize=size)(function)
         self._size = size
-        self._known: dict[
-            int, tuple[Schema, T]
-        ] = {}  # holds the schema: as long as it is here, its identity is its own
+        # ID of the schema -> (schema, result); holds the schema, or its ID could be reused
+        self._by_id: dict[int, tuple[Schema, T]] = {}
 
     def __call__(self, schema: Schema) -> T:
-        """The answer for a schema."""
-        found = self._known.get(id(schema))
-        if found is not None:
-            return found[1]
-        if len(self._known) >= self._size:
-            self._known.clear()
-        made = self._make(schema)
-        self._known[id(schema)] = schema, made
-        return made
+        """Return the result for a schema."""
+        entry = self._by_id.get(id(schema))
+        if entry is not None:
+            return entry[1]
+        if len(self._by_id) >= self._size:
+            self._by_id.clear()
+        result = self._function(schema)
+        self._by_id[id(schema)] = schema, result
+        return result

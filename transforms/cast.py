@@ -173,7 +173,7 @@ class CastTo(Conversion):
 
 
 class CastWholeTo(CastTo):
-    """Conversion of a whole key or value; unlike a field, it keeps the metadata of its schema."""
+    """Conversion of a whole key or value; other than in fields, schema metadata is retained."""
 
     def schema(self, schema: Schema) -> Schema:
         result = super().schema(schema)

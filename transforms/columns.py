@@ -1,10 +1,13 @@
-"""Column kernels that several transformations share. Imports pyarrow, so it is itself imported on
-first use only."""
+"""Column kernels that several transformations share.
+
+Transformations import this module on first use, because it imports pyarrow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -16,34 +19,34 @@ from connect_py.api.schema import Field, Schema, Type, Value
 from connect_py.api.transformation import Transformation
 from connect_py.columns.arrow import arrow_type, filled, is_odd_decimal, to_array
 
-ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
-ROWS_TO_BLAME = 32  # fewer are looked at one by one
-_MOST_DIGITS = 18  # that any number may have in 64 bits
+MIN_ROWS_PER_PART = 8  # smaller parts cost more as batches than as rows
+MAX_ROWS_ONE_BY_ONE = 32  # larger batches are halved to find the rows that fail
+_MAX_DIGITS = 18  # every number of so many digits fits into 64 bits
 
 
 def children(data: pa.StructArray) -> list[pa.Array]:
-    """The members of a struct column; a null struct hides what stands in them."""
+    """Return the members of a struct column; their values in null structs are undefined."""
     return [data.field(index) for index in range(data.type.num_fields)]
 
 
 def child(data: pa.StructArray, index: int) -> pa.Array:
-    """One member of a struct column, null where the struct is."""
-    found = data.field(index)
-    return hidden(found, data.is_valid()) if data.null_count else found
+    """Return one member of a struct column, null where the struct is null."""
+    member = data.field(index)
+    return hidden(member, data.is_valid()) if data.null_count else member
 
 
 def member_of(column: Column, name: str) -> Column:
-    """The member of a column of structs; it is there."""
+    """Return a member that a column of structs has."""
     member = column.member(name)
     assert member is not None
     return member
 
 
 def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
-    """The column with null in all rows that are not visible."""
+    """Return the column with null in all rows that are not visible."""
     if data.type == pa.null():
         return data
-    # if_else takes a hundred times as long for structs
+    # if_else is a hundred times slower for structs
     if pa.types.is_struct(data.type) and data.type.num_fields:
         absent_rows = pc.invert(visible)
         null = pc.or_(absent_rows, data.is_null()) if data.null_count else absent_rows
@@ -56,21 +59,20 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
 def struct_column(
     schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int
 ) -> pa.Array:
-    """A column of this struct schema from its members, null where `null` is true."""
+    """Return a column of this struct schema from its members, null where `null` is true."""
     if not members:
         return empty_structs(null, length)
     return pa.StructArray.from_arrays(members, fields=list(arrow_type(schema)), mask=null)
 
 
 def empty_structs(null: pa.BooleanArray | None, length: int) -> pa.StructArray:
-    """A column of structs without members: Arrow cannot tell the length from members that do not
-    exist."""
+    """Return a column of structs without members, whose length Arrow cannot infer."""
     nulls = [False] * length if null is None else null.to_pylist()
     return pa.array([None if is_null else {} for is_null in nulls], pa.struct([]))
 
 
 def constant(value: Value, schema: Schema, length: int) -> pa.Array:
-    """A column that holds one value of this schema in every row."""
+    """Return a column that holds one value of this schema in every row."""
     return pa.repeat(scalar(schema, value), length)
 
 
@@ -81,18 +83,19 @@ def repeated_string(value: str, length: int) -> pa.StringArray:
 
 
 def scalar(schema: Schema, value: Value) -> pa.Scalar:
-    """One value of this schema as Arrow holds it; NotColumnar when Arrow cannot."""
+    """Return one value of this schema as an Arrow scalar; raise NotColumnar if Arrow cannot hold
+    it."""
     return to_array(schema, [value])[0]
 
 
 def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
-    """The column with its nulls replaced; None: there is no default."""
+    """Return the column with the default, if any, in place of nulls."""
     return data if default is None else filled(data, default)
 
 
 @lru_cache(maxsize=256)
 def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
-    """The default of each field of a struct schema, None where there is none."""
+    """Return the default of each field of a struct schema, None for a field without default."""
     return [
         None if f.schema.default is None else scalar(f.schema, f.schema.default)
         for f in schema.fields
@@ -102,7 +105,7 @@ def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
 def columns_of(
     schema: Schema, data: pa.StructArray, *, replace_null_with_default: bool
 ) -> list[pa.Array]:
-    """The members of a struct column; nulls become the default of their field when asked to."""
+    """Return the members of a struct column, optionally with defaults in place of nulls."""
     columns = children(data)
     if not replace_null_with_default:
         return columns
@@ -110,7 +113,7 @@ def columns_of(
 
 
 def map_members(data: pa.Array) -> dict[str, pa.Array]:
-    """The members of a column of maps by name; of nulls there are none."""
+    """Return the members of a column of maps by name; empty if all rows are null."""
     if pa.types.is_null(data.type):
         return {}
     return dict(zip((f.name for f in data.type), children(data), strict=True))
@@ -119,7 +122,7 @@ def map_members(data: pa.Array) -> dict[str, pa.Array]:
 def maps(
     column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, pa.BooleanArray]
 ) -> Column:
-    """A column of maps with these members in place of another; what is null there is null here."""
+    """Return a column of maps with other members, and the null rows of the original column."""
     null = column.is_null()
     if columns:
         data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
@@ -128,79 +131,80 @@ def maps(
     return Column(None, data, column.tombstone, absent, column.tombstone_schema)
 
 
-def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
-    """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their
-    order.
+def split(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
+    """Split a batch by code (no nulls), in order of first appearance.
 
-    For rows that go to different topics: rows have no order across topics.
+    Rows with the same code stay in order. This is meant for rows that are routed to different
+    topics: rows have no order across topics.
 
     Raises:
         NotColumnar: There are so many codes that rows are cheaper.
     """
-    found = pc.unique(codes).to_pylist()
-    if len(found) == 1:
-        return [(found[0], batch)]
-    if len(found) * ROWS_PER_CUT > len(batch) and len(found) > 2:
-        raise NotColumnar(f"{len(batch)} rows go {len(found)} ways")
-    return [(code, batch.where(pc.equal(codes, code))) for code in found]
+    distinct = pc.unique(codes).to_pylist()
+    if len(distinct) == 1:
+        return [(distinct[0], batch)]
+    if len(distinct) * MIN_ROWS_PER_PART > len(batch) and len(distinct) > 2:
+        raise NotColumnar(f"{len(batch)} rows in {len(distinct)} parts")
+    return [(code, batch.where(pc.equal(codes, code))) for code in distinct]
 
 
 def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumnar:
-    """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their
-    errors.
+    """Return the error for a batch that cannot be transformed as columns.
 
-    `apply` is a method of the transformation that was given this batch: its column form tells
-    halves without a bad row, so that one bad row in thousands costs as much as doing the batch
-    twice, not as much as thousands of rows.
+    BadRows lists the rows that fail in the row form, with their errors. `apply` is a method of the
+    transformation that received this batch. Its columnar form is called with halves of the batch
+    to find these rows: one bad row among thousands costs as much as a second call with the whole
+    batch, not as much as thousands of rows.
     """
     errors = _failures(batch, apply)
-    return BadRows(errors) if errors else NotColumnar("no row fails by itself")
+    return BadRows(errors) if errors else NotColumnar("no single row fails")
 
 
 def finished(
-    batch: Batch, apply: Callable[[Any], object], made: Batch, failed: Collection[int]
+    batch: Batch, apply: Callable[[Any], object], result: Batch, failed: Collection[int]
 ) -> Sequence[Batch]:
-    """What a batch form that could do all rows but the failed ones returns: `made`, if there are
-    none.
+    """Return the result of a columnar form that transformed all rows except the failed rows.
 
     Raises:
-        BadRows, NotColumnar: As for `blamed`; nothing has to be done again for the other rows.
+        BadRows, NotColumnar: See `blamed`. BadRows includes the results of the other rows.
     """
     if not failed:
-        return [made]
+        return [result]
     is_failed = pc.is_in(
         pa.array(range(len(batch)), pa.int64()), value_set=pa.array(list(failed), pa.int64())
     )
     errors = _failures_at(batch, apply, is_failed)
     if len(errors) < is_failed.true_count:
-        raise BadRows(errors) if errors else NotColumnar("no row fails by itself")
-    raise BadRows(errors, [made.where(pc.invert(is_failed))] if len(errors) < len(batch) else [])
+        raise BadRows(errors) if errors else NotColumnar("no single row fails")
+    raise BadRows(errors, [result.where(pc.invert(is_failed))] if len(errors) < len(batch) else [])
 
 
 def without(
     batch: Batch,
     apply: Callable[[Any], object],
     suspects: pa.BooleanArray,
-    go_on: Callable[[Batch], Sequence[Batch]],
+    transform: Callable[[Batch], Sequence[Batch]],
 ) -> BadRows:
-    """What to raise when some rows (no nulls in the mask) are known to fail, and `go_on` does the
-    others.
+    """Return the error for a batch in which some rows fail; `transform` handles the other rows.
+
+    `suspects` is the mask of the rows that fail, without nulls.
 
     Raises:
-        NotColumnar: Not all of them fail by themselves; or as `go_on` says.
+        NotColumnar: One of them does not fail in the row form.
+        Exception: `transform` raised it.
     """
     errors = _failures_at(batch, apply, suspects)
     if len(errors) < suspects.true_count:
-        raise NotColumnar("rows do not fail by themselves")
+        raise NotColumnar("not all of the rows fail")
     if len(errors) == len(batch):
         return BadRows(errors, [])
-    others = pc.invert(suspects)
+    is_good = pc.invert(suspects)
     try:
-        return BadRows(errors, go_on(batch.where(others)))
+        return BadRows(errors, transform(batch.where(is_good)))
     except BadRows as bad:
-        places = pc.indices_nonzero(others).to_pylist()
+        good_rows = pc.indices_nonzero(is_good).to_pylist()
         return BadRows(
-            {**errors, **{places[row]: error for row, error in bad.errors.items()}}, bad.made
+            {**errors, **{good_rows[row]: error for row, error in bad.errors.items()}}, bad.made
         )
 
 
@@ -209,24 +213,23 @@ def _failures_at(
 ) -> dict[int, Exception]:
     rows = pc.indices_nonzero(suspects).to_pylist()
     return {
-        rows[place]: error
-        for place, error in _failures_by_row(batch.where(suspects), apply).items()
+        rows[index]: error
+        for index, error in _failures_by_row(batch.where(suspects), apply).items()
     }
 
 
-def whole_numbers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
-    """The numbers of so many bits that texts of nothing but ASCII digits, or a minus before them,
-    stand for.
+def whole_numbers(strings: pa.StringArray, bits: int) -> pa.Int64Array:
+    """Parse strings of ASCII digits, optionally with a minus sign, as integers of so many bits.
 
-    Null for any other text: of these some may be numbers all the same.
+    Other strings become null, although Java may parse some of them.
     """
     plain = pc.and_(
-        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), _MOST_DIGITS)
+        pc.ascii_is_decimal(strings), pc.less_equal(pc.binary_length(strings), _MAX_DIGITS)
     )
-    if plain.true_count < len(texts) - texts.null_count:
-        plain = pc.match_substring_regex(texts, f"^-?[0-9]{{1,{_MOST_DIGITS}}}$")
-        texts = pc.if_else(plain, texts, pa.scalar(None, texts.type))
-    numbers = texts.cast(pa.int64())
+    if plain.true_count < len(strings) - strings.null_count:
+        plain = pc.match_substring_regex(strings, f"^-?[0-9]{{1,{_MAX_DIGITS}}}$")
+        strings = pc.if_else(plain, strings, pa.scalar(None, strings.type))
+    numbers = strings.cast(pa.int64())
     limit = 1 << bits - 1
     fits = (
         pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)) if bits < 64 else None
@@ -239,37 +242,40 @@ def whole_numbers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
 def converted(
     values: Iterable[Value], convert: Callable[[Value], Value]
 ) -> tuple[list[Value], list[int]]:
-    """Convert values one by one; also return the places of those that fail, which are null then."""
-    made: list[Value] = []
+    """Convert values one by one; return the results, and the indices of the values that failed.
+
+    The results of these values are null.
+    """
+    results: list[Value] = []
     failed: list[int] = []
-    waiting = iter(values)
+    remaining = iter(values)
     while True:
         try:
-            # what was converted before an error stays in the list
-            made.extend(map(convert, waiting))
-            return made, failed
+            # after an error, the list contains the values that were converted before it
+            results.extend(map(convert, remaining))
+            return results, failed
         except NotColumnar:
             raise
         except ConnectError:
-            failed.append(len(made))
-            made.append(None)
+            failed.append(len(results))
+            results.append(None)
 
 
 def _failures(batch: Batch, apply: Callable[[Any], object]) -> dict[int, Exception]:
     owner = getattr(apply, "__self__", None)
-    if len(batch) <= ROWS_TO_BLAME or not isinstance(owner, Transformation):
+    if len(batch) <= MAX_ROWS_ONE_BY_ONE or not isinstance(owner, Transformation):
         return _failures_by_row(batch, apply)
     errors: dict[int, Exception] = {}
     middle = len(batch) // 2
     for start, part in ((0, batch.slice(0, middle)), (middle, batch.slice(middle, len(batch)))):
-        found: Mapping[int, Exception] = {}
+        part_errors: Mapping[int, Exception] = {}
         try:
             owner.apply_batch(part)
-        except BadRows as bad:  # looked for in the same way
-            found = bad.errors
-        except Exception:  # noqa: BLE001 - whatever it is, the row form says it
-            found = _failures_by_row(part, apply)
-        errors |= {start + row: error for row, error in found.items()}
+        except BadRows as bad:
+            part_errors = bad.errors
+        except Exception:  # noqa: BLE001 - the row form raises the error of each row
+            part_errors = _failures_by_row(part, apply)
+        errors |= {start + row: error for row, error in part_errors.items()}
     return errors
 
 
@@ -278,7 +284,7 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
     for index, record in enumerate(batch.records()):
         try:
             apply(record)
-        except Exception as error:  # noqa: BLE001 - whatever the reference raises is that row's failure
+        except Exception as error:  # noqa: BLE001 - any error of the row form is a failure of that row
             errors[index] = error
     return errors
 
@@ -286,7 +292,7 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
 def required_nulls(
     fields: Sequence[Field], members: Sequence[pa.Array], data: pa.StructArray
 ) -> set[int]:
-    """Return the rows in which the struct is not null, but one of its required fields is."""
+    """Return the rows in which the struct is not null, but a required field is null."""
     rows: set[int] = set()
     for field, member in zip(fields, members, strict=True):
         if not field.schema.optional and member.null_count:
@@ -298,11 +304,10 @@ def required_nulls(
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
-    """The null rows of a column whose schema is about to change, and the schema that they go on to
-    show.
+    """Return the null rows of a column whose schema is about to change, and their schema.
 
     Raises:
-        NotColumnar: They show different ones.
+        NotColumnar: They have different schemas.
     """
     null = column.is_null()
     if null is None:
@@ -319,23 +324,23 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
 def restructured(
     column: Column, result: Schema, columns: Sequence[pa.Array]
 ) -> tuple[Column, set[int]]:
-    """A column of structs of this schema and these members in place of another; nulls stay, see
-    `kept_nulls`.
+    """Return a column of this schema and these members, and the rows that lack a required value.
 
-    Also the rows in which a required field is null.
+    Null rows are unchanged; see `kept_nulls`.
     """
     null, null_schema = kept_nulls(column)
     data = struct_column(result, columns, null, len(column))
-    made = Column(result, data, null, tombstone_schema=null_schema)
-    return made, required_nulls(result.fields, columns, column.data)
+    new_column = Column(result, data, null, tombstone_schema=null_schema)
+    return new_column, required_nulls(result.fields, columns, column.data)
 
 
 def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
-    """The rows that are not null and hold a null, at any depth, that the schema does not allow;
-    None: no row does.
+    """Return the rows that are not null and contain, at any depth, a null in a required place.
+
+    Returns None if there are no such rows.
 
     Raises:
-        NotColumnar: Some map does.
+        NotColumnar: A map contains such a null.
     """
     inside: list[pa.BooleanArray] = []
     if schema.type is Type.STRUCT:
@@ -355,12 +360,14 @@ def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
         and _incomplete_items(schema.value_schema, data.items) is not None
     ):
         raise NotColumnar("a map may lack values")
-    found = None
-    for rows in inside:
-        found = rows if found is None else pc.or_(found, rows)
-    if found is not None and data.null_count:
-        found = pc.and_(found, data.is_valid())
-    return found if found is not None and found.true_count else None
+    if not inside:
+        return None
+    incomplete = inside[0]
+    for rows in inside[1:]:
+        incomplete = pc.or_(incomplete, rows)
+    if data.null_count:
+        incomplete = pc.and_(incomplete, data.is_valid())
+    return incomplete if incomplete.true_count else None
 
 
 def _incomplete_items(schema: Schema, items: pa.Array) -> pa.BooleanArray | None:
@@ -371,41 +378,46 @@ def _incomplete_items(schema: Schema, items: pa.Array) -> pa.BooleanArray | None
 
 
 def null_rows(column: Column) -> pa.BooleanArray:
-    """The rows of a column that are null."""
+    """Return the mask of the rows of a column that are null."""
     null = column.is_null()
     return pa.repeat(False, len(column)) if null is None else null
 
 
 def mixed(
-    after: Column, before: Column, is_before: pa.BooleanArray | None, kept: pa.BooleanArray | None
+    after: Column,
+    before: Column,
+    is_before: pa.BooleanArray | None,
+    kept_rows: pa.BooleanArray | None,
 ) -> Column:
-    """The rows of `before` where `is_before` is true (None: nowhere), of `after` elsewhere; of
-    these those kept (None: all)."""
+    """Return the rows of `before` where `is_before` is true, and the rows of `after` elsewhere.
+
+    `is_before` is None if no row is of `before`, `kept_rows` is None if all rows are kept.
+    """
     if is_before is not None:
-        return after.mixed(before, is_before, kept)
-    return after if kept is None else after.where(kept)
+        return after.mixed(before, is_before, kept_rows)
+    return after if kept_rows is None else after.where(kept_rows)
 
 
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:
-    """The rows of these indices; None: all of them."""
+    """Return the rows at these indices, or all rows."""
     return data if rows is None else data.take(rows)
 
 
-def with_value(batch: Batch, kept: pa.BooleanArray | None, value: Column) -> Batch:
-    """The rows where `kept` is true (None: all), with a value column that holds those rows only.
+def with_value(batch: Batch, kept_rows: pa.BooleanArray | None, value: Column) -> Batch:
+    """Return the rows where `kept_rows` is true, or all, with a value column of these rows.
 
-    `Batch.where` would filter the value that is about to be replaced: more work than all the rest.
+    `Batch.where` would also filter the old value, which costs more than everything else.
     """
-    if kept is None:
+    if kept_rows is None:
         return batch.replace(value=value)
     headers = batch.headers
     if headers is not None:
-        headers = [h for h, keep in zip(headers, kept.to_pylist(), strict=True) if keep]
+        headers = list(compress(headers, kept_rows.to_pylist()))
     return Batch(
         batch.topic,
-        batch.key.where(kept),
+        batch.key.where(kept_rows),
         value,
-        batch.timestamp.filter(kept),
+        batch.timestamp.filter(kept_rows),
         headers,
-        batch.origin.where(kept),
+        batch.origin.where(kept_rows),
     )

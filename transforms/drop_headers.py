@@ -11,7 +11,7 @@ from transforms.validators import non_empty_list
 
 
 class DropHeaders(HeaderTransformation[R]):
-    """Removes every header that has one of these names."""
+    """Removes all headers with the configured names."""
 
     config_def = ConfigDef().define(
         "headers",

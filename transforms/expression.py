@@ -1,12 +1,11 @@
-"""A small expression language for conditions on records: Python's syntax, and nothing that could do
-harm.
+"""Expression language for conditions on records: a safe subset of Python's syntax.
 
     value.op == 'u' and value.after.qty > 3
     topic in ('orders', 'lines') or matches(header['kind'], 'a.*')
 
-Names are `key`, `value`, `topic` and `header`; a dot or brackets lead into structs, maps and lists,
-and what is not there is None. There are comparisons, `and`, `or`, `not`, `in`, `+ - * / %`, `if
-else`, and the functions of `FUNCTIONS`. Nothing is called but these, and nothing loops.
+The names are `key`, `value`, `topic`, and `header`. A dot or brackets access members of structs,
+maps, and lists; a missing member is None. The operators are comparisons, `and`, `or`, `not`, `in`,
+`+ - * / %`, and `if else`. Only the functions of `FUNCTIONS` can be called. There are no loops.
 """
 
 from __future__ import annotations
@@ -67,25 +66,25 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 class ExpressionError(ValueError):
-    """The text is no expression of this language."""
+    """The source is not an expression of this language."""
 
 
 class Expression:
     """A compiled expression."""
 
-    def __init__(self, text: str) -> None:
-        """ExpressionError: the text means nothing here; says what."""
-        if len(text) > MAX_LENGTH:
-            raise ExpressionError("the expression is too long")
+    def __init__(self, source: str) -> None:
+        """Compile an expression. ExpressionError names the part that is not supported."""
+        if len(source) > MAX_LENGTH:
+            raise ExpressionError(f"the expression is longer than {MAX_LENGTH} characters")
         try:
-            tree = ast.parse(text.strip(), mode="eval")
+            tree = ast.parse(source.strip(), mode="eval")
             self._run = _compiled(tree.body)
         except (SyntaxError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"not an expression: {error}") from error
-        self._text = text
+        self._source = source
 
     def __call__(self, record: ConnectRecord) -> Any:
-        """Evaluate for a record. DataError: values do not go together."""
+        """Evaluate the expression for a record; raise DataError for incompatible values."""
         scope = {
             "key": plain(record.key),
             "value": plain(record.value),
@@ -95,20 +94,20 @@ class Expression:
         try:
             return self._run(scope)
         except (TypeError, ValueError, ArithmeticError, IndexError, JavaRegexError) as error:
-            raise DataError(f"{self._text}: {error}") from error
+            raise DataError(f"{self._source}: {error}") from error
 
 
 def _compiled(node: ast.expr) -> Compiled:
-    make = _NODES.get(type(node))
-    if make is None:
-        raise ExpressionError(f"{ast.unparse(node)} is not part of the language")
-    return make(node)
+    compile_node = _NODES.get(type(node))
+    if compile_node is None:
+        raise ExpressionError(f"unsupported expression: {ast.unparse(node)}")
+    return compile_node(node)
 
 
 def _constant(node: ast.Constant) -> Compiled:
     value = node.value
     if value is not None and not isinstance(value, bool | int | float | str):
-        raise ExpressionError(f"{value!r} is not part of the language")
+        raise ExpressionError(f"unsupported constant: {value!r}")
     return lambda scope: value
 
 
@@ -118,7 +117,7 @@ def _name(node: ast.Name) -> Compiled:
         word = words[node.id]
         return lambda scope: word
     if node.id not in NAMES:
-        raise ExpressionError(f"{node.id} is unknown; there are {', '.join(sorted(NAMES))}")
+        raise ExpressionError(f"unknown name {node.id}; expected one of {', '.join(sorted(NAMES))}")
     return lambda scope: scope[node.id]
 
 
@@ -153,7 +152,7 @@ def _unary(node: ast.UnaryOp) -> Compiled:
         return lambda scope: not inside(scope)
     if isinstance(node.op, ast.USub):
         return lambda scope: -inside(scope)
-    raise ExpressionError(f"{ast.unparse(node)} is not part of the language")
+    raise ExpressionError(f"unsupported expression: {ast.unparse(node)}")
 
 
 def _comparison(node: ast.Compare) -> Compiled:
@@ -179,12 +178,12 @@ def _arithmetic(node: ast.BinOp) -> Compiled:
         return lambda scope: _product(left(scope), right(scope))
     function = _ARITHMETIC.get(type(node.op))
     if function is None:
-        raise ExpressionError(f"{ast.unparse(node)} is not part of the language")
+        raise ExpressionError(f"unsupported expression: {ast.unparse(node)}")
 
     def calculate(scope: Scope) -> Any:
         first, second = left(scope), right(scope)
         if isinstance(first, str) and function is operator.mod:
-            raise TypeError("% is for numbers")
+            raise TypeError("% requires numbers")
         return function(first, second)
 
     return calculate
@@ -192,7 +191,7 @@ def _arithmetic(node: ast.BinOp) -> Compiled:
 
 def _product(left: Any, right: Any) -> Any:
     if not isinstance(left, int | float) or not isinstance(right, int | float):
-        raise TypeError("* is for numbers")
+        raise TypeError("* requires numbers")
     return left * right
 
 
@@ -203,7 +202,8 @@ def _choice(node: ast.IfExp) -> Compiled:
 
 def _call(node: ast.Call) -> Compiled:
     if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords:
-        raise ExpressionError(f"{ast.unparse(node)}: functions are {', '.join(sorted(FUNCTIONS))}")
+        names = ", ".join(sorted(FUNCTIONS))
+        raise ExpressionError(f"{ast.unparse(node)}: the functions are {names}")
     function, arguments = FUNCTIONS[node.func.id], [_compiled(a) for a in node.args]
     return lambda scope: function(*(argument(scope) for argument in arguments))
 

@@ -1,4 +1,4 @@
-"""`ExtractField`: one field takes the place of the whole key or value."""
+"""`ExtractField`: replaces a key or value by a field."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ PURPOSE = "field extraction"
 
 
 class ExtractField(SideTransformation[R]):
-    """Puts a field in place of its struct or map. A null stays null, under the field's schema."""
+    """Replaces a struct or map by a field. A null stays null, with the field's schema.
+
+    Both forms are handwritten: the result is not a struct, and its nulls depend on every struct
+    on the path to the field.
+    """
 
     config_def = (
         ConfigDef()
-        .define("field", Type.STRING, importance=Importance.MEDIUM, doc="The field to extract.")
+        .define("field", Type.STRING, importance=Importance.MEDIUM, doc="Field to extract.")
         .add(REPLACE_NULL_WITH_DEFAULT)
         .define(
             "field.syntax.version",
@@ -35,8 +39,8 @@ class ExtractField(SideTransformation[R]):
             default="V1",
             importance=Importance.HIGH,
             validator=one_of("V1", "V2", case_insensitive=True),
-            doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names "
-            "that have dots.",
+            doc="V1: the field is a name, which may contain dots. V2: it is a path with dots, with "
+            "backticks around names that contain dots.",
         )
     )
 
@@ -46,10 +50,10 @@ class ExtractField(SideTransformation[R]):
         self._replace_null_with_default: bool = props["replace.null.with.default"]
 
     def _schema(self, schema: Schema) -> Schema:
-        found = self._path.field_of(schema)
-        if found is None:
+        field = self._path.field_of(schema)
+        if field is None:
             raise IllegalArgumentError(f"Unknown field: {self._path.text}")
-        return found.schema
+        return field.schema
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -60,10 +64,10 @@ class ExtractField(SideTransformation[R]):
         result = self._schema(schema)
         if row is None:
             return self.side.put(record, result, None)
-        found = self._path.value_of_struct(
+        value = self._path.value_of_struct(
             row, replace_null_with_default=self._replace_null_with_default
         )
-        return self.side.put(record, result, found)
+        return self.side.put(record, result, value)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         from transforms.columns import blamed, scalar, with_default
@@ -86,16 +90,20 @@ class ExtractField(SideTransformation[R]):
                 and inside.schema.default is not None
             ):
                 if len(self._path.steps) > 1:
-                    raise NotColumnar("a default on the way")
+                    raise NotColumnar("a field on the path has a default")
                 if self._replace_null_with_default:
                     data = with_default(inside.data, scalar(inside.schema, inside.schema.default))
                     inside = Column(inside.schema, _hidden_where(data, column))
         assert inside is not None
-        made = Column(inside.schema, inside.data, column.tombstone, tombstone_schema=null_schema)
-        return [self.side.put_column(batch, made)]
+        result = Column(inside.schema, inside.data, column.tombstone, tombstone_schema=null_schema)
+        return [self.side.put_column(batch, result)]
 
     def _null_schema(self, batch: Batch, column: Column) -> Schema | None:
-        """What nulls that show a schema show afterwards. BadRows: that one has no such field."""
+        """Return the schema of the result for nulls that have a schema.
+
+        Raises:
+            BadRows: That schema does not have the field.
+        """
         from transforms.columns import without
 
         if (
@@ -133,7 +141,7 @@ class ExtractField(SideTransformation[R]):
 
 
 def _hidden_where(data: pa.Array, column: Column) -> pa.Array:
-    """Null again where the struct is: there was no field to have a default."""
+    """Return the data with null where the struct is null, also if the field has a default."""
     from transforms.columns import hidden
 
     null = column.is_null()

@@ -107,8 +107,10 @@ class _Work:
         column = self._column
         if self._transformation.nulls is Nulls.PASS:
             return kept_nulls(column)
-        shown = column.tombstone_schema
-        return column.tombstone, None if shown is None else self._transformation.result(shown)
+        null_schema = column.tombstone_schema
+        if null_schema is not None:
+            null_schema = self._transformation.result(null_schema)
+        return column.tombstone, null_schema
 
     def _fields(self, schema: Schema, plan: Plan) -> list[pa.Array]:
         """Return the columns of the result, except the inserted fields; prepare the headers."""
@@ -124,9 +126,11 @@ class _Work:
                 ]
             )
         selected = [columns[index] for index in plan.sources]
-        for place, source_schema, conversion in plan.conversions:
-            result = plan.schema.fields[place].schema
-            selected[place] = self._converted(conversion, source_schema, result, selected[place])
+        for position, source_schema, conversion in plan.conversions:
+            result = plan.schema.fields[position].schema
+            selected[position] = self._converted(
+                conversion, source_schema, result, selected[position]
+            )
         if not plan.keeps_schemas and not plan.conversions:
             for field, index in zip(plan.schema.fields, plan.sources, strict=False):
                 if field.schema != schema.fields[index].schema:
@@ -161,7 +165,7 @@ class _Work:
             data.filter(undecided).to_pylist(), partial(conversion.value, schema)
         )
         rows = pc.indices_nonzero(undecided).to_pylist()
-        self.failed.update(rows[place] for place in refused)
+        self.failed.update(rows[index] for index in refused)
         return pc.replace_with_mask(integers, undecided, pa.array(values, pa.int64()))
 
     def _inserted(self, field: NewField) -> pa.Array:

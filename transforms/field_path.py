@@ -1,5 +1,7 @@
-"""Where a field is: a name, or (syntax version 2) a dotted path with backticks around names that
-have dots."""
+"""Path of a field: a name, or (syntax version 2) a dotted path.
+
+Backticks enclose names that contain dots.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +17,38 @@ PURPOSE = "nested field access"
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Steps from the top to a field."""
+    """Names from the top-level field down to a nested field."""
 
     text: str
     steps: Sequence[str]
 
     @classmethod
     def parse(cls, text: str, version: str) -> FieldPath:
-        """Read a path of syntax `V1` (one name, dots and all) or `V2`, in any case.
+        """Parse a path of syntax `V1` (one name, which may contain dots) or `V2`, in any case.
 
         Raises:
-            ConfigError: A backtick has no partner.
+            ConfigError: A backtick is not closed.
         """
         return cls(text, (text,) if version.upper() == "V1" else tuple(_steps(text)))
 
     def field_of(self, schema: Schema) -> Field | None:
-        """The field of a struct schema; None when it has none. DataError: the way leads through
-        something else."""
-        found: Field | None = None
+        """Return the field of a struct schema, or None if it does not have the field.
+
+        Raises:
+            DataError: A field on the path is not a struct.
+        """
+        field: Field | None = None
         for step in self.steps:
-            inside = schema if found is None else found.schema
+            inside = schema if field is None else field.schema
             if inside.type is not Type.STRUCT:
                 raise DataError("Cannot look up fields on non-struct type")
-            found = inside.field(step)
-            if found is None:
+            field = inside.field(step)
+            if field is None:
                 return None
-        return found
+        return field
 
     def value_of_struct(self, row: Struct, *, replace_null_with_default: bool) -> Value:
-        """The value in a row whose schema has the field; null when something on the way is."""
+        """Return the value in a row whose schema has the field; null if a struct on the path is."""
         value: Value = row
         for step in self.steps:
             if value is None:
@@ -55,8 +60,11 @@ class FieldPath:
         return value
 
     def value_of_map(self, row: Value) -> Value:
-        """The value in a map; null when something on the way is missing. DataError: the way leads
-        through a scalar."""
+        """Return the value in a map, null if an entry on the path is missing.
+
+        Raises:
+            DataError: An entry on the path is not a map.
+        """
         value = row
         for step in self.steps:
             if value is None:
@@ -84,8 +92,10 @@ def _steps(text: str) -> list[str]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """The backtick that ends a quoted name: the next one before a dot or the end that no backslash
-    precedes."""
+    """Return the index of the backtick that closes a quoted name.
+
+    It is followed by a dot or the end of the path, and not preceded by a backslash.
+    """
     at = opening
     while True:
         at = text.find("`", at + 1)

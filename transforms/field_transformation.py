@@ -81,7 +81,7 @@ class CopiedField:
 class InsertedField:
     """New field whose value does not depend on other fields, computed for a row or for a batch.
 
-    `column` returns the values as they are stored: integers for dates, times and timestamps.
+    `column` returns the stored representation: integers for dates, times, and timestamps.
     A null is not added to a map. It is not checked against a required schema.
     """
 
@@ -148,7 +148,7 @@ NewField: TypeAlias = InsertedField | InsertedStruct
 class FieldChanges:
     """Changes to the fields of structs and maps.
 
-    New fields follow the existing fields: first the copied fields, then the inserted ones. A map
+    New fields follow the existing fields: first the copied fields, then the inserted fields. A map
     loses an entry that has the name of a new field; a struct fails.
     """
 
@@ -234,37 +234,30 @@ class FieldTransformation(SideTransformation[R]):
             ConnectError: Structs of this schema cannot be transformed.
         """
         changes = self.changes
-        kept = [(f.index, f.name) for f in schema.fields]
+        sources = [(f.index, f.name) for f in schema.fields]  # of existing and copied fields
         if changes.new_name is not None:
-            renamed = [(index, changes.new_name(name)) for index, name in kept]
-            kept = [(index, name) for index, name in renamed if name is not None]
-        kept += [(self.source(schema, each.source), each.name) for each in changes.copied]
+            renamed = [(index, changes.new_name(name)) for index, name in sources]
+            sources = [(index, name) for index, name in renamed if name is not None]
+        sources += [(self.source(schema, copy.source), copy.name) for copy in changes.copied]
         headers = [(name, self.source(schema, source)) for name, source in changes.headers]
-        return self.plan_of(schema, kept, headers)
-
-    def plan_of(
-        self,
-        schema: Schema,
-        kept: Sequence[tuple[int, str]],
-        headers: Sequence[tuple[str, int]] = (),
-    ) -> Plan:
-        """Return the plan for a struct of these (index of the source, new name) pairs."""
-        inserted = self.changes.inserted
-        conversions: list[tuple[int, Schema, Conversion]] = []
         fields: list[tuple[str, Schema]] = []
-        for place, (index, name) in enumerate(kept):
+        conversions: list[tuple[int, Schema, Conversion]] = []
+        for position, (index, name) in enumerate(sources):
             source = schema.fields[index]
-            conversion = self.changes.conversions.get(source.name)
+            conversion = changes.conversions.get(source.name)
             if conversion is None:
                 fields.append((name, source.schema))
             else:
-                conversions.append((place, source.schema, conversion))
+                conversions.append((position, source.schema, conversion))
                 fields.append((name, conversion.schema(source.schema)))
-        fields += [(each.name, each.schema) for each in inserted]
-        result = self.result_schema(schema, fields) if self.changes.changes_fields else schema
-        sources = [index for index, _ in kept]
+        fields += [(each.name, each.schema) for each in changes.inserted]
         return Plan(
-            schema, result, sources, conversions, [each.value for each in inserted], headers
+            schema,
+            self.result_schema(schema, fields) if changes.changes_fields else schema,
+            [index for index, _ in sources],
+            conversions,
+            [each.value for each in changes.inserted],
+            headers,
         )
 
     def source(self, schema: Schema, name: str) -> int:
@@ -307,7 +300,7 @@ class FieldTransformation(SideTransformation[R]):
         return self._put(record, plan.schema, Struct(plan.schema, values))
 
     def new_values(self, plan: Plan, row: Struct) -> list[Value]:
-        """Return the values of the result, except those of inserted fields.
+        """Return the values of the result without the inserted fields.
 
         Raises:
             DataError: A value cannot be converted, or a required field is null.
@@ -315,8 +308,8 @@ class FieldTransformation(SideTransformation[R]):
         values = self._source_values(plan, row)
         if plan.select is not None:
             values = list(plan.select(values))
-        for place, source_schema, conversion in plan.conversions:
-            values[place] = conversion.value(source_schema, values[place])
+        for position, source_schema, conversion in plan.conversions:
+            values[position] = conversion.value(source_schema, values[position])
         self.check(plan, values)
         return values
 

@@ -1,4 +1,4 @@
-"""`Filter`: drops records; its predicate says which."""
+"""`Filter`: drops the records that match its predicate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from connect_py.api.transformation import Transformation
 
 
 class Filter(Transformation[R]):
-    """Drops every record that it sees: meant to be used with a predicate."""
+    """Drops every record that it receives; used with a predicate.
+
+    Both forms are handwritten: the result has fewer rows than the input.
+    """
 
     def configure(self, configs: Mapping[str, str]) -> None:
         pass

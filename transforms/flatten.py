@@ -1,4 +1,4 @@
-"""`Flatten`: members of members become fields with joined names."""
+"""`Flatten`: replaces nested structs and maps by their members, with joined names."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ PURPOSE = "flattening"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One field afterwards: its name, its schema, and the indices that lead to its value."""
+    """Field of the result: its name, its schema, and the indices of the path to its value."""
 
     name: str
     schema: Schema
     path: tuple[int, ...]
-    default: Value  # of the field itself, which stands in for a null
+    default: Value  # of the field itself, which replaces a null
 
 
 class Flatten(SideTransformation[R]):
-    """Flattens structs and maps; arrays stay whole. A record with a null on this side passes
-    unchanged."""
+    """Flattens structs and maps, but not arrays. A null key or value passes unchanged.
+
+    Both forms are handwritten: the fields of the result depend on the values of nested maps.
+    """
 
     config_def = ConfigDef().define(
         "delimiter",
         Type.STRING,
         default=".",
         importance=Importance.MEDIUM,
-        doc="What stands between the names of a field and of the one inside.",
+        doc="Separator between the names of a field and of its members.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -68,12 +70,12 @@ class Flatten(SideTransformation[R]):
             name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
             inside = field.schema
             is_optional = optional or inside.optional
-            own = inside.default
-            if own is None and default is not None:
-                own = default.get(field.name)
+            leaf_default = inside.default
+            if leaf_default is None and default is not None:
+                leaf_default = default.get(field.name)
             if inside.type is SchemaType.STRUCT:
                 yield from self._leaves(
-                    inside, name, (*path, field.index), optional=is_optional, default=own
+                    inside, name, (*path, field.index), optional=is_optional, default=leaf_default
                 )
             elif inside.type is SchemaType.MAP:
                 raise DataError(
@@ -83,7 +85,7 @@ class Flatten(SideTransformation[R]):
             else:
                 yield Leaf(
                     name,
-                    inside.replace(optional=is_optional, default=own),
+                    inside.replace(optional=is_optional, default=leaf_default),
                     (*path, field.index),
                     inside.default,
                 )
@@ -96,7 +98,7 @@ class Flatten(SideTransformation[R]):
             return self.side.put(record, None, dict(self._entries(require_map(value, PURPOSE), "")))
         row = require_struct(value, PURPOSE, schema)
         result, leaves = self._result(row.schema)
-        values = [_found(row, leaf) for leaf in leaves]
+        values = [_leaf_value(row, leaf) for leaf in leaves]
         check_required(result, values)
         return self.side.put(record, result, Struct(result, values))
 
@@ -133,10 +135,10 @@ class Flatten(SideTransformation[R]):
             result, leaves = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        made, failed = restructured(
+        new_column, failed = restructured(
             column, result, [_leaf_column(column.data, leaf) for leaf in leaves]
         )
-        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
+        return finished(batch, self.apply, self.side.put_column(batch, new_column), failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
         from connect_py.api.errors import NotColumnar
@@ -148,7 +150,7 @@ class Flatten(SideTransformation[R]):
         absent: dict[tuple[str, ...], pa.BooleanArray] = {}
         for name, member, absent_rows in self._members(column, "", None):
             if name in columns:
-                raise NotColumnar(f"two members are called {name}")
+                raise NotColumnar(f"two members are named {name}")
             columns[name] = member.data
             if absent_rows is not None:
                 absent[(name,)] = absent_rows
@@ -157,7 +159,7 @@ class Flatten(SideTransformation[R]):
     def _members(
         self, column: Column, prefix: str, absent_rows: pa.BooleanArray | None
     ) -> Iterator[tuple[str, Column, pa.BooleanArray | None]]:
-        """The leaves of maps, with the rows that do not have them."""
+        """Yield the leaves of maps, with the rows that lack them."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -181,16 +183,18 @@ class Flatten(SideTransformation[R]):
             yield from self._members(member, name, lacking)
 
 
-def _either(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    if left is None or right is None:
-        return right if left is None else left
+def _either(
+    first: pa.BooleanArray | None, second: pa.BooleanArray | None
+) -> pa.BooleanArray | None:
+    if first is None or second is None:
+        return second if first is None else first
     import pyarrow.compute as pc
 
-    return pc.or_(left, right)
+    return pc.or_(first, second)
 
 
-def _found(row: Struct, leaf: Leaf) -> Value:
-    """The value of a leaf; defaults stand in for nulls, unless a struct on the way is null."""
+def _leaf_value(row: Struct, leaf: Leaf) -> Value:
+    """Return the value or default of a leaf, or None if a struct on the path is null."""
     inside: Value = row
     for index in leaf.path[:-1]:
         inside = inside.values[index]
@@ -207,11 +211,13 @@ def _leaf_column(data: pa.Array, leaf: Leaf) -> pa.Array:
     inside = data
     for index in leaf.path[:-1]:
         inside = child(inside, index)
-    found = inside.field(leaf.path[-1])
+    member = inside.field(leaf.path[-1])
     if leaf.default is not None:
-        found = with_default(found, scalar(leaf.schema, leaf.default))
-    made = hidden(found, inside.is_valid()) if inside.null_count else found
-    return made if made.type == arrow_type(leaf.schema) else made.cast(arrow_type(leaf.schema))
+        member = with_default(member, scalar(leaf.schema, leaf.default))
+    if inside.null_count:
+        member = hidden(member, inside.is_valid())
+    target = arrow_type(leaf.schema)
+    return member if member.type == target else member.cast(target)
 
 
 FlattenKey, FlattenValue = for_both(Flatten)

@@ -18,7 +18,7 @@ class HeaderTransformation(Transformation[R]):
 
     @abstractmethod
     def new_headers(self, headers: Headers) -> Headers:
-        """Return the headers of the result, given those of a record."""
+        """Return the headers of the result for the headers of a record."""
 
     def apply(self, record: R) -> R | None:
         return record.replace(headers=self.new_headers(record.headers))

@@ -1,4 +1,4 @@
-"""`HoistField`: the whole key or value becomes the one field of a struct or map."""
+"""`HoistField`: wraps a key or value in a struct or map with one field."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from transforms.side import SideTransformation, for_both
 
 
 class HoistField(SideTransformation[R]):
-    """Wraps. A tombstone becomes a map with a null: no tombstone any more."""
+    """Wraps a key or value. A tombstone becomes a map with a null, which is not a tombstone.
+
+    Both forms are handwritten: the input is of any type, and its nulls become values.
+    """
 
     config_def = ConfigDef().define(
         "field",
         Type.STRING,
         importance=Importance.MEDIUM,
-        doc="The name of the one field that the struct or map will have.",
+        doc="Name of the field of the new struct or map.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -46,11 +49,11 @@ class HoistField(SideTransformation[R]):
         if column.schema is None:
             if column.tombstone is not None and column.tombstone_schema is not None:
                 raise NotColumnar("null values of several schemas")
-            made = pa.StructArray.from_arrays([column.data], names=[self._field])
+            data = pa.StructArray.from_arrays([column.data], names=[self._field])
             absent = {(self._field, *path): rows for path, rows in column.absent.items()}
-            return [self.side.put_column(batch, Column(None, made, None, absent))]
+            return [self.side.put_column(batch, Column(None, data, None, absent))]
         if column.tombstone is not None:
-            raise NotColumnar("tombstones become maps among structs")
+            raise NotColumnar("tombstones become maps, other rows structs")
         if column.null_count and not column.schema.optional:
             raise without(batch, self.apply, null_rows(column), self.apply_batch)
         incomplete = incomplete_rows(column.schema, column.data)

@@ -1,4 +1,4 @@
-"""JSONPath over Connect values, by the library."""
+"""JSONPath on Connect values, implemented with python-jsonpath."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from connect_py.api.config import ConfigValueError
 from connect_py.api.schema import Value
 from transforms.plain_values import plain
 
-# Jayway's: the condition is about the object itself, not about its members
+# As in Jayway's JsonPath, the condition applies to the root object, not to its members.
 _FILTERS_OF_ROOT = ("$[?", "$.[?")
 
 
 class JsonPath:
-    """A compiled path."""
+    """Compiled path."""
 
-    def __init__(self, name: str, text: str) -> None:
-        """Compile the value of an option. ConfigError: it is no path."""
+    def __init__(self, name: str, path: str) -> None:
+        """Compile the value of an option; raise ConfigError if it is not a path."""
         import jsonpath
 
-        self._filters_root = text.startswith(_FILTERS_OF_ROOT)
-        path = "$" + text[text.index("[") :] if self._filters_root else text
+        self._filters_root = path.startswith(_FILTERS_OF_ROOT)
+        compiled = "$" + path[path.index("[") :] if self._filters_root else path
         try:
-            self._path: Any = jsonpath.compile(path)
+            self._path: Any = jsonpath.compile(compiled)
         except jsonpath.JSONPathError as error:
-            raise ConfigValueError(name, text, f"Invalid JSON path: {error}") from error
+            raise ConfigValueError(name, path, f"Invalid JSON path: {error}") from error
 
     def find(self, value: Value) -> list[Any]:
-        """All matches in a struct, map or list; none in anything else."""
+        """Return all matches in a struct, map, or list, and no matches in other values."""
         tree = plain(value)
         if not isinstance(tree, dict | list):
             return []
-        found: list[Any] = self._path.findall(
+        matches: list[Any] = self._path.findall(
             [tree] if self._filters_root and isinstance(tree, dict) else tree
         )
-        return found
+        return matches

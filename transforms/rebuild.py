@@ -1,5 +1,4 @@
-"""How transformations derive struct schemas: what they keep of the container, and raw or default
-values of members."""
+"""Schemas of changed structs, and the values and checks of their rows."""
 
 from __future__ import annotations
 
@@ -12,16 +11,16 @@ from typing import Any, Final
 from connect_py.api.schema import Schema, Struct, Type, Value, validate_value
 from transforms.by_schema import BySchema
 
-_MOST_KINDS: Final = 1000  # combinations of types, per schema, that are known to fit
-# as the module struct writes them
+_MAX_COMBINATIONS: Final = 1000  # cached combinations of value types, per schema
+# format characters of the module struct
 _PACKED: Final = {Type.INT8: "b", Type.INT16: "h", Type.INT32: "i", Type.INT64: "q"}
 _CONTAINERS: Final = (Type.ARRAY, Type.MAP, Type.STRUCT)
 
 
 def rebuilt(container: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
-    """A struct schema of these fields with name, version, doc and parameters of `container`.
+    """Return a struct schema of these fields, with name, version, doc, and parameters of another.
 
-    The container's optional flag and default are not carried over.
+    The result is required and has no default.
 
     Raises:
         SchemaBuilderError: Two fields share a name.
@@ -37,12 +36,12 @@ def rebuilt(container: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
 
 
 def members(schema: Schema) -> list[tuple[str, Schema]]:
-    """The (name, schema) pairs of a struct schema, as the constructor takes them."""
+    """Return the (name, schema) pairs of a struct schema, as its constructor expects them."""
     return [(field.name, field.schema) for field in schema.fields]
 
 
 def values_of(row: Struct, *, replace_null_with_default: bool) -> list[Value]:
-    """The values of a row in order; nulls become the default of their field when asked to."""
+    """Return the values of a row in order, optionally with defaults in place of nulls."""
     return rules_of(row.schema).values(row) if replace_null_with_default else row.values.copy()
 
 
@@ -53,8 +52,7 @@ def check_required(schema: Schema, values: Sequence[Value]) -> None:
 
 
 class Rules:
-    """What follows from a struct schema for the values of its rows, worked out once; see
-    `rules_of`."""
+    """Rules for the rows of a struct schema, computed once; see `rules_of`."""
 
     __slots__ = ("_containers", "_defaults", "_fitting", "_required", "_schema")
 
@@ -67,18 +65,18 @@ class Rules:
         required = [f.index for f in fields[:checked] if not f.schema.optional]
         self._required = _taker(required) if required else None
         self._containers = [f for f in fields if f.schema.type in _CONTAINERS]
-        # Types of values that fit if integers are in range, which is asked of the function.
+        # types of values that fit -> function that checks the ranges of the integers
         self._fitting: dict[tuple[type, ...], Callable[[Sequence[Value]], bool]] = {}
 
     def values(self, row: Struct) -> list[Value]:
-        """The values of a row in order; nulls become the default of their field."""
+        """Return the values of a row in order, with the default of the field in place of null."""
         if self._defaults is None:
             return row.values.copy()
         pairs = zip(self._defaults, row.values, strict=True)
         return [default if value is None else value for default, value in pairs]
 
     def check_required(self, values: Sequence[Value]) -> None:
-        """See the function of this name."""
+        """Raise DataError if a required field is null; see the function of this name."""
         if self._required is None or None not in self._required(values):
             return
         for field, value in zip(self._schema.fields, values, strict=False):
@@ -86,8 +84,8 @@ class Rules:
                 validate_value(field.schema, None, field.name)
 
     def check(self, values: Sequence[Value]) -> None:
-        """Check what `Struct.put` checks, field by field: DataError names the first value that does
-        not fit."""
+        """Check all values as `Struct.put` does; DataError names the first value that does not
+        fit."""
         kinds = tuple(map(type, values))
         in_range = self._fitting.get(kinds)
         if in_range is not None and in_range(values):
@@ -96,7 +94,7 @@ class Rules:
             return
         for field, value in zip(self._schema.fields, values, strict=True):
             validate_value(field.schema, value, field.name)
-        if len(self._fitting) >= _MOST_KINDS:
+        if len(self._fitting) >= _MAX_COMBINATIONS:
             self._fitting.clear()
         self._fitting[kinds] = _range_check(self._schema, kinds)
 
@@ -105,14 +103,13 @@ rules_of: Final = BySchema(Rules, size=1024)
 
 
 def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Value]], bool]:
-    """A function that says of values of these types, each fitting its field, whether integers are
-    in range."""
-    places = [f.index for f in schema.fields if f.schema.type in _PACKED and kinds[f.index] is int]
-    if not places:
+    """Return a function that checks the ranges of integers in values of these types."""
+    indices = [f.index for f in schema.fields if f.schema.type in _PACKED and kinds[f.index] is int]
+    if not indices:
         return lambda _: True
-    take = _taker(places)
+    take = _taker(indices)
     pack = StructFormat(
-        "<" + "".join(_PACKED[schema.fields[place].schema.type] for place in places)
+        "<" + "".join(_PACKED[schema.fields[index].schema.type] for index in indices)
     ).pack
 
     def in_range(values: Sequence[Value]) -> bool:
@@ -125,6 +122,8 @@ def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Va
     return in_range
 
 
-def _taker(places: Sequence[int]) -> Any:
-    """A function that takes the values at these places, as a tuple."""
-    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+def _taker(indices: Sequence[int]) -> Any:
+    """Return a function that returns the values at these indices, as a tuple."""
+    return (
+        itemgetter(*indices) if len(indices) > 1 else itemgetter(slice(indices[0], indices[0] + 1))
+    )

@@ -1,4 +1,4 @@
-"""`RegexRouter`: renames topics by a regular expression."""
+"""`RegexRouter`: renames topics with a regular expression."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from transforms.validators import java_regex
 
 
 class RegexRouter(Transformation[R]):
-    """Where the whole topic matches, replaces the first match in it. Partitions stay."""
+    """Replaces the first match in topics that match as a whole. Partitions are unchanged.
+
+    Both forms are handwritten: they consist of a call of the same function for the topic.
+    """
 
     config_def = (
         ConfigDef()
@@ -31,8 +34,8 @@ class RegexRouter(Transformation[R]):
             "replacement",
             Type.STRING,
             importance=Importance.HIGH,
-            doc="What takes the place of the match: $1 or ${name} for groups, a backslash before "
-            "literal characters.",
+            doc="Replacement of the match: $1 or ${name} for groups, a backslash before literal "
+            "characters.",
         )
     )
 

@@ -23,7 +23,7 @@ def _renames(name: str, value: Parsed) -> None:
 
 
 class ReplaceField(FieldTransformation[R]):
-    """Keeps the fields that are included and not excluded, under their new names.
+    """Removes fields that are excluded or not included, and renames fields.
 
     Null values pass unchanged.
     """
@@ -36,14 +36,14 @@ class ReplaceField(FieldTransformation[R]):
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="Fields to remove; stronger than include.",
+            doc="Fields to remove; takes precedence over include.",
         )
         .define(
             "include",
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="Fields to keep; empty keeps all.",
+            doc="Fields to retain; empty for all fields.",
         )
         .define(
             "renames",
@@ -60,7 +60,7 @@ class ReplaceField(FieldTransformation[R]):
             default="",
             importance=Importance.LOW,
             internal=True,
-            doc="Old name of exclude.",
+            doc="Deprecated: use exclude.",
         )
         .define(
             "whitelist",
@@ -68,7 +68,7 @@ class ReplaceField(FieldTransformation[R]):
             default="",
             importance=Importance.LOW,
             internal=True,
-            doc="Old name of include.",
+            doc="Deprecated: use include.",
         )
     )
 
@@ -79,7 +79,7 @@ class ReplaceField(FieldTransformation[R]):
                 log.warning("%s is deprecated, use %s", old, new)
         self._exclude = frozenset(props["exclude"] or props["blacklist"])
         self._include = frozenset(props["include"] or props["whitelist"])
-        self._new_names = dict(mapping.split(":") for mapping in props["renames"])
+        self._new_names: dict[str, str] = dict(mapping.split(":") for mapping in props["renames"])
         self._old_names = {new: old for old, new in self._new_names.items()}
         self.declare(
             FieldChanges(new_name=self._new_name),

@@ -1,4 +1,4 @@
-"""What a transformation may ask of a value, with the messages that all of them share."""
+"""Checks of the type of a key or value, with the messages of Java's transformations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from connect_py.api.schema import Schema, Struct, Value, java_class_name
 
 
 def require_struct(value: Value, purpose: str, schema: Schema | None = None) -> Struct:
-    """Return the value if it is a `Struct`; DataError names its class (of that schema) and the
-    purpose otherwise."""
+    """Return the value if it is a `Struct`.
+
+    Raises:
+        DataError: It is not. The message names its Java class (under the schema) and the purpose.
+    """
     if isinstance(value, Struct):
         return value
     raise DataError(
@@ -19,7 +22,11 @@ def require_struct(value: Value, purpose: str, schema: Schema | None = None) -> 
 
 
 def require_map(value: Value, purpose: str) -> dict[Any, Any]:
-    """Return the value if it is a `dict`; DataError names its class and the purpose otherwise."""
+    """Return the value if it is a `dict`.
+
+    Raises:
+        DataError: It is not. The message contains its Java class and the purpose.
+    """
     if isinstance(value, dict):
         return value
     raise DataError(

@@ -1,4 +1,4 @@
-"""`SetSchemaMetadata`: gives a schema another name or version."""
+"""`SetSchemaMetadata`: sets the name or version of a schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PURPOSE = "updating schema metadata"
 
 
 class SetSchemaMetadata(SideTransformation[R]):
-    """Changes what the schema is called; values stay, but for nulls that have a default."""
+    """Changes the schema; values are unchanged except nulls that have a default.
+
+    Both forms are handwritten: they change schemas of any type, and no fields.
+    """
 
     config_def = (
         ConfigDef()
@@ -29,14 +32,14 @@ class SetSchemaMetadata(SideTransformation[R]):
             Type.STRING,
             default=None,
             importance=Importance.HIGH,
-            doc="The name of the schema.",
+            doc="Name of the schema.",
         )
         .define(
             "schema.version",
             Type.INT,
             default=None,
             importance=Importance.HIGH,
-            doc="The version of the schema.",
+            doc="Version of the schema.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
@@ -84,11 +87,11 @@ class SetSchemaMetadata(SideTransformation[R]):
             )
             failed = required_nulls(column.schema.fields, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
-        made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))
-        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
-
-    def _null_schema(self, column: Column) -> Schema | None:
-        return None if column.tombstone_schema is None else self._result(column.tombstone_schema)
+        null_schema = column.tombstone_schema
+        if null_schema is not None:
+            null_schema = self._result(null_schema)
+        new_column = Column(result, data, column.tombstone, tombstone_schema=null_schema)
+        return finished(batch, self.apply, self.side.put_column(batch, new_column), failed)
 
 
 SetSchemaMetadataKey, SetSchemaMetadataValue = for_both(SetSchemaMetadata)

@@ -1,4 +1,4 @@
-"""Options that several transformations share, defined once."""
+"""Options that several transformations share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
     True,
     None,
     Importance.MEDIUM,
-    "Put the default of a field in place of null.",
+    "Replace null by the default of the field.",
 )
 TOPIC_FORMAT: Final = ConfigKey(
     "topic.format",
@@ -20,5 +20,5 @@ TOPIC_FORMAT: Final = ConfigKey(
     "${topic}-${timestamp}",
     None,
     Importance.HIGH,
-    "The new topic; ${topic} and ${timestamp} stand for the old one and for the time.",
+    "Format of the new topic. ${topic} is the original topic, ${timestamp} the formatted time.",
 )

@@ -1,5 +1,4 @@
-"""Dates, times and timestamps as columns of integers: kernels that are exact where nothing
-overflows."""
+"""Kernels for dates, times, and timestamps as integers, exact unless a number overflows."""
 
 from __future__ import annotations
 
@@ -15,21 +14,23 @@ _SAFE = 1 << 62
 
 
 def timestamps(
-    data: pa.Array, form: Form, target: Form, times: int, through: int
+    data: pa.Array, form: Form, target: Form, multiplier: int, divisor: int
 ) -> pa.Array | None:
-    """Convert; `times` and `through` make milliseconds of numbers. None: a number is so large that
-    it may overflow."""
+    """Convert a column from one form to another; None if a number may overflow.
+
+    Multiplier and divisor convert numbers to milliseconds.
+    """
     numbers = data.view(storage_type(data.type)).cast(pa.int64())
     if form is Form.DATE:
-        numbers = pc.multiply(numbers, MILLIS_PER_DAY)  # of 32 bits
+        numbers = pc.multiply(numbers, MILLIS_PER_DAY)  # dates have 32 bits: no overflow
     elif form is Form.UNIX:
-        scaled = _scaled(numbers, times, through)
+        scaled = _scaled(numbers, multiplier, divisor)
         if scaled is None:
             return None
         numbers = scaled
     match target:
         case Form.UNIX:
-            return _scaled(numbers, through, times)
+            return _scaled(numbers, divisor, multiplier)
         case Form.DATE:
             return _narrow(floor_divide(numbers, MILLIS_PER_DAY), date())
         case Form.TIME:
@@ -38,17 +39,17 @@ def timestamps(
     return as_logical(timestamp(), numbers)
 
 
-def _scaled(numbers: pa.Array, times: int, through: int) -> pa.Array | None:
-    if times != 1:
+def _scaled(numbers: pa.Array, multiplier: int, divisor: int) -> pa.Array | None:
+    if multiplier != 1:
         bounds = pc.min_max(numbers).as_py()
         if (
             bounds["min"] is not None
-            and not -_SAFE < bounds["min"] * times <= bounds["max"] * times < _SAFE
+            and not -_SAFE < bounds["min"] * multiplier <= bounds["max"] * multiplier < _SAFE
         ):
             return None
-        numbers = pc.multiply(numbers, times)
+        numbers = pc.multiply(numbers, multiplier)
     # truncates toward zero, as Java does
-    return numbers if through == 1 else pc.divide(numbers, through)
+    return numbers if divisor == 1 else pc.divide(numbers, divisor)
 
 
 def _narrow(numbers: pa.Array, schema: Schema) -> pa.Array | None:

@@ -1,5 +1,4 @@
-"""How dates, times and timestamps are written: as texts, numbers or one of Connect's three
-types."""
+"""Forms of dates, times, and timestamps: strings, numbers, and the logical types of Connect."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from connect_py.api.schema import (
 
 
 class Form(Enum):
-    """How a moment is written; the values are those of `target.type`."""
+    """Form of a date, time, or timestamp; the enum values are the values of `target.type`."""
 
     STRING = "string"
     UNIX = "unix"
@@ -42,7 +41,7 @@ _LOGICAL = {DATE: Form.DATE, TIME: Form.TIME, TIMESTAMP: Form.TIMESTAMP}
 
 
 def form_of(schema: Schema) -> Form:
-    """How values of a schema are written. ConnectError: they are no moments."""
+    """Return the form of values of a schema; raise ConnectError if it is not a timestamp type."""
     if schema.name in _LOGICAL:
         return _LOGICAL[schema.name]
     if schema.type is Type.INT64:
@@ -53,7 +52,7 @@ def form_of(schema: Schema) -> Form:
 
 
 def form_of_value(value: Value) -> Form:
-    """How a value without a schema is written. DataError: it is no moment."""
+    """Return the form of a value without a schema; raise DataError if it is not a timestamp."""
     if isinstance(value, str):
         return Form.STRING
     if isinstance(value, int) and not isinstance(value, bool):

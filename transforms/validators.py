@@ -1,4 +1,4 @@
-"""Checks of options that several transformations share."""
+"""Validators of options that several transformations share."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from connect_py.java.regex import JavaRegexError
 
 
 def non_empty_list(name: str, value: Parsed) -> None:
-    """At least one item."""
+    """Require at least one item."""
     if not value:
         raise ConfigValueError(name, value, "Empty list")
 
 
 def non_null(name: str, value: Parsed) -> None:
-    """Given, if only as an empty text."""
+    """Require a value, which may be the empty string."""
     if value is None:
         raise ConfigValueError(name, value, "entry must be non null")
 
 
 def java_regex(name: str, value: Parsed) -> None:
-    """A Java regular expression that can be compiled here; a missing one is refused, as Java
-    refuses null."""
+    """Require a Java regular expression that can be compiled here; as in Java, null is invalid."""
     try:
         if value is None:
             raise JavaRegexError("null")

@@ -1,22 +1,21 @@
-"""Dates of any year as days since the epoch: in the Gregorian calendar of all years, and in that of
-Java's old classes.
+"""Dates of any year as days since the epoch, in two calendars.
 
-Years are numbered through: the year before 1 is 0. Inside, a year begins on 1 March, so that leap
-days come last.
+These are the proleptic Gregorian calendar, and the calendar of `java.util.GregorianCalendar`. The
+year before 1 is 0. Internally, a year begins on March 1: the leap day is its last day.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# 15 October 1582: Java's old classes have the Julian calendar before it
+# October 15, 1582: GregorianCalendar uses the Julian calendar before that day
 _GREGORIAN_FROM: Final = -141_427
 _GREGORIAN_EPOCH: Final = 719_468  # days from 1 March of year 0 to the epoch
 _JULIAN_EPOCH: Final = 719_470
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since the epoch of a Gregorian date."""
+    """Return the days since the epoch of a Gregorian date."""
     shifted = _shifted(year, month)
     return (
         365 * shifted
@@ -29,14 +28,14 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """Year, month and day in the Gregorian calendar."""
+    """Return year, month, and day in the Gregorian calendar."""
     era, day_of_era = divmod(days + _GREGORIAN_EPOCH, 146_097)
     year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     return _date(year + era * 400, day_of_era - (365 * year + year // 4 - year // 100))
 
 
 def java_days_of(year: int, month: int, day: int) -> int:
-    """Days since the epoch of a date as `java.util.GregorianCalendar` reads it."""
+    """Return the days since the epoch of a date of `java.util.GregorianCalendar`."""
     days = days_of(year, month, day)
     if days >= _GREGORIAN_FROM:
         return days
@@ -45,7 +44,7 @@ def java_days_of(year: int, month: int, day: int) -> int:
 
 
 def java_date_of(days: int) -> tuple[int, int, int]:
-    """Year, month and day as `java.util.GregorianCalendar` shows them."""
+    """Return year, month, and day of `java.util.GregorianCalendar`."""
     if days >= _GREGORIAN_FROM:
         return date_of(days)
     era, day_of_era = divmod(days + _JULIAN_EPOCH, 1461)

@@ -214,7 +214,7 @@ def test_text_that_is_no_valid_document_fails_its_record(text: str) -> None:
     ],
 )
 def test_no_error_shows_what_a_document_holds(text: str) -> None:
-    with pytest.raises(DataError, match="no extended JSON") as caught:
+    with pytest.raises(DataError, match="invalid extended JSON") as caught:
         parse_value(text)
     assert "s3cret" not in stack_trace(caught.value)
 
@@ -339,7 +339,7 @@ def test_events_of_connectors_other_than_mongodb_are_refused() -> None:
     given = event("c", "{}").replace(
         value_schema=plain, value=Struct(plain, [Struct(plain["after"], ["1"]), "c"])
     )
-    assert "no event of MongoDB" in CASES.failing(UNWRAP, given, DataError)
+    assert "not an event of MongoDB" in CASES.failing(UNWRAP, given, DataError)
 
 
 def test_options_are_checked_and_those_without_effect_warned_of(

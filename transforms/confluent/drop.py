@@ -1,4 +1,4 @@
-"""Confluent's `Drop`: takes the key or the value away."""
+"""Confluent's `Drop`: removes the key or the value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transforms.side import SideTransformation, for_both
 
 
 class Drop(SideTransformation[R]):
-    """Sets one side of each record to null; of the value this makes tombstones."""
+    """Sets the key or value of each record to null; records with a null value are tombstones."""
 
     config_def = ConfigDef().define(
         "schema.behavior",
@@ -20,9 +20,8 @@ class Drop(SideTransformation[R]):
         default="nullify",
         importance=Importance.MEDIUM,
         validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
-        doc="Effect on the schema. nullify drops it, retain keeps it, force_optional makes it "
-        "optional. validate keeps "
-        "it and fails if it is required.",
+        doc="Effect on the schema: nullify removes it, retain does not change it, force_optional "
+        "changes it to an optional schema, validate fails if it is required.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

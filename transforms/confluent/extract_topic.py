@@ -1,4 +1,4 @@
-"""Confluent's `ExtractTopic`: the topic comes from a field or a header."""
+"""Confluent's `ExtractTopic`: replaces the topic by the value of a field or header."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transforms.side import SideTransformation, for_both
 
 
 class ExtractTopic(SideTransformation[R]):
-    """Sends each record to the topic that one of its fields names."""
+    """Routes each record to the topic in a field of its key or value."""
 
     config_def = (
         ConfigDef()
@@ -22,7 +22,7 @@ class ExtractTopic(SideTransformation[R]):
             Type.STRING,
             default="",
             importance=Importance.HIGH,
-            doc="The field; empty: the whole key or value. Of headers: the header.",
+            doc="Field or header with the topic; empty for the whole key or value.",
         )
         .define(
             "field.format",
@@ -30,14 +30,14 @@ class ExtractTopic(SideTransformation[R]):
             default="plain",
             importance=Importance.MEDIUM,
             validator=one_of("plain", "json_path", case_insensitive=True),
-            doc="plain: a name; JSON_PATH: a path such as $.a.b.",
+            doc="Format of field: plain for a name, json_path for a path such as $.a.b.",
         )
         .define(
             "skip.missing.or.null",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Leave the topic of a record without the field as it is, instead of failing.",
+            doc="Pass records without the field unchanged instead of failing.",
         )
     )
 
@@ -49,8 +49,8 @@ class ExtractTopic(SideTransformation[R]):
             self._path = JsonPath("field", self._field)
         self._skips: bool = props["skip.missing.or.null"]
 
-    def found(self, record: R) -> Value:
-        """What names the topic."""
+    def topic(self, record: R) -> Value:
+        """Return the new topic, or None if the record does not contain it."""
         side = self.side.of(record)
         if not self._field:
             return side.value
@@ -66,13 +66,13 @@ class ExtractTopic(SideTransformation[R]):
         return side.value.get(self._field) if isinstance(side.value, dict) else None
 
     def apply(self, record: R) -> R | None:
-        value = self.found(record)
+        value = self.topic(record)
         if value is None:
             if self._skips:
                 return record
-            raise DataError(f"the record has no {self._field or 'value'} to take the topic from")
+            raise DataError(f"the record has no {self._field or 'value'} with the new topic")
         if not isinstance(value, str):
-            raise DataError(f"the topic must be a text, found: {java_class_name(value)}")
+            raise DataError(f"the topic must be a string, found: {java_class_name(value)}")
         return record.replace(topic=value)
 
 
@@ -80,8 +80,8 @@ ExtractTopicKey, ExtractTopicValue = for_both(ExtractTopic)
 
 
 class ExtractTopicHeader(ExtractTopic[R]):
-    """`ExtractTopic$Header`."""
+    """Routes each record to the topic in a header."""
 
-    def found(self, record: R) -> Value:
+    def topic(self, record: R) -> Value:
         header = record.headers.last_with(self._field)
         return None if header is None else header.value

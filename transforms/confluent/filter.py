@@ -1,4 +1,4 @@
-"""Confluent's `Filter`: keeps or drops records by a JSONPath."""
+"""Confluent's `Filter`: includes or excludes the records that match a JSONPath."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILTER = "?("
 
 
 class Filter(SideTransformation[R]):
-    """Looks for a match of the path in one side of each record."""
+    """Includes or excludes records whose key or value matches the path."""
 
     config_def = (
         ConfigDef()
@@ -22,14 +22,14 @@ class Filter(SideTransformation[R]):
             "filter.condition",
             Type.STRING,
             importance=Importance.HIGH,
-            doc="The path, such as $.a or $[?(@.a == 'x')].",
+            doc="Path, such as $.a or $[?(@.a == 'x')].",
         )
         .define(
             "filter.type",
             Type.STRING,
             importance=Importance.HIGH,
             validator=one_of("include", "exclude", case_insensitive=True),
-            doc="include: keep records that match; exclude: drop them.",
+            doc="include drops records that do not match, exclude drops records that match.",
         )
         .define(
             "missing.or.null.behavior",
@@ -37,7 +37,7 @@ class Filter(SideTransformation[R]):
             default="fail",
             importance=Importance.MEDIUM,
             validator=one_of("fail", "include", "exclude", case_insensitive=True),
-            doc="What to do with a record without what a path without filters leads to.",
+            doc="Effect of a missing or null field, for a path without filters.",
         )
     )
 
@@ -52,7 +52,7 @@ class Filter(SideTransformation[R]):
         matches = self._path.find(self.side.of(record).value)
         if _FILTER not in self._condition and (not matches or matches == [None]):
             if self._missing == "fail":
-                raise DataError(f"nothing in the {self.side.value.lower()} for {self._condition}")
+                raise DataError(f"the {self.side.value.lower()} has no value at {self._condition}")
             return record if self._missing == "include" else None
         return record if bool(matches) == self._includes else None
 

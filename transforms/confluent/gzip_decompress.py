@@ -1,4 +1,4 @@
-"""Confluent's `GzipDecompress`: unpacks bytes."""
+"""Confluent's `GzipDecompress`: decompresses bytes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from connect_py.api.record import R
 from connect_py.api.schema import java_class_name
 from transforms.side import SideTransformation, for_both
 
-MAX_BYTES = 256 << 20  # unpacked; more is no message but an attack
+MAX_BYTES = 256 << 20  # decompressed; protects the worker from decompression bombs
 
 
 class GzipDecompress(SideTransformation[R]):
-    """Nulls pass."""
+    """Decompresses the key or value. Nulls pass unchanged."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to configure."""
+        """Do nothing: the transformation has no options."""
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
         if value is None:
             return record
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise DataError(f"only bytes can be unpacked, found: {java_class_name(value)}")
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+            raise DataError(f"only bytes can be decompressed, found: {java_class_name(value)}")
+        decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
-            unpacked = unpacker.decompress(bytes(value), MAX_BYTES)
+            data = decompressor.decompress(bytes(value), MAX_BYTES)
         except zlib.error as error:
-            raise DataError(f"the bytes are not packed by gzip: {error}") from error
-        if not unpacker.eof:
-            raise DataError("the packed bytes are cut off, or unpack to too many")
-        return self.side.put(record, schema, unpacked)
+            raise DataError(f"invalid gzip data: {error}") from error
+        if not decompressor.eof:
+            raise DataError(
+                f"the gzip data is truncated or has more than {MAX_BYTES} bytes decompressed"
+            )
+        return self.side.put(record, schema, data)
 
 
 GzipDecompressKey, GzipDecompressValue = for_both(GzipDecompress)

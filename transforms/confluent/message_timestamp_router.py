@@ -1,4 +1,4 @@
-"""Confluent's `MessageTimestampRouter`: makes a time in the value part of the topic."""
+"""Confluent's `MessageTimestampRouter`: adds a timestamp in the value to the topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _date_format(name: str, value: Parsed) -> None:
 
 
 class MessageTimestampRouter(Transformation[R]):
-    """The first of some keys that is there holds the time."""
+    """Formats the timestamp in the first of some keys that is not null."""
 
     config_def = (
         ConfigDef()
@@ -34,13 +34,13 @@ class MessageTimestampRouter(Transformation[R]):
             default="yyyy-MM-dd'T'HH:mm:ss.SSSX",
             validator=_date_format,
             importance=Importance.HIGH,
-            doc="The format of the time in the value.",
+            doc="Format of the timestamp in the value.",
         )
         .define(
             "message.timestamp.keys",
             Type.LIST,
             importance=Importance.HIGH,
-            doc="Where the time is: keys of the value.",
+            doc="Keys of the value that may contain the timestamp.",
         )
         .define(
             "topic.timestamp.format",
@@ -48,7 +48,7 @@ class MessageTimestampRouter(Transformation[R]):
             default="yyyyMMdd",
             validator=_date_format,
             importance=Importance.HIGH,
-            doc="The format of the time in the topic.",
+            doc="Format of the timestamp in the topic.",
         )
     )
 
@@ -56,18 +56,24 @@ class MessageTimestampRouter(Transformation[R]):
         props = self.config_def.parse(configs)
         self._topic_format: str = props["topic.format"]
         self._keys: list[str] = props["message.timestamp.keys"]
-        self._read = java_date_format(props["message.timestamp.format"])
-        self._written = java_date_format(props["topic.timestamp.format"])
+        self._message_format = java_date_format(props["message.timestamp.format"])
+        self._timestamp_format = java_date_format(props["topic.timestamp.format"])
 
     def apply(self, record: R) -> R | None:
         value = plain(record.value) if isinstance(record.value, Struct) else record.value
         row = require_map(value, "message timestamp routing")
-        text = next((row[key] for key in self._keys if row.get(key) is not None), None)
-        if text is None:
-            raise DataError(f"none of {', '.join(self._keys)} is in the value")
-        try:
-            moment = text if isinstance(text, int) else self._read.parse(str(text))
-        except JavaDateFormatError as error:
-            raise DataError(f"{text} does not match {self._read.pattern}") from error
+        timestamp = next((row[key] for key in self._keys if row.get(key) is not None), None)
+        if timestamp is None:
+            raise DataError(f"the value has none of the keys {', '.join(self._keys)}")
+        if isinstance(timestamp, int):
+            millis = timestamp
+        else:
+            try:
+                millis = self._message_format.parse(str(timestamp))
+            except JavaDateFormatError as error:
+                pattern = self._message_format.pattern
+                raise DataError(f"{timestamp} does not match {pattern}") from error
         topic = self._topic_format.replace("${topic}", record.topic)
-        return record.replace(topic=topic.replace("${timestamp}", self._written.format(moment)))
+        return record.replace(
+            topic=topic.replace("${timestamp}", self._timestamp_format.format(millis))
+        )

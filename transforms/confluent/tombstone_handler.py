@@ -1,4 +1,4 @@
-"""Confluent's `TombstoneHandler`: drops tombstones, or fails on them."""
+"""Confluent's `TombstoneHandler`: drops tombstones, or fails on tombstones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class TombstoneHandler(Transformation[R]):
-    """A tombstone is a record with a null value."""
+    """Drops records with a null value, or fails on them.
+
+    Both forms are handwritten: the result has fewer rows than the input.
+    """
 
     config_def = ConfigDef().define(
         "behavior",
@@ -23,7 +26,7 @@ class TombstoneHandler(Transformation[R]):
         default="warn",
         importance=Importance.MEDIUM,
         validator=one_of("warn", "ignore", "fail", case_insensitive=True),
-        doc="warn: drop and log; ignore: drop; fail: an error.",
+        doc="warn drops and logs tombstones, ignore drops them, fail fails on them.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -38,7 +41,7 @@ class TombstoneHandler(Transformation[R]):
             )
         if self._behavior == "warn":
             log.warning(
-                "a tombstone of topic %s, partition %s is dropped", record.topic, record.partition
+                "topic %s, partition %s: dropping 1 tombstone", record.topic, record.partition
             )
         return None
 
@@ -53,5 +56,6 @@ class TombstoneHandler(Transformation[R]):
         if self._behavior == "fail":
             raise without(batch, self.apply, null, self.apply_batch)
         if self._behavior == "warn":
-            log.warning("%d tombstones of topic %s are dropped", null.true_count, batch.topic)
+            noun = "tombstone" if null.true_count == 1 else "tombstones"
+            log.warning("topic %s: dropping %d %s", batch.topic, null.true_count, noun)
         return [] if null.true_count == len(batch) else [batch.where(pc.invert(null))]

@@ -1,4 +1,4 @@
-"""`ByLogicalTableRouter`: sends the events of several tables, shards perhaps, to one topic."""
+"""`ByLogicalTableRouter`: routes the events of several tables, such as shards, to one topic."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
-    """Renames the topic, and with it the schemas; the key tells the tables apart by one more
-    field."""
+    """Renames the topic and the schemas; an additional field of the key identifies the table.
+
+    Both forms are handwritten: key, value, and topic change together.
+    """
 
     key_field_default = "__dbz__physicalTableIdentifier"
     config_def = (
@@ -35,44 +37,44 @@ class ByLogicalTableRouter(Transformation[R]):
             Type.STRING,
             validator=java_regex,
             importance=Importance.LOW,
-            doc="Topics whose events go to another one: a regular expression in Java's syntax for "
-            "the whole name.",
+            doc="Regular expression, in Java's syntax, for the whole names of the topics to "
+            "rename.",
         )
         .define(
             "topic.replacement",
             Type.STRING,
             validator=non_empty,
             importance=Importance.LOW,
-            doc="The new topic: $1 or ${name} for groups.",
+            doc="New topic, with $1 or ${name} for groups.",
         )
         .define(
             "key.enforce.uniqueness",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Add a field to the key that tells the tables apart.",
+            doc="Add a field to the key that identifies the table.",
         )
         .define(
             "key.field.name",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="The name of this field.",
+            doc="Name of that field.",
         )
         .define(
             "key.field.regex",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="What the field holds is made of the old topic by this expression and its "
-            "replacement.",
+            doc="Regular expression for the original topic, whose replacement is the value of the "
+            "field.",
         )
         .define(
             "key.field.replacement",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="The replacement; without both the field holds the old topic.",
+            doc="Replacement for key.field.regex. Without both, the value is the original topic.",
         )
         .define(
             "schema.name.adjustment.mode",
@@ -80,23 +82,23 @@ class ByLogicalTableRouter(Transformation[R]):
             default="none",
             importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of schemas follow the topic. none keeps the topic's name. avro replaces "
-            "characters that "
-            "Avro does not allow by _, avro_unicode by _u and the character's code.",
+            doc="Adjustment of the topic in names of schemas. none does not change it. avro "
+            "replaces characters that are invalid in Avro by _, avro_unicode by _u and the "
+            "character's code.",
         )
         .define(
             "logical.table.cache.size",
             Type.INT,
             default=16,
             importance=Importance.LOW,
-            doc="How many tables' schemas are remembered.",
+            doc="Number of tables whose schemas are cached.",
         )
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         if bool(props["key.field.regex"]) != bool(props["key.field.replacement"]):
-            raise ConfigError("", "key.field.regex and key.field.replacement go together")
+            raise ConfigError("", "key.field.regex and key.field.replacement must be set together")
         self._pattern = JavaPattern(props["topic.regex"])
         self._replacement = Replacement(props["topic.replacement"])
         self._mode: str = props["schema.name.adjustment.mode"].lower()
@@ -112,7 +114,7 @@ class ByLogicalTableRouter(Transformation[R]):
         self._value_schema = lru_cache(maxsize=size)(self._renamed_value)
 
     def _routed(self, topic: str) -> str | None:
-        """The topic to go to; None: not one of ours."""
+        """Return the new topic, or None if the topic does not match."""
         if not self._pattern.matches(topic):
             return None
         return self._pattern.replace_first(topic, self._replacement) or topic
@@ -214,6 +216,6 @@ class ByLogicalTableRouter(Transformation[R]):
 
 
 class ToLogicalTopicRouter(ByLogicalTableRouter[R]):
-    """The same under its newer name."""
+    """`ByLogicalTableRouter` under its newer name."""
 
     key_field_default = "__dbz__sourceIdentifier"

@@ -1,4 +1,4 @@
-"""What becomes of delete events and tombstones when envelopes are unwrapped."""
+"""Handling of delete events and tombstones when envelopes are unwrapped."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from enum import Enum
 
 
 class Deletes(Enum):
-    """What a delete event becomes."""
+    """Result of a delete event."""
 
     DROP = "drop"
-    NULL = "null"  # a null value that keeps the schema of the row
-    TOMBSTONE = "tombstone"  # neither value nor schema
-    REWRITE = "rewrite"  # the row before, marked as deleted
+    NULL = "null"  # a null value with the schema of the row
+    TOMBSTONE = "tombstone"  # a null value without a schema
+    REWRITE = "rewrite"  # the row before the delete, marked as deleted
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteHandling:
-    """One mode: what delete events become, and whether tombstones are dropped."""
+    """Handling of delete events and tombstones in one mode."""
 
     deletes: Deletes
     drop_tombstones: bool
 
     @property
     def rewrites(self) -> bool:
-        """Rows carry the member `__deleted`."""
+        """Return True if rows have the field `__deleted`."""
         return self.deletes is Deletes.REWRITE
 
 

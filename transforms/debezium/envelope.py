@@ -1,4 +1,4 @@
-"""Change events of Debezium: how they are recognised, and the names of their members."""
+"""Envelopes of Debezium's change events: detection, and names of their fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BEFORE: Final = "before"
 AFTER: Final = "after"
 OP: Final = "op"
 DELETED: Final = "__deleted"
-DELETE: Final = "d"  # the operation of a delete event
-PER_SECOND: Final[Mapping[str, int]] = {  # schemas of moments, and their units
+DELETE: Final = "d"  # operation of a delete event
+PER_SECOND: Final[Mapping[str, int]] = {  # schema of a timestamp -> units per second
     "io.debezium.time.Timestamp": 1000,
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
@@ -23,17 +23,17 @@ PER_SECOND: Final[Mapping[str, int]] = {  # schemas of moments, and their units
 
 
 def is_envelope(schema: Schema | None) -> bool:
-    """Whether a value of this schema is a change event: known by the name of its schema alone."""
+    """Return True if the schema is the schema of a change event, judging by its name only."""
     return schema is not None and schema.name is not None and schema.name.endswith(ENVELOPE_SUFFIX)
 
 
 def is_delete(event: Struct) -> bool:
-    """Whether the event's operation is a delete."""
+    """Return True if the operation of the event is a delete."""
     return event.schema.field(OP) is not None and bool(event.get_without_default(OP) == DELETE)
 
 
-def text_column(row: Schema, name: str) -> int:
-    """The index of a column of texts; DataError when there is none, or it holds something else."""
+def string_column(row: Schema, name: str) -> int:
+    """Return the index of a string column; raise DataError if it is missing or of another type."""
     field = row.field(name)
     if field is None:
         raise DataError(f"{name} is not a valid field name")

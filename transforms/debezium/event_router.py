@@ -1,4 +1,4 @@
-"""`EventRouter`: rows of an outbox table become the events that they hold."""
+"""`EventRouter`: replaces rows of an outbox table by the events that they contain."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ from transforms.validators import java_regex
 
 log = logging.getLogger(__name__)
 
-# of an event, unless configured
+# default field of the event ID, by prefix of the options
 ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}
 _DECODER: Final = json.JSONDecoder()
-_PLACES: Final = ("header", "envelope", "partition")
+_PLACEMENTS: Final = ("header", "envelope", "partition")
 
 
 @dataclass(frozen=True, slots=True)
 class _Additional:
-    """A column that goes along with the event."""
+    """Column that is added to the event."""
 
     column: str
-    place: str
+    placement: str
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> _Additional:
-        column, _, rest = text.strip().partition(":")
-        place, _, alias = rest.partition(":")
-        if not column or place not in _PLACES:
-            raise ValueError(f"Unexpected additional field: {text}")
-        return cls(column, place, alias or column)
+    def parse(cls, item: str) -> _Additional:
+        column, _, rest = item.strip().partition(":")
+        placement, _, alias = rest.partition(":")
+        if not column or placement not in _PLACEMENTS:
+            raise ValueError(f"Unexpected additional field: {item}")
+        return cls(column, placement, alias or column)
 
 
 def _additional(name: str, value: Parsed) -> None:
     try:
-        for text in value or []:
-            _Additional.parse(text)
+        for item in value or []:
+            _Additional.parse(item)
     except ValueError as error:
         raise ConfigValueError(name, value, str(error)) from error
 
 
 def event_router_config(prefix: str) -> ConfigDef:
-    """The options of the routers: those of the outbox itself begin with `prefix`, table or
-    collection."""
-    kept = ("optional_bytes", "ignore")
+    """Return the options of a router; options of the outbox begin with `prefix`.
+
+    The prefix is table or collection.
+    """
+    behaviors = ("optional_bytes", "ignore")
     return (
         ConfigDef()
         .define(
@@ -65,42 +67,42 @@ def event_router_config(prefix: str) -> ConfigDef:
             Type.STRING,
             default=ID[prefix],
             importance=Importance.LOW,
-            doc="The field of the event's id, which becomes the header id.",
+            doc="Field with the ID of the event, which becomes the header id.",
         )
         .define(
             f"{prefix}.field.event.key",
             Type.STRING,
             default="aggregateid",
             importance=Importance.LOW,
-            doc="The field of the event's key.",
+            doc="Field with the key of the event.",
         )
         .define(
             f"{prefix}.field.event.type",
             Type.STRING,
             default="type",
             importance=Importance.LOW,
-            doc="The field of the event's type.",
+            doc="Field with the type of the event.",
         )
         .define(
             f"{prefix}.field.event.payload",
             Type.STRING,
             default="payload",
             importance=Importance.LOW,
-            doc="The field of the event itself.",
+            doc="Field with the payload of the event.",
         )
         .define(
             f"{prefix}.field.event.timestamp",
             Type.STRING,
             default=None,
             importance=Importance.MEDIUM,
-            doc="The field of the event's time; without it that of the change.",
+            doc="Field with the timestamp of the event. Default: the timestamp of the change.",
         )
         .define(
             f"{prefix}.field.event.schema.version",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="The field of the version of the event's schema.",
+            doc="Field with the schema version of the event.",
         )
         .define(
             f"{prefix}.fields.additional.placement",
@@ -108,8 +110,8 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="",
             validator=_additional,
             importance=Importance.HIGH,
-            doc="More fields: field:header, field:envelope or field:partition, each perhaps with "
-            ":alias.",
+            doc="Additional fields, each as field:header, field:envelope, or field:partition, "
+            "optionally followed by :alias.",
         )
         .define(
             f"{prefix}.field.additional.missing",
@@ -117,14 +119,14 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="error",
             importance=Importance.MEDIUM,
             validator=one_of("error", "ignore", case_insensitive=True),
-            doc="What to do where one of these is missing.",
+            doc="Behavior if an additional field is missing.",
         )
         .define(
             f"{prefix}.fields.additional.error.on.missing",
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc=f"Deprecated: false is {prefix}.field.additional.missing=ignore.",
+            doc=f"Deprecated: use {prefix}.field.additional.missing=ignore instead of false.",
         )
         .define(
             f"{prefix}.op.invalid.behavior",
@@ -132,14 +134,14 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="warn",
             importance=Importance.MEDIUM,
             validator=one_of("warn", "error", "fatal", case_insensitive=True),
-            doc="What to do about updates: warn and error say so and drop them, fatal fails.",
+            doc="Behavior for updates: warn and error log and drop them, fatal fails.",
         )
         .define(
             "route.by.field",
             Type.STRING,
             default="aggregatetype",
             importance=Importance.HIGH,
-            doc="The field that decides about the topic.",
+            doc="Field that determines the topic.",
         )
         .define(
             "route.topic.regex",
@@ -147,51 +149,50 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="(?<routedByValue>.*)",
             validator=java_regex,
             importance=Importance.LOW,
-            doc="What the field must match.",
+            doc="Regular expression, in Java's syntax, that the field must match.",
         )
         .define(
             "route.topic.replacement",
             Type.STRING,
             default="outbox.event.${routedByValue}",
             importance=Importance.HIGH,
-            doc="The topic, made of the match.",
+            doc="New topic, with $1 or ${name} for groups of the match.",
         )
         .define(
             "route.tombstone.on.empty.payload",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Whether an event without payload becomes a tombstone.",
+            doc="Replace an event without payload by a tombstone.",
         )
         .define(
             f"{prefix}.expand.json.payload",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Whether a payload of JSON becomes structs.",
+            doc="Convert a JSON payload to structs.",
         )
         .define(
             f"{prefix}.json.payload.null.behavior",
             Type.STRING,
             default="ignore",
             importance=Importance.MEDIUM,
-            validator=one_of(*kept, case_insensitive=True),
-            doc="What nulls in it become: left out, or optional bytes.",
+            validator=one_of(*behaviors, case_insensitive=True),
+            doc="Conversion of nulls in a JSON payload: ignored, or optional bytes.",
         )
         .define(
             f"{prefix}.json.payload.empty.array.behavior",
             Type.STRING,
             default="ignore",
             importance=Importance.MEDIUM,
-            validator=one_of(*kept, case_insensitive=True),
-            doc="What empty arrays in it become: left out, or arrays of optional bytes.",
+            validator=one_of(*behaviors, case_insensitive=True),
+            doc="Conversion of empty arrays in it: ignored, or arrays of optional bytes.",
         )
     )
 
 
 class EventRouter(Transformation[R]):
-    """Only inserts become events: deletes and tombstones of the outbox table are dropped, updates
-    are wrong."""
+    """Routes inserts. Deletes and tombstones of the outbox are dropped, updates are errors."""
 
     prefix = "table"
     config_def = event_router_config(prefix)
@@ -199,11 +200,11 @@ class EventRouter(Transformation[R]):
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._columns: Mapping[str, str | None] = {
-            what: props[f"{self.prefix}.field.event.{what}"]
-            for what in ("id", "key", "payload", "timestamp", "schema.version")
+            option: props[f"{self.prefix}.field.event.{option}"]
+            for option in ("id", "key", "payload", "timestamp", "schema.version")
         }
         placement = props[f"{self.prefix}.fields.additional.placement"]
-        self._additional = [_Additional.parse(text) for text in placement]
+        self._additional = [_Additional.parse(item) for item in placement]
         self._fails_on_missing: bool = (
             props[f"{self.prefix}.field.additional.missing"].lower() == "error"
             and props[f"{self.prefix}.fields.additional.error.on.missing"]
@@ -217,8 +218,8 @@ class EventRouter(Transformation[R]):
         self.expands: bool = props[f"{self.prefix}.expand.json.payload"]
         self._expansion = JsonExpansion(
             *(
-                props[f"{self.prefix}.json.payload.{what}.behavior"].lower() != "ignore"
-                for what in ("null", "empty.array")
+                props[f"{self.prefix}.json.payload.{option}.behavior"].lower() != "ignore"
+                for option in ("null", "empty.array")
             )
         )
 
@@ -235,11 +236,11 @@ class EventRouter(Transformation[R]):
         return self._event(record, self.row(record.value))
 
     def row(self, event: Struct) -> Struct:
-        """The row of the outbox that an event inserts."""
+        """Return the row of the outbox that an event inserts."""
         return require_struct(event.get_without_default(AFTER), "Read Outbox Event")
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """The payload as it goes on."""
+        """Return the payload of the result."""
         if (
             not self.expands
             or not isinstance(payload.value, str)
@@ -247,7 +248,7 @@ class EventRouter(Transformation[R]):
         ):
             return payload
         try:
-            # what follows is passed over, as in Java
+            # trailing characters are ignored, as in Java
             tree: Any = _DECODER.raw_decode(payload.value)[0]
         except (ValueError, RecursionError):
             return payload
@@ -257,7 +258,7 @@ class EventRouter(Transformation[R]):
         if self._on_update == "fatal":
             raise IllegalStateError("Unexpected update message received in the outbox")
         level = logging.WARNING if self._on_update == "warn" else logging.ERROR
-        log.log(level, "an unexpected update in the outbox, topic %s, is left out", record.topic)
+        log.log(level, "topic %s: dropping an unexpected update of the outbox table", record.topic)
         return None
 
     def _event(self, record: R, row: Struct) -> R:
@@ -265,10 +266,12 @@ class EventRouter(Transformation[R]):
         topic = routed_by
         if self._pattern.matches(topic):
             topic = self._pattern.replace_first(topic, self._replacement)
-        found = row.schema.field(self.payload_field)
-        if found is None:
+        payload_field = row.schema.field(self.payload_field)
+        if payload_field is None:
             raise ConnectError(f"Unable to find payload field {self.payload_field} in event")
-        payload = self.payload(SchemaAndValue(found.schema, row.values[found.index]))
+        payload = self.payload(
+            SchemaAndValue(payload_field.schema, row.values[payload_field.index])
+        )
         key = self._optional(row, "key")
         event_id = _column(row, self._columns["id"] or "")
         headers = record.headers.add("id", event_id.value, event_id.schema)
@@ -277,35 +280,35 @@ class EventRouter(Transformation[R]):
         for extra in self._additional:
             if row.schema.field(extra.column) is None and not self._fails_on_missing:
                 continue
-            if extra.place == "header":
-                value = _column(row, extra.column)
-                headers = headers.add(extra.name, value.value, value.schema)
-            elif extra.place == "envelope":
+            if extra.placement == "header":
+                header = _column(row, extra.column)
+                headers = headers.add(extra.name, header.value, header.schema)
+            elif extra.placement == "envelope":
                 envelope.append((extra.name, _column(row, extra.column)))
             else:
                 partition = _of_type(row, extra.column, SchemaType.INT32)
         timestamp = self._timestamp(record.value, row)
         if self._makes_tombstones and payload.value in (None, "", b""):
-            made = SchemaAndValue(None, None)
-        elif any(extra.place == "envelope" for extra in self._additional):
-            made = _enveloped(
+            value = SchemaAndValue(None, None)
+        elif any(extra.placement == "envelope" for extra in self._additional):
+            value = _enveloped(
                 payload, envelope, _event_name(row.schema.name, routed_by), self._version(row)
             )
         else:
-            made = payload
+            value = payload
         return record.replace(
             topic=topic,
             partition=partition,
             key_schema=key.schema,
             key=key.value,
-            value_schema=made.schema,
-            value=made.value,
+            value_schema=value.schema,
+            value=value.value,
             timestamp=timestamp,
             headers=headers,
         )
 
-    def _optional(self, row: Struct, what: str) -> SchemaAndValue:
-        name = self._columns[what]
+    def _optional(self, row: Struct, option: str) -> SchemaAndValue:
+        name = self._columns[option]
         return SchemaAndValue(None, None) if name is None else _column(row, name)
 
     def _version(self, row: Struct) -> int | None:
@@ -313,18 +316,18 @@ class EventRouter(Transformation[R]):
         return None if name is None else _of_type(row, name, SchemaType.INT32)
 
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
-        """Milliseconds: of the column, or of the change."""
+        """Return the timestamp in the configured column, or the timestamp of the change, in ms."""
         name = self._columns["timestamp"]
-        found: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
-        if name is None or found is None:
-            moment: int | None = event.get("ts_ms")
-            return moment
+        timestamp: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
+        if name is None or timestamp is None:
+            ts_ms: int | None = event.get("ts_ms")
+            return ts_ms
         per_second = PER_SECOND.get(row.schema[name].name or "")
         if per_second is None:
             kind = row.schema[name].name or "INT64 (without logical schema name)"
             raise ConnectError(f"Unsupported field type {kind} for event timestamp")
         unit = per_second // 1000
-        return -(-found // unit) if found < 0 else found // unit
+        return -(-timestamp // unit) if timestamp < 0 else timestamp // unit
 
 
 def _column(row: Struct, name: str) -> SchemaAndValue:
@@ -335,16 +338,18 @@ def _column(row: Struct, name: str) -> SchemaAndValue:
 
 
 def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
-    """The value of a field of this type; DataError: there is none."""
-    found = _column(row, name)
-    if found.schema is None or found.schema.type is not kind:
+    """Return the value of a field; raise DataError if it is missing or not of this type."""
+    column = _column(row, name)
+    if column.schema is None or column.schema.type is not kind:
         raise DataError(f"Field '{name}' is not of type {kind.name}")
-    return found.value
+    return column.value
 
 
 def _event_name(row: str | None, routed_by: str) -> str | None:
-    """The name of the schema of an event with an envelope: that of the row with its kind before the
-    last part."""
+    """Return the schema name of an event with an envelope.
+
+    It is the schema name of the row, with the type of the event before its last part.
+    """
     if row is None:
         return None
     head, dot, tail = row.rpartition(".")

@@ -1,4 +1,4 @@
-"""JSON trees as structs whose schema is guessed from the values."""
+"""Conversion of JSON trees to structs whose schema is inferred from the values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transforms.plain_values import scalar_schema
 
 @dataclass(frozen=True, slots=True)
 class JsonExpansion:
-    """How to read what has no type of its own: left out, or as optional BYTES that are null."""
+    """Conversion of JSON; untyped values are left out, or converted to null optional BYTES."""
 
     nulls_as_bytes: bool = False
     empty_arrays_as_bytes: bool = False
@@ -29,8 +29,8 @@ class JsonExpansion:
     def expanded(self, tree: Any, name: str) -> SchemaAndValue | None:
         """Return an object or an array with a schema, objects named by their path from `name`.
 
-        None: no schema fits. Items of an array differ in type or have none, or a number has more
-        than 64 bits.
+        Returns None if there is no such schema: items of an array have different types or no type,
+        or a number has more than 64 bits.
         """
         try:
             schema = self._schema(tree, name)
@@ -39,12 +39,12 @@ class JsonExpansion:
         return None if schema is None else SchemaAndValue(schema, _value(schema, tree))
 
     def _schema(self, tree: Any, name: str) -> Schema | None:
-        """The schema of a value; None: it is left out."""
+        """Return the schema of a value, or None if it is left out."""
         if isinstance(tree, dict):
-            found = [
+            schemas = [
                 (member, self._schema(value, f"{name}.{member}")) for member, value in tree.items()
             ]
-            fields = [(member, schema) for member, schema in found if schema is not None]
+            fields = [(member, schema) for member, schema in schemas if schema is not None]
             return struct(*fields, name=name, optional=True)
         if isinstance(tree, list):
             return self._array(tree, name)
@@ -73,17 +73,17 @@ def _scalar(tree: Any) -> Schema:
     return schema
 
 
-def _joined(left: Schema | None, right: Schema | None) -> Schema | None:
-    """One schema for both; DataError: there is none."""
-    if left is None or right is None or left == right:
-        return left or right
-    if left.type is SchemaType.STRUCT and right.type is SchemaType.STRUCT:
-        fields = {f.name: f.schema for f in left.fields}
-        for field in right.fields:
+def _joined(first: Schema | None, second: Schema | None) -> Schema | None:
+    """Return one schema for both; raise DataError if there is none."""
+    if first is None or second is None or first == second:
+        return first or second
+    if first.type is SchemaType.STRUCT and second.type is SchemaType.STRUCT:
+        fields = {f.name: f.schema for f in first.fields}
+        for field in second.fields:
             fields[field.name] = _joined(fields.get(field.name), field.schema) or field.schema
-        return left.replace(fields=fields.items())
-    if OPTIONAL_BYTES in (left, right):  # of nulls only
-        return right if left == OPTIONAL_BYTES else left
+        return first.replace(fields=fields.items())
+    if OPTIONAL_BYTES in (first, second):  # only nulls
+        return second if first == OPTIONAL_BYTES else first
     raise DataError("the items of an array have different types")
 
 

@@ -1,5 +1,4 @@
-"""`ExtractChangedRecordState`: headers that list the columns which an update changed, and those it
-did not."""
+"""`ExtractChangedRecordState`: lists the changed and unchanged columns of an update in headers."""
 
 from __future__ import annotations
 
@@ -18,8 +17,11 @@ _IMAGES = ("before", "after")
 
 
 class ExtractChangedRecordState(Transformation[R]):
-    """Both lists are empty unless the event has a row before and a row after. Other records
-    pass."""
+    """Adds headers to events. Both lists are empty if the row before or the row after is missing.
+
+    Other records pass unchanged. Both forms are handwritten: a header depends on all columns of
+    two rows.
+    """
 
     config_def = (
         ConfigDef()
@@ -28,14 +30,14 @@ class ExtractChangedRecordState(Transformation[R]):
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="The header for the names of changed columns; none if not given.",
+            doc="Header with the names of changed columns. Default: no header.",
         )
         .define(
             "header.unchanged.name",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="The header for the names of columns that did not change; none if not given.",
+            doc="Header with the names of unchanged columns. Default: no header.",
         )
     )
 
@@ -69,7 +71,7 @@ class ExtractChangedRecordState(Transformation[R]):
         return [batch.replace(headers=headers)]
 
     def _refused(self, batch: Batch) -> Sequence[Batch]:
-        """An envelope that has no place for one of the rows: nulls alone go on."""
+        """Fail the events of an envelope without one of the rows; null values pass."""
         import pyarrow.compute as pc
 
         from transforms.columns import null_rows, without
@@ -80,7 +82,7 @@ class ExtractChangedRecordState(Transformation[R]):
         raise without(batch, self.apply, events, lambda nulls: [nulls])
 
     def _columns(self, column: Column) -> Sequence[tuple[Header, ...]]:
-        """The headers that each row of an envelope gets."""
+        """Return the headers that are added to each row of an envelope."""
         before, after = (column.member(name) for name in _IMAGES)
         empty = self._headers_of((), ())
         if before is None or after is None or after.schema is None or before.schema is None:
@@ -88,12 +90,12 @@ class ExtractChangedRecordState(Transformation[R]):
         names = [f.name for f in after.schema.fields]
         members = [(before.member(name), after.member(name)) for name in names]
         if any(old is None for old, _ in members):
-            raise NotColumnar("a row before has other columns than the row after")
+            raise NotColumnar("the row before has other columns than the row after")
         changes = zip(
             *(_changes(old, new) for old, new in members if old is not None and new is not None),
             strict=True,
         )
-        both = zip(_there(before), _there(after), strict=True)
+        both = zip(_present(before), _present(after), strict=True)
         return [
             self._headers_of(names, changed) if old and new else empty
             for changed, (old, new) in zip(changes, both, strict=True)
@@ -104,8 +106,8 @@ class ExtractChangedRecordState(Transformation[R]):
         for name, is_changed in zip(names, changed, strict=True):
             lists[0 if is_changed else 1].append(name)
         return tuple(
-            Header(name, found, _schema(name))
-            for name, found in zip(self._names, lists, strict=True)
+            Header(name, columns, _schema(name))
+            for name, columns in zip(self._names, lists, strict=True)
             if name is not None
         )
 
@@ -127,14 +129,14 @@ def _schema(name: str) -> Schema:
 
 
 def _same(before: Value, after: Value) -> bool:
-    """Java's equality: NaN is itself, and the zeros differ."""
+    """Return True if the values are equal in Java, where NaN equals NaN and 0.0 is not -0.0."""
     if isinstance(before, float) and isinstance(after, float):
         return repr(before) == repr(after)
     return bool(before == after)
 
 
 def _changes(before: Column, after: Column) -> list[bool]:
-    """Whether each row's value changed."""
+    """Return for each row whether its value changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -157,6 +159,6 @@ def _changes(before: Column, after: Column) -> list[bool]:
     return changed
 
 
-def _there(column: Column) -> list[bool]:
+def _present(column: Column) -> list[bool]:
     null = column.is_null()
     return [True] * len(column) if null is None else [not is_null for is_null in null.to_pylist()]

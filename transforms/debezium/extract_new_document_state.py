@@ -1,4 +1,4 @@
-"""`ExtractNewDocumentState`: documents instead of Debezium's change events of MongoDB."""
+"""`ExtractNewDocumentState`: replaces Debezium's MongoDB events by documents."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from transforms.flatten import Flatten, FlattenValue
 from transforms.mongodb.change_events import (
     UPDATE_DESCRIPTION,
     has_document_key,
+    json_of,
     key_document,
-    text_of,
 )
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
 from transforms.mongodb.extended_json import Document, parse_document
@@ -33,11 +33,11 @@ _WITHOUT_EFFECT: Final = ("route.by.field", "drop.fields.header.name", "replace.
 
 
 class ExtractNewDocumentState(Unwrapping[R]):
-    """Makes a struct of each document; the schema of a record is what its values ask for.
+    """Converts each document to a struct; its schema is inferred from the values of the record.
 
-    An update without the full document gives the changed members and `_id`; what it removed does
-    not show. The key becomes a struct with the typed `id`. Records whose key or value has no schema
-    of MongoDB's events pass unchanged.
+    The result of an update without the full document contains the changed members and `_id`, but
+    not the removed members. The key becomes a struct with the typed `id`. Records whose key or
+    value does not have a schema of MongoDB's events pass unchanged.
     """
 
     config_def = (
@@ -50,30 +50,29 @@ class ExtractNewDocumentState(Unwrapping[R]):
             validator=one_of(
                 *(encoding.value for encoding in ArrayEncoding), case_insensitive=True
             ),
-            doc="array: arrays stay arrays, and all items must have one type; document: a struct "
-            "with the members "
-            "_0, _1 and so on.",
+            doc="Conversion of arrays: array for an array, whose items must have the same type, "
+            "document for a struct with the fields _0, _1, and so on.",
         )
         .define(
             "flatten.struct",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Lift members of documents inside to the top.",
+            doc="Flatten nested documents.",
         )
         .define(
             "flatten.struct.delimiter",
             Type.STRING,
             default="_",
             importance=Importance.MEDIUM,
-            doc="What stands between the names of a document and its members then.",
+            doc="Separator between the names of a nested document and its members.",
         )
         .define(
             _WITH_ID,
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="In the rewrite modes, give rows without _id the id of the key.",
+            doc="In the rewrite modes, add the ID of the key to rows without _id.",
         )
         .define(
             "field.name.adjustment.mode",
@@ -81,9 +80,8 @@ class ExtractNewDocumentState(Unwrapping[R]):
             default="none",
             importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of members become names of fields. none keeps them. avro replaces "
-            "characters that Avro does "
-            "not allow by _, avro_unicode by _u and the character's code.",
+            doc="Adjustment of field names. none does not change them. avro replaces characters "
+            "that are invalid in Avro by _, avro_unicode by _u and the character's code.",
         )
     )
 
@@ -125,7 +123,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
     def _unwrapped(self, record: R, event: Struct) -> R | None:
         document, deleted = self._document(record, event)
         if document is None and (not is_delete(event) or record.key is None):
-            return None  # a truncation, or a delete that names nothing
+            return None  # a truncation, or a delete without a key
         if document is None and self.handling.deletes is Deletes.DROP:
             return None
         if record.key is None:
@@ -133,44 +131,46 @@ class ExtractNewDocumentState(Unwrapping[R]):
         identity = key_document(record.key)
         key = self._converter.converted(identity, None)
         headers = self.event_headers(record.headers, event)
-        made = record.replace(key_schema=key.schema, key=key.value, headers=headers)
+        result = record.replace(key_schema=key.schema, key=key.value, headers=headers)
         if deleted and not self.handling.rewrites:
-            return made.replace(value_schema=None, value=None)
+            return result.replace(value_schema=None, value=None)
         name = (event.schema.name or "").removesuffix(".Envelope")
         plain = self._converter.converted(document or {}, name)
-        made = made.replace(value_schema=plain.schema, value=plain.value)
+        result = result.replace(value_schema=plain.schema, value=plain.value)
         if self._flatten is not None:
-            made = self._flatten.apply(made) or made
+            result = self._flatten.apply(result) or result
         row = self._extended(
-            made.value, event, key.value if self._adds_id else None, deleted=deleted
+            result.value, event, key.value if self._adds_id else None, deleted=deleted
         )
-        return made.replace(value_schema=row.schema, value=row)
+        return result.replace(value_schema=row.schema, value=row)
 
     def _document(self, record: R, event: Struct) -> tuple[Document | None, bool]:
-        """The document of an event, and whether it was deleted; None: it only has a key."""
-        after = text_of(event, AFTER)
+        """Return the document of an event, if it has one, and whether it was deleted."""
+        after = json_of(event, AFTER)
         if after is not None:
             return parse_document(after), False
         if event.schema.field(UPDATE_DESCRIPTION) is not None:
             update = event.get_without_default(UPDATE_DESCRIPTION)
             if update is not None:
                 return self._changes(record, update), False
-        before = text_of(event, BEFORE)
+        before = json_of(event, BEFORE)
         if before is None or self.handling.deletes is not Deletes.REWRITE:
             return None, True
         return parse_document(before), True
 
     def _changes(self, record: R, update: Struct) -> Document:
-        """What an update changed, and the document's id. Members of documents inside have names
-        with dots."""
-        changed = text_of(update, "updatedFields")
-        found: Document = parse_document(changed) if changed else {}
+        """Return the changed members of an update and the ID of the document.
+
+        The names of members of nested documents contain dots.
+        """
+        changed = json_of(update, "updatedFields")
+        updated: Document = parse_document(changed) if changed else {}
         removed = (
             update.get_without_default("removedFields") or ()
             if update.schema.field("removedFields")
             else ()
         )
-        document = {name: value for name, value in found.items() if name not in removed}
+        document = {name: value for name, value in updated.items() if name not in removed}
         if self._flatten is not None:
             document = {
                 name.replace(".", self._delimiter): value for name, value in document.items()
@@ -180,7 +180,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
         return document
 
     def _extended(self, row: Struct, event: Struct, key: Struct | None, *, deleted: bool) -> Struct:
-        """The row with what is added to it."""
+        """Return the row with the added fields."""
         fields, values = members(row.schema), list(row.values)
         added: list[tuple[str, SchemaAndValue]] = []
         if self.handling.rewrites:

@@ -1,4 +1,4 @@
-"""`ExtractNewRecordState`: rows instead of Debezium's change events."""
+"""`ExtractNewRecordState`: replaces Debezium's change events by rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value
 from connect_py.java.errors import ClassCastError, IllegalArgumentError
 from transforms.by_schema import BySchema
 from transforms.debezium.delete_handling import Deletes
-from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope, text_column
+from transforms.debezium.envelope import (
+    AFTER,
+    BEFORE,
+    DELETED,
+    is_delete,
+    is_envelope,
+    string_column,
+)
 from transforms.debezium.unwrapping import Unwrapping
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_struct
@@ -24,11 +31,12 @@ _PURPOSE = "source field insertion"
 
 
 class ExtractNewRecordState(Unwrapping[R]):
-    """Takes the row out of each change event: `after`, or for deletes what the mode says.
+    """Replaces each change event by its row: `after`, or the result of the mode for deletes.
 
-    Values that are no envelope with a schema (schemaless ones, heartbeats, transaction markers,
-    messages) pass unchanged. Truncate events are dropped. A delete event without the row before
-    becomes a tombstone of its key, unless deletes are dropped: Debezium's own transform loses it.
+    Values that are not an envelope with a schema (values without a schema, heartbeats, transaction
+    markers, messages) pass unchanged. Truncate events are dropped. A delete event without the row
+    before the change becomes a tombstone of its key, unless deletes are dropped; Debezium drops it.
+    Both forms are handwritten: rows are dropped, and the result mixes rows before and after.
     """
 
     config_def = (
@@ -38,14 +46,14 @@ class ExtractNewRecordState(Unwrapping[R]):
             Type.STRING,
             default="",
             importance=Importance.LOW,
-            doc="Column whose text becomes the topic.",
+            doc="Column whose value becomes the topic.",
         )
         .define(
             "drop.fields.header.name",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="Header that holds the list of columns to remove from the row.",
+            doc="Header with the list of columns to remove from the row.",
         )
         .define(
             "drop.fields.from.key",
@@ -66,7 +74,7 @@ class ExtractNewRecordState(Unwrapping[R]):
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="In the rewrite modes, put the default of a column in place of null.",
+            doc="In the rewrite modes, replace null by the default of the column.",
         )
     )
 
@@ -80,8 +88,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._columns: UnwrapColumns | None = None
 
     def row_schema(self, row: Schema, envelope: Schema) -> Schema:
-        """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this
-        order."""
+        """Return the schema of the result: columns of the row, `__deleted`, and added fields."""
         fields = members(row)
         if self.handling.rewrites:
             fields.append((DELETED, OPTIONAL_STRING))
@@ -110,19 +117,19 @@ class ExtractNewRecordState(Unwrapping[R]):
             return None
         if before is None:
             if not is_delete(event) or record.key is None:
-                return None  # a truncation, or a delete that names nothing
+                return None  # a truncation, or a delete without a key
             headers = self.event_headers(record.headers, event)
             return record.replace(value_schema=None, value=None, headers=headers)
         if deletes is Deletes.REWRITE:
             return self._unwrapped(record, event, layout, before, deleted=True)
         schema = event.schema[AFTER] if deletes is Deletes.NULL else None
-        made = record.replace(
+        result = record.replace(
             topic=self._topic(record.topic, before),
             value_schema=schema,
             value=None,
             headers=self.event_headers(record.headers, event),
         )
-        return self._without_dropped(made)
+        return self._without_dropped(result)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._columns is None:
@@ -153,14 +160,14 @@ class ExtractNewRecordState(Unwrapping[R]):
             changed["topic"] = self._topic(record.topic, row)
         if self.add_headers:
             changed["headers"] = self.event_headers(record.headers, event)
-        made = record.replace(value_schema=schema, value=Struct(schema, values), **changed)
-        return self._without_dropped(made) if self.drop_fields_header else made
+        result = record.replace(value_schema=schema, value=Struct(schema, values), **changed)
+        return self._without_dropped(result) if self.drop_fields_header else result
 
     def _topic(self, topic: str, block: Value) -> str:
         if not self.route_by_field:
             return topic
         row = require_struct(block, "Read record to set topic routing")
-        name: str | None = row.values[text_column(row.schema, self.route_by_field)]
+        name: str | None = row.values[string_column(row.schema, self.route_by_field)]
         return name if name is not None and name.strip() else topic
 
     def _without_dropped(self, record: R) -> R:
@@ -170,7 +177,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         if header is None or header.value is None:
             return record
         if not isinstance(header.value, list):
-            raise ClassCastError(f"header {self.drop_fields_header} holds no list of columns")
+            raise ClassCastError(f"header {self.drop_fields_header} is not a list of columns")
         key_schema, key, value_schema, value = (
             record.key_schema,
             record.key,
@@ -188,8 +195,7 @@ class ExtractNewRecordState(Unwrapping[R]):
     def _reduced(
         self, schema: Schema | None, value: Value, names: list[str]
     ) -> tuple[Schema | None, Value]:
-        """Remove columns from a row or a key that has a schema; nothing to remove leaves it as it
-        is."""
+        """Remove columns from a row or key with a schema."""
         if schema is None or not isinstance(value, Struct):
             return schema, value
         dropped = {
@@ -201,19 +207,19 @@ class ExtractNewRecordState(Unwrapping[R]):
             return schema, value
         reduced = rebuilt(schema, [m for m in members(schema) if m[0] not in dropped])
         values = values_of(value, replace_null_with_default=self.replace_null_with_default)
-        kept = [v for f, v in zip(schema.fields, values, strict=True) if f.name not in dropped]
-        return reduced, Struct(reduced, kept)
+        remaining = [v for f, v in zip(schema.fields, values, strict=True) if f.name not in dropped]
+        return reduced, Struct(reduced, remaining)
 
 
 class _Layout:
-    """What follows from the schema of an envelope."""
+    """Indices and row schemas for one schema of envelopes."""
 
     __slots__ = ("after", "before", "row_schema")
 
     def __init__(self, reference: ExtractNewRecordState[Any], envelope: Schema) -> None:
         self.after = _place(envelope, AFTER)
         self.before = _place(envelope, BEFORE)
-        # of unwrapped rows
+        # schema of a row -> schema of the result
         self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))
 
 

@@ -1,4 +1,4 @@
-"""Names of fields and schemas as Avro allows them."""
+"""Adjustment of field and schema names to the rules of Avro."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _ILLEGAL_OR_UNDERSCORE = re.compile(r"[^A-Za-z0-9]")
 
 
 def _plain(name: str) -> str:
-    made = _ILLEGAL.sub("_", name)
-    return f"_{made}" if made[:1].isdigit() else made
+    adjusted = _ILLEGAL.sub("_", name)
+    return f"_{adjusted}" if adjusted[:1].isdigit() else adjusted
 
 
 def _unicode(name: str) -> str:
-    made = _ILLEGAL_OR_UNDERSCORE.sub(lambda found: _escaped(found[0]), name)
-    return _escaped(made[0]) + made[1:] if made[:1].isdigit() else made
+    adjusted = _ILLEGAL_OR_UNDERSCORE.sub(lambda match: _escaped(match[0]), name)
+    return _escaped(adjusted[0]) + adjusted[1:] if adjusted[:1].isdigit() else adjusted
 
 
 def _escaped(character: str) -> str:
-    """The character by its code in UTF-16, as one or two escapes."""
+    """Return the code of the character in UTF-16, as one or two escapes."""
     data = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"_u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))
 
@@ -35,8 +35,11 @@ ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def adjusted_schema_name(mode: str, name: str) -> str:
-    """The full name of a schema under a mode of `schema.name.adjustment.mode`; its dots stay."""
+    """Return the adjusted full name of a schema in a `schema.name.adjustment.mode`.
+
+    Dots are not changed.
+    """
     first, *parts = name.split(".")
     adjusted = ADJUSTMENTS[mode]
-    # digits begin later parts
+    # only the first part must not begin with a digit
     return ".".join([adjusted(first), *(adjusted(f"x{part}")[1:] for part in parts)])

@@ -1,4 +1,4 @@
-"""A member of the envelope that is added to rows or headers."""
+"""Field of the envelope that is added to rows or headers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ _UPDATE_DESCRIPTION = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """`parent` holds `field` (None: the envelope itself); it is added under the name `new_name`."""
+    """Field of the struct `parent` (None: of the envelope), which is added as `new_name`."""
 
     parent: str | None
     field: str
     new_name: str
 
     @classmethod
-    def parse(cls, text: str, prefix: str) -> FieldReference:
-        """Read one item of `add.fields` or `add.headers`: `field`, `struct.field`, each perhaps
-        with `:new name`.
+    def parse(cls, item: str, prefix: str) -> FieldReference:
+        """Parse one item of `add.fields` or `add.headers`: `field` or `struct.field`.
+
+        It is optionally followed by `:new name`.
 
         Raises:
-            ValueError: More than one colon.
+            ValueError: The item has more than one colon.
         """
-        path, *renames = text.split(":")
+        path, *renames = item.split(":")
         if len(renames) > 1:
-            raise ValueError(f"Unexpected field name: {text}")
+            raise ValueError(f"Unexpected field name: {item}")
         parts = path.split(".")
         if len(parts) == 1:
             parent, field, name = _usual_parent(path), path, path
@@ -43,14 +44,13 @@ class FieldReference:
 
     @classmethod
     def parse_all(cls, items: Iterable[str], prefix: str) -> tuple[FieldReference, ...]:
-        """Read a list; an empty item names nothing."""
+        """Parse a list; empty items are ignored."""
         return tuple(cls.parse(item, prefix) for item in items if item)
 
     def path(self, envelope: Schema) -> tuple[str, ...] | None:
-        """Where an envelope of this schema holds the member; None: nowhere, and nothing is added.
+        """Return the path of the field in an envelope, or None if it does not exist.
 
-        A member that is not in its block may stand in the envelope itself, put there by another
-        transformation.
+        A field that is not in its struct may be in the envelope, added by another transformation.
         """
         if self.parent is not None:
             parent = envelope.field(self.parent)
@@ -61,25 +61,28 @@ class FieldReference:
         return (self.field,) if envelope.field(self.field) is not None else None
 
     def schema(self, envelope: Schema) -> Schema | None:
-        """The optional form, without default, of the member's schema; None: there is no such
-        member."""
+        """Return the schema of the field, optional and without default, or None."""
         path = self.path(envelope)
         if path is None:
             return None
-        found = envelope[path[0]]
+        schema = envelope[path[0]]
         for name in path[1:]:
-            found = found[name]
-        return found.replace(optional=True, default=None)
+            schema = schema[name]
+        return schema.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """The member's raw value, of the schema that `schema` found for it; null where its block is
-        null."""
-        at: Value = envelope if self.parent is None else envelope.get_without_default(self.parent)
-        if at is None:
-            return None
-        if at.schema.field(self.field) is None:
-            at = envelope
-        value = at.get_without_default(self.field)
+        """Return the value of the field, of the schema that `schema` returns.
+
+        It is null if its struct is null.
+        """
+        parent: Value = envelope
+        if self.parent is not None:
+            parent = envelope.get_without_default(self.parent)
+            if parent is None:
+                return None
+        if parent.schema.field(self.field) is None:
+            parent = envelope
+        value = parent.get_without_default(self.field)
         schema = self.schema(envelope.schema) if isinstance(value, Struct) else None
         return value if schema is None else Struct(schema, value.values)
 

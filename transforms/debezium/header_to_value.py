@@ -18,7 +18,7 @@ PURPOSE = "Header field insertion"
 
 
 class HeaderToValue(Transformation[R]):
-    """Adds a field for each header that is there. Tombstones pass."""
+    """Adds a field for each existing header. Tombstones pass unchanged."""
 
     config_def = (
         ConfigDef()
@@ -27,21 +27,21 @@ class HeaderToValue(Transformation[R]):
             Type.LIST,
             validator=non_empty_list,
             importance=Importance.HIGH,
-            doc="The headers.",
+            doc="Names of the headers.",
         )
         .define(
             "fields",
             Type.LIST,
             validator=non_empty_list,
             importance=Importance.HIGH,
-            doc="The fields, in the same order; a dot leads into a struct.",
+            doc="Fields, in the same order; a dot separates a struct and its field.",
         )
         .define(
             "operation",
             Type.STRING,
             validator=one_of("move", "copy"),
             importance=Importance.HIGH,
-            doc="move: the headers go; copy: they stay.",
+            doc="move removes the headers, copy retains them.",
         )
     )
 
@@ -61,21 +61,20 @@ class HeaderToValue(Transformation[R]):
         if record.value is None:
             return record
         row = require_struct(record.value, PURPOSE, record.value_schema)
-        found = {h.key: h for h in record.headers if h.key in self._paths}
-        if not found:
+        existing = {h.key: h for h in record.headers if h.key in self._paths}
+        if not existing:
             return record
-        for name, header in found.items():
+        for name, header in existing.items():
             row = _with_field(row, self._paths[name], header)
         headers = record.headers
         if self._moves:
-            for name in found:
+            for name in existing:
                 headers = headers.remove(name)
         return record.replace(value_schema=row.schema, value=row, headers=headers)
 
 
 def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
-    """The row with one field more, in the struct where the path leads; structs on the way are
-    made."""
+    """Return the row with an additional field at the path; missing structs are created."""
     schema = row.schema
     name, *rest = path
     old = schema.field(name)
@@ -87,21 +86,23 @@ def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
     else:
         nested = None if old is None else row.values[old.index]
         if old is not None and nested is None:
-            return row  # nothing there to add to
+            return row  # the struct is null
         if nested is not None and not isinstance(nested, Struct):
             raise DataError(
                 f"Field '{name}' is not a struct. Cannot add nested field '{'.'.join(path)}'."
             )
-        made = _with_field(
+        new_struct = _with_field(
             Struct(Schema(SchemaType.STRUCT)) if nested is None else nested, rest, header
         )
-        inside = made.schema if nested is not None else made.schema.replace(optional=True)
-        value = Struct(inside, made.values)
+        inside = new_struct.schema
+        if nested is None:
+            inside = inside.replace(optional=True)
+        value = Struct(inside, new_struct.values)
     values = values_of(row, replace_null_with_default=True)
     if old is None:
         values.append(value)
         return Struct(rebuilt(schema, [*members(schema), (name, inside)]), values)
-    if not rest:  # the field stays what it was
+    if not rest:  # the schema of an existing field does not change
         validate_value(old.schema, value, name)
         inside = old.schema
     values[old.index] = value

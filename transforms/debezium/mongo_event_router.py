@@ -1,4 +1,4 @@
-"""`MongoEventRouter`: documents of an outbox collection become the events that they hold."""
+"""`MongoEventRouter`: replaces documents of an outbox collection by their events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from connect_py.api.record import R
 from connect_py.api.schema import SchemaAndValue, Struct
 from transforms.debezium.envelope import AFTER
 from transforms.debezium.event_router import EventRouter, event_router_config
-from transforms.mongodb.change_events import text_of
+from transforms.mongodb.change_events import json_of
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
 from transforms.mongodb.extended_json import BsonValue, Kind, canonical_text, parse_document
 from transforms.requirements import require_struct
@@ -15,18 +15,17 @@ _JSON = "io.debezium.data.Json"
 
 
 class MongoEventRouter(EventRouter[R]):
-    """The same for MongoDB. A payload that is a document goes on as extended JSON, unless it is
-    expanded."""
+    """`EventRouter` for MongoDB. A document payload is written as extended JSON or expanded."""
 
     prefix = "collection"
     config_def = event_router_config(prefix)
     _converter = DocumentConverter(ArrayEncoding.ARRAY)
 
     def row(self, event: Struct) -> Struct:
-        text = text_of(event, AFTER)
-        if text is None:
+        after = json_of(event, AFTER)
+        if after is None:
             return require_struct(None, "Read Outbox Event")
-        document = dict(parse_document(text))
+        document = dict(parse_document(after))
         payload = document.get(self.payload_field)
         if payload is not None and payload.kind is Kind.DOCUMENT and not self.expands:
             document[self.payload_field] = BsonValue(Kind.STRING, canonical_text(payload))
@@ -34,5 +33,5 @@ class MongoEventRouter(EventRouter[R]):
         return row
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """A text stays a text."""
+        """Return the payload unchanged: documents were expanded before."""
         return payload

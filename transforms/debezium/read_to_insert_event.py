@@ -1,4 +1,4 @@
-"""`ReadToInsertEvent`: events of a snapshot become inserts."""
+"""`ReadToInsertEvent`: converts events of a snapshot to inserts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transforms.debezium.envelope import OP, is_envelope
 
 
 class ReadToInsertEvent(Transformation[R]):
-    """Writes `c` in place of `r`."""
+    """Changes the operation `r` to `c`."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to configure."""
+        """Do nothing: the transformation has no options."""
 
     def apply(self, record: R) -> R | None:
         schema = record.value_schema

@@ -1,4 +1,4 @@
-"""`SchemaChangeEventFilter`: drops events of schema changes by their kind."""
+"""`SchemaChangeEventFilter`: drops schema change events by their type."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SUFFIX = ".SchemaChangeValue"
 
 
 class SchemaChangeEventFilter(Transformation[R]):
-    """The first change of an event decides; any other record passes."""
+    """Drops an event if its first change has an excluded type. Other records pass unchanged."""
 
     config_def = ConfigDef().define(
         "schema.change.event.exclude.list",
         Type.LIST,
         validator=non_empty_list,
         importance=Importance.MEDIUM,
-        doc="The kinds of changes to drop, such as DROP or TRUNCATE.",
+        doc="Types of changes to drop, such as DROP or TRUNCATE.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

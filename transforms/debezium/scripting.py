@@ -1,5 +1,4 @@
-"""Debezium's `Filter` and `ContentBasedRouter`, with expressions of our own language in place of
-scripts."""
+"""Debezium's `Filter` and `ContentBasedRouter`, with Python-like expressions instead of scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def _language(name: str, value: Parsed) -> None:
         raise ConfigValueError(
             name,
             value,
-            f"scripts of other languages are not run here; write the condition for {LANGUAGE}, "
+            f"unsupported script language; write the condition for {LANGUAGE}, "
             "for example: value.op == 'u' and value.after.id > 2",
         )
 
@@ -47,7 +46,7 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             Type.STRING,
             validator=_language,
             importance=Importance.HIGH,
-            doc=f"The language of the expression: {LANGUAGE}.",
+            doc=f"Language of the expression: {LANGUAGE}.",
         )
         .define(expression, Type.STRING, validator=_expression, importance=Importance.HIGH, doc=doc)
         .define(
@@ -56,7 +55,7 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             default=None,
             validator=_optional_regex,
             importance=Importance.LOW,
-            doc="Records of other topics pass: a regular expression in Java's syntax.",
+            doc="Regular expression, in Java's syntax. Records of other topics pass unchanged.",
         )
         .define(
             "null.handling.mode",
@@ -64,7 +63,7 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             default="keep",
             importance=Importance.MEDIUM,
             validator=one_of("keep", "drop", "evaluate", case_insensitive=True),
-            doc="What to do with tombstones: keep, drop, or evaluate the expression.",
+            doc="Handling of tombstones: keep, drop, or evaluate the expression.",
         )
     )
 
@@ -83,34 +82,38 @@ class _Scripting(Transformation[R]):
             return record
         if record.value is None and self._nulls != "evaluate":
             return record if self._nulls == "keep" else None
-        return self.answered(record, self._expression(record))
+        return self.result(record, self._expression(record))
 
     @abstractmethod
-    def answered(self, record: R, answer: object) -> R | None:
-        """What becomes of the record."""
+    def result(self, record: R, value: object) -> R | None:
+        """Return the result for a record, given the value of the expression."""
 
 
 class Filter(_Scripting[R]):
-    """Keeps the records for which the condition is true."""
+    """Drops the records for which the condition is false."""
 
     expression_key = "condition"
-    config_def = _config_def(expression_key, "Records for which this is true are kept.")
+    config_def = _config_def(
+        expression_key, "Condition; records for which it is false are dropped."
+    )
 
-    def answered(self, record: R, answer: object) -> R | None:
-        if not isinstance(answer, bool):
-            raise DataError(f"the condition is neither true nor false: {answer!r}")
-        return record if answer else None
+    def result(self, record: R, value: object) -> R | None:
+        if not isinstance(value, bool):
+            raise DataError(f"the condition is neither true nor false: {value!r}")
+        return record if value else None
 
 
 class ContentBasedRouter(_Scripting[R]):
-    """Sends records to the topic that the expression names; null leaves the topic as it is."""
+    """Routes records to the topic that the expression returns; null does not change the topic."""
 
     expression_key = "topic.expression"
-    config_def = _config_def(expression_key, "The topic to go to, or None.")
+    config_def = _config_def(
+        expression_key, "Expression for the new topic; None does not change the topic."
+    )
 
-    def answered(self, record: R, answer: object) -> R | None:
-        if answer is None:
+    def result(self, record: R, value: object) -> R | None:
+        if value is None:
             return record
-        if not isinstance(answer, str):
-            raise DataError(f"the expression gives no topic: {answer!r}")
-        return record.replace(topic=answer)
+        if not isinstance(value, str):
+            raise DataError(f"the result of the expression is not a topic: {value!r}")
+        return record.replace(topic=value)

@@ -1,4 +1,4 @@
-"""Offsets of a time zone at any moment, years that `datetime` cannot hold included."""
+"""Offsets of a time zone at any time, including years that `datetime` does not support."""
 
 from __future__ import annotations
 
@@ -11,39 +11,42 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_OF_400_YEARS: Final = 146_097 * 86_400
-_FIRST: Final = -62_135_596_800 + 2 * 86_400  # seconds; year 1, and no offset leads out of it
+_FIRST: Final = -62_135_596_800 + 2 * 86_400  # seconds; year 1, with a margin for the offset
 _LAST: Final = 253_402_300_799 - 2 * 86_400  # year 9999
 
 
 class TimeZone:
-    """A zone by name (`Europe/Berlin`) or offset (`+02:00`)."""
+    """Time zone, by name (`Europe/Berlin`) or offset (`+02:00`)."""
 
     def __init__(self, name: str) -> None:
-        """ValueError: there is no such zone."""
+        """Look up a time zone; raise ValueError if it does not exist."""
         self._zone = _zone(name)
         self.offset = lru_cache(maxsize=4096)(self._offset)
 
     def _offset(self, seconds: int) -> int:
-        """Seconds that clocks in the zone are ahead of UTC at a moment, in seconds since the
-        epoch."""
-        return _ahead(_moment(seconds).astimezone(self._zone))
+        """Return the offset from UTC in seconds, at a time in seconds since the epoch."""
+        return _seconds_ahead(_datetime(seconds).astimezone(self._zone))
 
     def offset_of_local(self, seconds: int) -> int:
-        """The same for a time that clocks in the zone show; of two the earlier offset, in a gap the
-        one before it."""
-        return _ahead(_moment(seconds).replace(tzinfo=self._zone))
+        """Return the offset from UTC in seconds, at a local time in seconds since 1970-01-01.
+
+        An ambiguous time has the earlier offset, a time in a gap the offset before the gap.
+        """
+        return _seconds_ahead(_datetime(seconds).replace(tzinfo=self._zone))
 
 
-def _moment(seconds: int) -> datetime:
-    """The moment, or one that `datetime` can hold and to which the same rules apply: these repeat
-    with the calendar."""
+def _datetime(seconds: int) -> datetime:
+    """Return the time, or an equivalent time that `datetime` supports.
+
+    The rules of time zones repeat with the calendar, every 400 years.
+    """
     if seconds > _LAST:
         seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS
     return _EPOCH + timedelta(seconds=max(seconds, _FIRST))
 
 
-def _ahead(moment: datetime) -> int:
-    offset = moment.utcoffset()
+def _seconds_ahead(local: datetime) -> int:
+    offset = local.utcoffset()
     assert offset is not None
     return int(offset.total_seconds())
 
@@ -51,10 +54,10 @@ def _ahead(moment: datetime) -> int:
 def _zone(name: str) -> tzinfo:
     if name in ("Z", "UTC", "GMT"):
         return UTC
-    found = _OFFSET.fullmatch(name)
-    if found is not None:
-        ahead = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
-        return timezone(-ahead if found[1] == "-" else ahead)
+    match = _OFFSET.fullmatch(name)
+    if match is not None:
+        ahead = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        return timezone(-ahead if match[1] == "-" else ahead)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, OSError) as error:

@@ -1,4 +1,4 @@
-"""`TimezoneConverter`: moves the times of change events to the clocks of a zone."""
+"""`TimezoneConverter`: converts the timestamps of change events to a time zone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
 ZONED_TIME: Final = "io.debezium.time.ZonedTime"
-_MOMENT = re.compile(
+_TIMESTAMP = re.compile(
     r"([+-]?\d{4,9})-(\d\d)-(\d\d)T"
     + (_CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)")
 )
@@ -42,18 +42,17 @@ def _known_zone(name: str, value: Parsed) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """An item of a list: a field anywhere, or a table or topic, or one of either, with all its
-    fields or one."""
+class _ListItem:
+    """Item of include.list or exclude.list: a field, or a table or topic with one or all fields."""
 
     source: str | None = None
     topic: str | None = None
-    name: str | None = None  # of a table or a topic
+    name: str | None = None  # of a table or topic
     field: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> _Place:
-        parts = text.split(":")
+    def parse(cls, item: str) -> _ListItem:
+        parts = item.split(":")
         if parts[0] in ("source", "topic") and len(parts) in (2, 3) and all(parts):
             kind, name, *rest = parts
             field = rest[0] if rest else None
@@ -61,10 +60,12 @@ class _Place:
                 cls(source=name, field=field) if kind == "source" else cls(topic=name, field=field)
             )
         if len(parts) > 2 or not all(parts):
-            raise ConfigError("", f"{text} is no source:table, topic:name, name:field or field")
-        return cls(field=text) if len(parts) == 1 else cls(name=parts[0], field=parts[1])
+            raise ConfigError(
+                "", f"invalid item {item}: expected source:table, topic:name, name:field, or field"
+            )
+        return cls(field=item) if len(parts) == 1 else cls(name=parts[0], field=parts[1])
 
-    def holds(self, table: str | None, topic: str, field: str) -> bool:
+    def matches(self, table: str | None, topic: str, field: str) -> bool:
         if self.name not in (None, table, topic):
             return False
         return (
@@ -75,9 +76,10 @@ class _Place:
 
 
 class TimezoneConverter(Transformation[R]):
-    """Times with a zone show another one; times without it are read in the zone and become UTC.
+    """Converts times with a time zone to another zone, and local times in the zone to UTC.
 
-    Where such a column is null and has a default, it is the default that is converted.
+    If a column is null and has a default, the default is converted. Both forms are handwritten:
+    columns of nested rows are converted, depending on the table.
     """
 
     config_def = (
@@ -87,23 +89,22 @@ class TimezoneConverter(Transformation[R]):
             Type.STRING,
             validator=_known_zone,
             importance=Importance.HIGH,
-            doc="The zone: a name such as Europe/Berlin, or an offset such as +02:00.",
+            doc="Time zone: a name such as Europe/Berlin, or an offset such as +02:00.",
         )
         .define(
             "include.list",
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, "
-            "name:field of a "
-            "table or topic of that name, or field.",
+            doc="Fields to convert, each as source:table, source:table:field, topic:name, "
+            "topic:name:field, name:field (name of a table or topic), or field.",
         )
         .define(
             "exclude.list",
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="What not to convert.",
+            doc="Fields not to convert, in the same form.",
         )
     )
 
@@ -115,15 +116,15 @@ class TimezoneConverter(Transformation[R]):
             )
         self._zone = TimeZone(props["converted.timezone"])
         self._excludes = bool(props["exclude.list"])
-        self._places = [
-            _Place.parse(text) for text in props["exclude.list"] or props["include.list"]
+        self._items = [
+            _ListItem.parse(item) for item in props["exclude.list"] or props["include.list"]
         ]
         self._converts = lru_cache(maxsize=4096)(self._is_converted)
 
     def _is_converted(self, table: str | None, topic: str, field: str) -> bool:
-        if not self._places:
+        if not self._items:
             return True
-        return self._excludes != any(place.holds(table, topic, field) for place in self._places)
+        return self._excludes != any(item.matches(table, topic, field) for item in self._items)
 
     def apply(self, record: R) -> R | None:
         if record.value is None or not is_envelope(record.value_schema):
@@ -141,38 +142,40 @@ class TimezoneConverter(Transformation[R]):
         values = []
         for field, value in row:
             if _is_time(field.schema) and self._converts(table, topic, field.name):
-                given = field.schema.default if value is None else value
-                value = None if given is None else self._converted(field.schema, given)
+                if value is None:
+                    value = field.schema.default
+                if value is not None:
+                    value = self._converted(field.schema, value)
             values.append(value)
         return Struct(row.schema, values)
 
     def _converted(self, schema: Schema, value: Value) -> Value:
         if schema.name == ZONED_TIMESTAMP:
-            return self._moment_text(value)
+            return self._timestamp(value)
         if schema.name == ZONED_TIME:
-            return self._time_text(value)
+            return self._time(value)
         unit = PER_SECOND[schema.name or ""]
         return wrap(value - self._zone.offset_of_local(value // unit) * unit, 64)
 
-    def _moment_text(self, text: str) -> str:
-        found = _MOMENT.fullmatch(text)
-        if found is None:
-            raise _unreadable(text)
-        year, month, day = (int(g) for g in found.groups()[:3])
+    def _timestamp(self, value: str) -> str:
+        match = _TIMESTAMP.fullmatch(value)
+        if match is None:
+            raise _parse_error(value)
+        year, month, day = (int(g) for g in match.groups()[:3])
         seconds = (
-            days_of(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
+            days_of(year, month, day) * 86_400 + _clock(match.groups()[3:6]) - _offset(match[8])
         )
         offset = self._zone.offset(seconds)
         days, rest = divmod(seconds + offset, 86_400)
-        return f"{_date_text(days)}T{_clock_text(rest, found[7])}{_offset_text(offset)}"
+        return f"{_format_date(days)}T{_format_time(rest, match[7])}{_format_offset(offset)}"
 
-    def _time_text(self, text: str) -> str:
-        found = _TIME.fullmatch(text)
-        if found is None:
-            raise _unreadable(text)
+    def _time(self, value: str) -> str:
+        match = _TIME.fullmatch(value)
+        if match is None:
+            raise _parse_error(value)
         offset = self._zone.offset(int(time.time()))
-        seconds = _clock(found.groups()[:3]) - _offset(found[5]) + offset
-        return _clock_text(seconds % 86_400, found[4]) + _offset_text(offset)
+        seconds = _clock(match.groups()[:3]) - _offset(match[5]) + offset
+        return _format_time(seconds % 86_400, match[4]) + _format_offset(offset)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         from transforms.columns import blamed, children, struct_column
@@ -186,34 +189,37 @@ class TimezoneConverter(Transformation[R]):
             field = schema.field(name)
             if field is None or field.schema.type is not SchemaType.STRUCT:
                 continue
-            data = parts[field.index]
+            row = parts[field.index]
             try:
-                rows = [
+                columns = [
                     self._column(inside.schema, member)
                     if self._may_convert(column, batch.topic, inside.name)
                     else member
-                    for inside, member in zip(field.schema.fields, children(data), strict=True)
+                    for inside, member in zip(field.schema.fields, children(row), strict=True)
                 ]
             except DateTimeParseError as error:
                 raise blamed(batch, self.apply) from error
-            null = data.is_null() if data.null_count else None
-            parts[field.index] = struct_column(field.schema, rows, null, len(batch))
-        made = struct_column(schema, parts, column.is_null(), len(batch))
-        value = Column(schema, made, column.tombstone, tombstone_schema=column.tombstone_schema)
+            null = row.is_null() if row.null_count else None
+            parts[field.index] = struct_column(field.schema, columns, null, len(batch))
+        data = struct_column(schema, parts, column.is_null(), len(batch))
+        value = Column(schema, data, column.tombstone, tombstone_schema=column.tombstone_schema)
         return [batch.replace(value=value)]
 
     def _may_convert(self, column: Column, topic: str, field: str) -> bool:
-        """Whether a column is converted. NotColumnar: in some rows, as they come from several
-        tables."""
-        if not self._places:
+        """Return True if a column is converted.
+
+        Raises:
+            NotColumnar: Rows of several tables differ in this.
+        """
+        if not self._items:
             return True
         source = column.member("source")
         table = None if source is None else source.member("table") or source.member("collection")
         tables = [None] if table is None else table.data.unique().to_pylist()
-        answers = {self._converts(name, topic, field) for name in tables}
-        if len(answers) > 1:
-            raise NotColumnar("several tables")
-        return answers.pop()
+        converts = {self._converts(name, topic, field) for name in tables}
+        if len(converts) > 1:
+            raise NotColumnar("rows of several tables")
+        return converts.pop()
 
     def _column(self, schema: Schema, data: pa.Array) -> pa.Array:
         from connect_py.columns.arrow import to_array, to_values
@@ -227,7 +233,7 @@ class TimezoneConverter(Transformation[R]):
 
 
 def _is_time(schema: Schema) -> bool:
-    """Whether a zone matters to values of this schema."""
+    """Return True if values of this schema depend on a time zone."""
     return schema.name in (ZONED_TIMESTAMP, ZONED_TIME) or schema.name in PER_SECOND
 
 
@@ -238,13 +244,13 @@ def _table(event: Struct) -> str | None:
     if not isinstance(source, Struct):
         return None
     name = next((n for n in ("table", "collection") if source.schema.field(n) is not None), None)
-    found: str | None = None if name is None else source.get_without_default(name)
-    return found
+    table: str | None = None if name is None else source.get_without_default(name)
+    return table
 
 
-def _unreadable(text: str) -> DateTimeParseError:
-    at = len(text) - len(text.lstrip("+-"))
-    return DateTimeParseError(f"Text '{text}' could not be parsed at index {at}")
+def _parse_error(value: str) -> DateTimeParseError:
+    index = len(value) - len(value.lstrip("+-"))
+    return DateTimeParseError(f"Text '{value}' could not be parsed at index {index}")
 
 
 def _clock(parts: Sequence[str]) -> int:
@@ -259,7 +265,7 @@ def _offset(text: str) -> int:
     return (-1 if text[0] == "-" else 1) * ((hour * 60 + minute) * 60 + second)
 
 
-def _offset_text(offset: int) -> str:
+def _format_offset(offset: int) -> str:
     if not offset:
         return "Z"
     minutes, seconds = divmod(abs(offset), 60)
@@ -267,13 +273,13 @@ def _offset_text(offset: int) -> str:
     return f"{text}:{seconds:02d}" if seconds else text
 
 
-def _clock_text(seconds: int, fraction: str | None) -> str:
+def _format_time(seconds: int, fraction: str | None) -> str:
     digits = (fraction or "").rstrip("0")
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return f"{text}.{digits}" if digits else text
 
 
-def _date_text(days: int) -> str:
+def _format_date(days: int) -> str:
     year, month, day = date_of(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"

@@ -1,4 +1,4 @@
-"""The batch form of `ExtractNewRecordState`: columns in, columns out."""
+"""Columnar form of `ExtractNewRecordState`."""
 
 from __future__ import annotations
 
@@ -24,51 +24,53 @@ from transforms.columns import (
     member_of,
     mixed,
     null_rows,
-    parted,
+    split,
     struct_column,
     taken,
     with_default,
     with_value,
 )
 from transforms.debezium.delete_handling import Deletes
-from transforms.debezium.envelope import AFTER, BEFORE, DELETE, OP, is_envelope, text_column
+from transforms.debezium.envelope import AFTER, BEFORE, DELETE, OP, is_envelope, string_column
 from transforms.debezium.field_reference import FieldReference
 from transforms.debezium.unwrapping import Unwrapping
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What follows from the schema of the envelope alone."""
+    """Steps for one schema of envelopes."""
 
     row: Schema  # of `after`
-    same_before: bool  # `before` has it too
+    same_before: bool  # `before` has the same schema
     result: Schema
-    defaults: Sequence[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
-    routing: str | None  # a column
+    defaults: (
+        Sequence[pa.Scalar | None] | None
+    )  # of the row's columns; None if nulls are not replaced
+    routing: str | None  # column with the new topic
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """What each row of a batch is; at most one mask of a row is true, and a row without any is
-    dropped."""
+    """Kind of each row of a batch, as masks. A row that is in none of them is dropped."""
 
-    after: pa.BooleanArray
-    before: pa.BooleanArray  # of a delete event, unless deletes are dropped
-    keyed: pa.BooleanArray | None  # a delete event that only its key names
-    passing: pa.BooleanArray | None  # a null value that passes
+    after: pa.BooleanArray  # events with a row after the change
+    before: pa.BooleanArray  # delete events with a row, unless deletes are dropped
+    keyed: pa.BooleanArray | None  # delete events with only a key
+    passing: pa.BooleanArray | None  # null values that pass unchanged
 
-    def kept(self) -> pa.BooleanArray:
-        kept = pc.or_(self.after, self.before)
+    def kept_rows(self) -> pa.BooleanArray:
+        """Return the mask of the rows that are not dropped."""
+        kept_rows = pc.or_(self.after, self.before)
         for mask in (self.keyed, self.passing):
             if mask is not None:
-                kept = pc.or_(kept, mask)
-        return kept
+                kept_rows = pc.or_(kept_rows, mask)
+        return kept_rows
 
 
 class UnwrapColumns:
-    """Unwraps batches as the reference unwraps rows."""
+    """Unwraps batches with the same results as the row form."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class UnwrapColumns:
         drop_fields_header: str,
         replace_null_with_default: bool,
     ) -> None:
-        """`row_schema` makes the schema of unwrapped rows of the row's and its envelope's."""
+        """`row_schema` maps the schemas of a row and its envelope to the schema of the result."""
         self._reference = reference
         self._row_schema = row_schema
         self._route_by_field = route_by_field
@@ -105,18 +107,18 @@ class UnwrapColumns:
         if not name:
             return
         if any(reference.new_name == name for reference in self._reference.add_headers):
-            raise NotColumnar(f"header {name} is made row by row")
+            raise NotColumnar(f"header {name} is added row by row")
         if batch.headers is not None and any(
             h.key == name for headers in batch.headers for h in headers
         ):
-            raise NotColumnar(f"header {name} decides row by row which columns there are")
+            raise NotColumnar(f"header {name} lists the columns of each row")
 
     def _make_plan(self, envelope: Schema) -> _Plan:
         reference = self._reference
         name = self._route_by_field
         after, before = envelope.field(AFTER), envelope.field(BEFORE)
         if after is None or before is None or after.schema.type is not Type.STRUCT:
-            raise NotColumnar("the envelope has no rows")
+            raise NotColumnar("the envelope has no row schema")
         result = self._row_schema(after.schema, envelope)
         substitutes = reference.handling.rewrites and self._replace_null_with_default
         return _Plan(
@@ -124,13 +126,13 @@ class UnwrapColumns:
             after.schema == before.schema,
             result,
             defaults(after.schema) if substitutes else None,
-            after.schema.fields[text_column(after.schema, name)].name if name else None,
+            after.schema.fields[string_column(after.schema, name)].name if name else None,
             _present(reference.add_fields, envelope),
             _present(reference.add_headers, envelope),
         )
 
     def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
-        """Values pass; null values as the mode says."""
+        """Pass values unchanged; the mode determines the handling of null values."""
         null = batch.value.is_null()
         self._reference.note_passing(len(batch) - batch.value.null_count)
         if null is None:
@@ -151,25 +153,25 @@ class UnwrapColumns:
         kinds = self._kinds(batch, after, before)
         if not plan.same_before and kinds.before.true_count:
             raise NotColumnar("rows before and after a change have different schemas")
-        kept = kinds.kept()
-        count = kept.true_count
+        mask = kinds.kept_rows()
+        count = mask.true_count
         if count == 0:
             return []
-        whole = count == len(batch)
-        rows = None if whole else pc.indices_nonzero(kept)
-        value = self._value(batch, plan, kinds, None if whole else kept, rows, count)
+        kept_rows = None if count == len(batch) else mask
+        rows = None if kept_rows is None else pc.indices_nonzero(mask)
+        value = self._value(batch, plan, kinds, kept_rows, rows, count)
         headers = (
             self._headers(batch, plan, kinds, rows)
             if plan.added_headers or kinds.passing is not None
             else None
         )
-        made = with_value(batch, None if whole else kept, value).replace(headers=headers)
-        return (
-            [made] if plan.routing is None else self._routed(made, plan, batch.value, kinds, rows)
-        )
+        result = with_value(batch, kept_rows, value).replace(headers=headers)
+        if plan.routing is None:
+            return [result]
+        return self._routed(result, plan, batch.value, kinds, rows)
 
     def _kinds(self, batch: Batch, after: Column, before: Column) -> _Kinds:
-        """Find out what each row is: masks without nulls."""
+        """Determine the kind of each row; the masks have no nulls."""
         handling = self._reference.handling
         has_after = pc.invert(null_rows(after))
         has_before = pc.and_not(pc.invert(null_rows(before)), has_after)
@@ -194,18 +196,18 @@ class UnwrapColumns:
         batch: Batch,
         plan: _Plan,
         kinds: _Kinds,
-        kept: pa.BooleanArray | None,
+        kept_rows: pa.BooleanArray | None,
         rows: pa.Array | None,
         count: int,
     ) -> Column:
-        """The value column of the rows that are kept; `rows` are their indices, None: all."""
+        """Return the value column of the kept rows; `rows` are their indices, None for all rows."""
         handling = self._reference.handling
         after, before = _blocks(batch.value)
         rewritten = kinds.before if handling.rewrites and kinds.before.true_count else None
         is_after = taken(kinds.after, rows)
         is_before = None if rewritten is None else taken(rewritten, rows)
-        shown = is_after if is_before is None else pc.or_(is_after, is_before)
-        columns = children(mixed(after, before, rewritten, kept).data)
+        has_row = is_after if is_before is None else pc.or_(is_after, is_before)
+        columns = children(mixed(after, before, rewritten, kept_rows).data)
         if plan.defaults is not None:
             columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         if handling.rewrites:
@@ -217,17 +219,17 @@ class UnwrapColumns:
         for reference, _ in plan.added:
             column = _member(batch.value, reference)
             columns.append(column if rows is None else column.take(rows))
-        null = None if shown.true_count == count else pc.invert(shown)
+        null = None if has_row.true_count == count else pc.invert(has_row)
         data = struct_column(plan.result, columns, null, count)
         return Column(
             plan.result, data, null, tombstone_schema=self._null_schema(batch, plan, kinds)
         )
 
     def _null_schema(self, batch: Batch, plan: _Plan, kinds: _Kinds) -> Schema | None:
-        """The schema that the result's null values show.
+        """Return the schema of the null values of the result.
 
         Raises:
-            NotColumnar: They show different ones.
+            NotColumnar: They have different schemas.
         """
         schemas: set[Schema | None] = set()
         if kinds.keyed is not None:
@@ -246,8 +248,7 @@ class UnwrapColumns:
     def _headers(
         self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None
     ) -> list[Headers] | None:
-        """The headers of the rows that are kept, with what is added; None leaves them as they
-        are."""
+        """Return the headers of the kept rows, or None if no headers are added."""
         if not self._reference.add_headers:
             return None
         added: list[list[Value]] = []
@@ -255,25 +256,24 @@ class UnwrapColumns:
             column = _member(batch.value, reference)
             added.append(to_values(schema, column if rows is None else column.take(rows)))
         names = [(reference.new_name, schema) for reference, schema in plan.added_headers]
-        old = _headers(batch)
-        at: Sequence[int] = range(len(batch)) if rows is None else rows.to_pylist()
+        existing = _headers(batch)
+        indices: Sequence[int] = range(len(batch)) if rows is None else rows.to_pylist()
         passing = None if kinds.passing is None else kinds.passing.to_pylist()
-        made = []
-        for place, index in enumerate(at):
-            headers = old[index]
+        new_headers = []
+        for position, index in enumerate(indices):
+            headers = existing[index]
             if passing is not None and passing[index]:
                 headers = self._reference.tombstone_headers(headers)
             else:
                 for (name, schema), values in zip(names, added, strict=True):
-                    headers = headers.add(name, values[place], schema)
-            made.append(headers)
-        return made
+                    headers = headers.add(name, values[position], schema)
+            new_headers.append(headers)
+        return new_headers
 
     def _routed(
-        self, made: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
+        self, batch: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
-        """Part the rows by the topic that the routing column names; null and blank leave the
-        topic."""
+        """Split the rows by the topic in the routing column; null and blank do not change it."""
         assert plan.routing is not None
         names, names_before = (member_of(block, plan.routing).data for block in _blocks(events))
         if kinds.before.true_count:
@@ -283,11 +283,11 @@ class UnwrapColumns:
             null_encoding="encode"
         )
         topics = [
-            name if name is not None and name.strip() else made.topic
+            name if name is not None and name.strip() else batch.topic
             for name in encoded.dictionary.to_pylist()
         ]
         first = pa.array([topics.index(topic) for topic in topics], pa.int32())
-        parts = parted(made, first.take(encoded.indices))
+        parts = split(batch, first.take(encoded.indices))
         return [
             part if topics[code] == part.topic else replace(part, topic=topics[code])
             for code, part in parts
@@ -297,17 +297,17 @@ class UnwrapColumns:
 def _present(
     references: Sequence[FieldReference], envelope: Schema
 ) -> list[tuple[FieldReference, Schema]]:
-    found = [(reference, reference.schema(envelope)) for reference in references]
-    return [(reference, schema) for reference, schema in found if schema is not None]
+    schemas = [(reference, reference.schema(envelope)) for reference in references]
+    return [(reference, schema) for reference, schema in schemas if schema is not None]
 
 
 def _blocks(events: Column) -> tuple[Column, Column]:
-    """The rows after and before the change."""
+    """Return the rows after and before the change."""
     return member_of(events, AFTER), member_of(events, BEFORE)
 
 
 def _member(value: Column, reference: FieldReference) -> pa.Array:
-    """A member of the events, null where its block is null."""
+    """Return a field of the events, null where its struct is null."""
     assert value.schema is not None
     path = reference.path(value.schema)
     assert path is not None
@@ -316,10 +316,9 @@ def _member(value: Column, reference: FieldReference) -> pa.Array:
         return member_of(column, path[1]).data
     if reference.parent is None:
         return column.data
-    block = member_of(
-        value, reference.parent
-    ).is_null()  # another transformation put the member beside its block
-    return column.data if block is None else hidden(column.data, pc.invert(block))
+    # another transformation moved the field from its struct to the envelope
+    null = member_of(value, reference.parent).is_null()
+    return column.data if null is None else hidden(column.data, pc.invert(null))
 
 
 def _headers(batch: Batch) -> Sequence[Headers]:

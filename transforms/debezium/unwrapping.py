@@ -1,4 +1,4 @@
-"""What the transformations share that take rows out of change events."""
+"""Base class of the transformations that replace change events by rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transforms.debezium.field_reference import FieldReference
 
 log = logging.getLogger(__name__)
 
-IDLE_VALUES = 1000  # that pass unchanged before the log says so
+IDLE_VALUES = 1000  # values that pass unchanged before a warning is logged
 
 _MODE = "delete.tombstone.handling.mode"
 _DROP_TOMBSTONES = "drop.tombstones"
@@ -34,8 +34,7 @@ def _field_references(name: str, value: Parsed) -> None:
 
 
 class Unwrapping(Transformation[R]):
-    """Options for deletes, tombstones and what is added to rows and headers, with what follows from
-    them."""
+    """Handling of deletes and tombstones, and of the fields added to rows and headers."""
 
     config_def = (
         ConfigDef()
@@ -45,10 +44,10 @@ class Unwrapping(Transformation[R]):
             default="tombstone",
             validator=one_of(*MODES, case_insensitive=True),
             importance=Importance.MEDIUM,
-            doc="Effect on delete events and tombstones. drop removes both. tombstone makes "
-            "deletes null values with the schema of the row. rewrite makes deletes rows marked "
-            "with __deleted; rewrite-with-tombstone also keeps the tombstones. "
-            "delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
+            doc="Handling of delete events and tombstones. drop removes both. tombstone converts "
+            "deletes to null values with the schema of the row, rewrite to rows marked with "
+            "__deleted, delete-to-tombstone to tombstones. Only rewrite-with-tombstone, which is "
+            "otherwise the same as rewrite, retains the existing tombstones.",
         )
         .define(
             _DROP_TOMBSTONES,
@@ -73,15 +72,15 @@ class Unwrapping(Transformation[R]):
             default="",
             validator=_field_references,
             importance=Importance.LOW,
-            doc="Members of the event to add to the row, each as field, struct.field, or with "
-            ":new-name behind.",
+            doc="Fields of the event to add to the row, each as field or struct.field, optionally "
+            "followed by :new-name.",
         )
         .define(
             "add.fields.prefix",
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names that add.fields makes.",
+            doc="Prefix of the names of fields that add.fields adds.",
         )
         .define(
             "add.headers",
@@ -89,14 +88,14 @@ class Unwrapping(Transformation[R]):
             default="",
             validator=_field_references,
             importance=Importance.LOW,
-            doc="Members of the event to add as headers, written as for add.fields.",
+            doc="Fields of the event to add as headers, in the form of add.fields.",
         )
         .define(
             "add.headers.prefix",
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names that add.headers makes.",
+            doc="Prefix of the names of headers that add.headers adds.",
         )
         .define(
             _OPERATION_HEADER,
@@ -111,7 +110,7 @@ class Unwrapping(Transformation[R]):
             Type.LIST,
             default="",
             importance=Importance.LOW,
-            doc="Deprecated: members of the source block to add to the row; use add.fields.",
+            doc="Deprecated: fields of the source struct to add to the row; use add.fields.",
         )
     )
 
@@ -136,34 +135,33 @@ class Unwrapping(Transformation[R]):
         for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
             if props[key]:
                 log.warning("%s is deprecated, use add.headers and add.fields", key)
-        self._values_before_envelope: int | None = 0  # None: nothing left to warn of
+        self._values_before_envelope: int | None = 0  # None: after an envelope, or the warning
         self.configure_further(props)
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
-        """Take the options of the subclass."""
+        """Apply the options of the subclass."""
 
     def note_envelope(self) -> None:
-        """An envelope came: the transformation has work to do."""
+        """Record that an envelope was received: no warning is needed."""
         self._values_before_envelope = None
 
     def note_passing(self, values: int) -> None:
-        """Count values that are no envelope; warn once when there has been nothing else for
-        long."""
+        """Count values that are not envelopes; warn once if there are many before an envelope."""
         if self._values_before_envelope is None:
             return
         self._values_before_envelope += values
         if self._values_before_envelope >= IDLE_VALUES:
             log.warning(
-                "the first %d values were no change events with a schema (named ...%s) and passed "
-                "unchanged; "
-                "without schemas use DebeziumTransform of org.apache.iceberg.connect.transforms",
+                "the first %d values passed unchanged, because they are not change events with a "
+                "schema (named ...%s); for events without a schema, use DebeziumTransform of "
+                "org.apache.iceberg.connect.transforms",
                 self._values_before_envelope,
                 ENVELOPE_SUFFIX,
             )
             self._values_before_envelope = None
 
     def event_headers(self, headers: Headers, event: Struct) -> Headers:
-        """The headers of an unwrapped event: its own, then what is added."""
+        """Return the headers of an unwrapped event: its headers, then the added headers."""
         for reference in self.add_headers:
             schema = reference.schema(event.schema)
             if schema is not None:
@@ -171,8 +169,7 @@ class Unwrapping(Transformation[R]):
         return headers
 
     def tombstone_headers(self, headers: Headers) -> Headers:
-        """The headers of a tombstone that passes: of all that could be added it has an operation
-        only."""
+        """Return the headers of a tombstone that passes; only the operation can be added."""
         for reference in self.add_headers:
             if reference.field == OP:
                 headers = headers.add(reference.new_name, DELETE, STRING)

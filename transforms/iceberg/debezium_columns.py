@@ -1,4 +1,4 @@
-"""The batch form of Iceberg's `DebeziumTransform`."""
+"""Columnar form of Iceberg's `DebeziumTransform`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from transforms.columns import (
 )
 from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 
-MOST_NAMES = 1024  # pairs of database and table in a batch
+MAX_NAMES = 1024  # pairs of database and table in a batch
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What follows from the schema of the envelope."""
+    """Steps for one schema of envelopes."""
 
-    db: str  # what holds the database's name, or its schema's
-    table: str  # what holds the table's name, or the collection's
+    db: str  # field with the name of the database, or of its schema
+    table: str  # field with the name of the table or collection
     same_before: bool  # `before` has the schema of `after`
     row: Schema  # of `after`
     defaults: Sequence[pa.Scalar | None]
@@ -48,24 +48,23 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that go on: all null values, and the events that have a row."""
+    """Rows that are kept: all null values, and the events that have a row."""
 
-    kept: pa.BooleanArray  # of all rows of the batch
-    index: pa.Array | None  # their places, uint64; None: all of them
-    op: pa.StringArray  # of `_cdc`, of each row that goes on
-    # of all rows of the batch: deletes that go on; None: no row is one
+    mask: pa.BooleanArray  # kept rows, among all rows of the batch
+    index: pa.Array | None  # indices of the kept rows, uint64; None: all rows are kept
+    op: pa.StringArray  # `_cdc.op` of each kept row
+    # kept deletes, among all rows of the batch; None: there are none
     deleted: pa.BooleanArray | None
-    null: pa.BooleanArray | None  # rows that stay null
+    null: pa.BooleanArray | None  # null values among the kept rows
 
     @property
     def selected(self) -> pa.BooleanArray | None:
-        """`kept`, None: all of them."""
-        return None if self.index is None else self.kept
+        """Return `mask`, or None if all rows are kept."""
+        return None if self.index is None else self.mask
 
 
 class _Codes:
-    """Debezium's operations of all rows of a batch, looked at once per code: batches have three or
-    four."""
+    """Debezium's operations of all rows of a batch, evaluated once per distinct operation."""
 
     def __init__(self, op: pa.StringArray) -> None:
         encoded = op.dictionary_encode(null_encoding="encode")
@@ -73,7 +72,7 @@ class _Codes:
         self._names: list[str | None] = encoded.dictionary.to_pylist()
         self.delete = self._mask(lambda name: name == "d")
         self.rowless = self._mask(lambda name: name in NO_ROW)
-        self.known = self._mask(lambda name: name is not None)
+        self.is_valid = self._mask(lambda name: name is not None)
 
     def _mask(self, holds: Callable[[str | None], bool]) -> pa.BooleanArray:
         answers = [holds(name) for name in self._names]
@@ -82,19 +81,18 @@ class _Codes:
         return pa.array(answers, pa.bool_()).take(self._indices)
 
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
-        """Whether the row that the operation asks for is there; its absence before or after is
-        given."""
+        """Return the events that have the row of their operation, given the missing rows."""
         return pc.invert(pc.if_else(self.delete, before, after))
 
     def cdc(self) -> pa.StringArray:
-        """The operations as `_cdc` names them."""
+        """Return the operations as strings of `_cdc.op`."""
         return pa.array([CDC_OPERATIONS.get(name or "", INSERT) for name in self._names]).take(
             self._indices
         )
 
 
 class DebeziumColumns:
-    """Lifts rows and adds `_cdc` as the reference does."""
+    """Replaces events by their rows and adds `_cdc`; the row form is the reference."""
 
     def __init__(
         self,
@@ -102,8 +100,11 @@ class DebeziumColumns:
         result: Callable[[Schema, Schema | None], Schema],
         target: Callable[[str, str], str],
     ) -> None:
-        """`result` makes the schema afterwards of a row's and a key's, `target` a destination of
-        database and table."""
+        """Set the functions of the row form.
+
+        `result` maps the schemas of a row and a key to the schema of the result; `target` maps the
+        names of database and table to `_cdc.target`.
+        """
         self._row_form = row_form
         self._result = result
         self._target = target
@@ -116,7 +117,7 @@ class DebeziumColumns:
         return self._schemaless(batch) if batch.value.schema is None else self._with_schema(batch)
 
     def _make_plan(self, envelope: Schema) -> _Plan:
-        """DataError (or KeyError inside it): no record of this schema is a change event."""
+        """Return the plan; raise DataError if no record of this schema is a change event."""
         try:
             source = envelope["source"]
             db = source.field("schema") or source.field("db")
@@ -134,7 +135,7 @@ class DebeziumColumns:
         except KeyError as error:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
-            raise DataError("not the types of a change event")
+            raise DataError("the fields do not have the types of a change event")
         return _Plan(db.name, table.name, before == row, row, defaults(row))
 
     def _with_schema(self, batch: Batch) -> Sequence[Batch]:
@@ -144,74 +145,78 @@ class DebeziumColumns:
             plan = self._plan(value.schema)
         except DataError as error:
             raise blamed(batch, self._row_form) from error
-        after, before, source, op, moments = (
+        after, before, source, op, timestamps = (
             member_of(value, name) for name in ("after", "before", "source", "op", "ts_ms")
         )
         codes = _Codes(op.data)
         has_row = codes.has_row(null_rows(after), null_rows(before))
-        complete = pc.and_not(pc.and_(has_row, moments.data.is_valid()), null_rows(source))
+        complete = pc.and_not(pc.and_(has_row, timestamps.data.is_valid()), null_rows(source))
         rows = self._rows(batch, codes, pc.or_(complete, codes.rowless), codes.rowless)
         if rows is None:
             return []
         if rows.deleted is not None and not plan.same_before:
             raise NotColumnar("rows before and after a change have different schemas")
-        made = _beside(batch, rows)
+        kept_batch = _without_values(batch, rows)
         try:
-            result = self._result(plan.row, _key_schema(made.key, rows))
+            result = self._result(plan.row, _key_schema(kept_batch.key, rows))
         except DataError as error:
             raise blamed(batch, self._row_form) from error
         cdc_schema = result["_cdc"]
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
-        moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
+        timestamp = as_logical(cdc_schema["ts"], taken(timestamps.data, rows.index))
         db, table = (
             taken(member_of(source, name).data, rows.index) for name in (plan.db, plan.table)
         )
-        cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
+        cdc = [rows.op, timestamp, kept_batch.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
-            cdc.append(made.key.data)
-        columns.append(struct_column(cdc_schema, cdc, None, len(made)))
-        data = struct_column(result, columns, rows.null, len(made))
+            cdc.append(kept_batch.key.data)
+        columns.append(struct_column(cdc_schema, cdc, None, len(kept_batch)))
+        data = struct_column(result, columns, rows.null, len(kept_batch))
         null_schema = kept_nulls(value)[1]
-        return [made.replace(value=Column(result, data, rows.null, tombstone_schema=null_schema))]
+        return [
+            kept_batch.replace(value=Column(result, data, rows.null, tombstone_schema=null_schema))
+        ]
 
     def _rows(
         self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray
     ) -> _Rows | None:
-        """Find out which rows go on; None: no row does. Rows without an operation, or not complete,
-        fail."""
+        """Return the kept rows, or None if all rows are dropped.
+
+        Raises:
+            BadRows: Rows have no operation, or are not complete.
+        """
         null = batch.value.is_null()
-        good = pc.and_(complete, codes.known)
+        good = pc.and_(complete, codes.is_valid)
         if null is not None:
             good = pc.or_(good, null)
         if good.true_count < len(batch):
             raise without(batch, self._row_form, pc.invert(good), self.apply)
-        kept = pc.invert(dropped) if null is None else pc.or_(pc.invert(dropped), null)
-        count = kept.true_count
+        mask = pc.invert(dropped) if null is None else pc.or_(pc.invert(dropped), null)
+        count = mask.true_count
         if not count:
             return None
-        index = None if count == len(batch) else pc.indices_nonzero(kept)
-        deleted = codes.delete if index is None else pc.and_(codes.delete, kept)
+        index = None if count == len(batch) else pc.indices_nonzero(mask)
+        deleted = codes.delete if index is None else pc.and_(codes.delete, mask)
         if not deleted.true_count:
             deleted = None
         null = None if null is None else taken(null, index)
-        return _Rows(kept, index, taken(codes.cdc(), index), deleted, null)
+        return _Rows(mask, index, taken(codes.cdc(), index), deleted, null)
 
     def _names(
         self, db: pa.StringArray, table: pa.StringArray, null: pa.BooleanArray | None
     ) -> tuple[pa.Array, pa.Array]:
-        """`_cdc.source` and `_cdc.target`, made once per pair of names: a batch has few, nearly
-        always one.
+        """Return `_cdc.source` and `_cdc.target`, computed once per pair of names.
 
-        What they are in rows that are null as a whole does not matter.
+        A batch has few pairs, nearly always one. The values in null rows are undefined.
         """
-        shown = 0 if null is None or not null[0].as_py() else max(pc.index(null, False).as_py(), 0)
-        if all(_is_constant(names, names[shown], null) for names in (db, table)):
-            source, target = self._name(db[shown].as_py(), table[shown].as_py())
+        row = 0 if null is None or not null[0].as_py() else max(pc.index(null, False).as_py(), 0)
+        if all(_is_constant(names, names[row], null) for names in (db, table)):
+            source, target = self._name(db[row].as_py(), table[row].as_py())
             return pa.repeat(pa.scalar(source), len(db)), pa.repeat(pa.scalar(target), len(db))
         dbs, tables = (names.dictionary_encode(null_encoding="encode") for names in (db, table))
-        if len(dbs.dictionary) * len(tables.dictionary) > MOST_NAMES:
-            raise NotColumnar("a batch of many databases and tables")
+        if len(dbs.dictionary) * len(tables.dictionary) > MAX_NAMES:
+            raise NotColumnar("many databases and tables")
         pairs = list(product(dbs.dictionary.to_pylist(), tables.dictionary.to_pylist()))
         sources, targets = (
             pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True)
@@ -231,7 +236,7 @@ class DebeziumColumns:
         if op is None or pa.types.is_null(op.data.type):
             raise blamed(batch, self._row_form)
         if not pa.types.is_string(op.data.type):
-            raise NotColumnar("op is no text")
+            raise NotColumnar("op is not a string")
         after, before = (_maps(value.member(name), len(batch)) for name in ("after", "before"))
         codes = _Codes(op.data)
         dropped = pc.or_(
@@ -241,19 +246,22 @@ class DebeziumColumns:
         rows = self._rows(batch, codes, pc.or_(dropped, has_source), dropped)
         if rows is None:
             return []
-        made = _beside(batch, rows)
+        kept_batch = _without_values(batch, rows)
         columns, absent = _row_members(mixed(after, before, rows.deleted, rows.selected), rows)
-        moments = value.member("ts_ms")
-        moment = pa.nulls(len(made)) if moments is None else taken(moments.data, rows.index)
+        timestamps = value.member("ts_ms")
+        if timestamps is None:
+            timestamp = pa.nulls(len(kept_batch))
+        else:
+            timestamp = taken(timestamps.data, rows.index)
         source, target = self._names(taken(db, rows.index), taken(table, rows.index), rows.null)
         cdc = {
             "op": rows.op,
-            "ts": moment,
-            "offset": made.origin.offsets,
+            "ts": timestamp,
+            "offset": kept_batch.origin.offsets,
             "source": source,
             "target": target,
         }
-        key = made.key
+        key = kept_batch.key
         if key.schema is None and pa.types.is_struct(key.data.type):
             cdc["key"] = key.data
             absent |= {("_cdc", "key", *path): mask for path, mask in key.absent.items()}
@@ -264,14 +272,16 @@ class DebeziumColumns:
             list(columns.values()), names=list(columns), mask=rows.null
         )
         return [
-            made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))
+            kept_batch.replace(
+                value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1])
+            )
         ]
 
     def _source(
         self, batch: Batch, source: Column | None
     ) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
-        """Database (or its schema) and table of each event, and whether both are there."""
-        nothing = pa.nulls(len(batch), pa.string())
+        """Return database (or its schema) and table of each event, and whether both exist."""
+        nulls = pa.nulls(len(batch), pa.string())
         schema = None if source is None else source.member("schema")
         if schema is not None and schema.missing is not None and schema.missing.true_count:
             raise NotColumnar("some events have a schema in their source, others do not")
@@ -283,19 +293,21 @@ class DebeziumColumns:
         ):
             raise NotColumnar("collections instead of tables")
         for name in ("db" if schema is None else "schema", "table"):
-            found = None if source is None else source.member(name)
-            names.append(
-                nothing if found is None or pa.types.is_null(found.data.type) else found.data
-            )
+            member = None if source is None else source.member(name)
+            is_null = member is None or pa.types.is_null(member.data.type)
+            names.append(nulls if member is None or is_null else member.data)
         db, table = names
         if not (pa.types.is_string(db.type) and pa.types.is_string(table.type)):
-            raise NotColumnar("the source is named by something other than text")
+            raise NotColumnar("the names in the source are not strings")
         return db, table, pc.and_(db.is_valid(), table.is_valid())
 
 
 def _key_schema(key: Column, rows: _Rows) -> Schema | None:
-    """The key schema that the events among the rows that go on show; NotColumnar when they show
-    different ones."""
+    """Return the key schema of the events among the kept rows.
+
+    Raises:
+        NotColumnar: They have different key schemas.
+    """
     if key.schema is None or key.tombstone is None:
         return key.schema
     events = len(key)
@@ -311,13 +323,13 @@ def _key_schema(key: Column, rows: _Rows) -> Schema | None:
     return None
 
 
-def _beside(batch: Batch, rows: _Rows) -> Batch:
-    """The rows that go on; their value is still to come."""
+def _without_values(batch: Batch, rows: _Rows) -> Batch:
+    """Return the kept rows with null values, which the caller replaces."""
     return with_value(batch, rows.selected, Column(None, pa.nulls(len(rows.op))))
 
 
 def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None) -> bool:
-    """Whether all rows hold this value, apart from those that are null as a whole."""
+    """Return True if all rows have this value, except null rows."""
     same = pc.equal(data, value)
     if null is not None:
         same = pc.or_kleene(same, null)
@@ -325,7 +337,7 @@ def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None)
 
 
 def _maps(column: Column | None, length: int) -> Column:
-    """A member of the event if it holds maps, otherwise nulls."""
+    """Return a member of the event if it contains maps, otherwise nulls."""
     if column is None or not column.is_struct():
         return Column(None, pa.nulls(length))
     return column
@@ -334,7 +346,7 @@ def _maps(column: Column | None, length: int) -> Column:
 def _row_members(
     row: Column, rows: _Rows
 ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-    """The members of the rows that go on and the masks of those that are absent."""
+    """Return the members of the kept rows, and the rows that lack members."""
     columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
     for path, mask in row.absent.items():
@@ -343,5 +355,5 @@ def _row_members(
             columns.pop(path[0], None)
         elif mask.true_count:
             absent[path] = mask
-    columns.pop("_cdc", None)  # takes the place of a column of this name
+    columns.pop("_cdc", None)  # replaced by the struct
     return columns, {path: mask for path, mask in absent.items() if path[0] in columns}

@@ -1,5 +1,4 @@
-"""Iceberg's `DebeziumTransform`: the row of a change event, with what happened to it beside it as
-`_cdc`."""
+"""Iceberg's `DebeziumTransform`: replaces a change event by its row with `_cdc`."""
 
 from __future__ import annotations
 
@@ -35,12 +34,12 @@ _TIMESTAMP = timestamp()
 
 
 class DebeziumTransform(Transformation[R]):
-    """Lifts the row of each event to the top and adds the struct `_cdc`: op, ts, offset, source,
-    target, key.
+    """Replaces each event by its row and the struct `_cdc` (op, ts, offset, source, target, key).
 
-    Deletes give the row before, everything else the row after; column defaults take the place of
-    nulls. Tombstones pass, truncate events and messages are dropped, and so are schemaless events
-    without a row.
+    Deletes are replaced by the row before the change, other events by the row after it. Column
+    defaults replace nulls. Tombstones pass unchanged. Truncate events, messages, and events without
+    a schema and row are dropped. Both forms are handwritten: rows are dropped, and the result mixes
+    rows before and after.
     """
 
     config_def = ConfigDef().define(
@@ -48,9 +47,8 @@ class DebeziumTransform(Transformation[R]):
         Type.STRING,
         default="{db}.{table}",
         importance=Importance.MEDIUM,
-        doc="How _cdc.target is made: {db} is the source's schema, or its database where there is "
-        "none, {table} its "
-        "table or collection.",
+        doc="Pattern of _cdc.target. {db} is the schema of the source (or its database, if it has "
+        "none), {table} its table or collection.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -62,7 +60,7 @@ class DebeziumTransform(Transformation[R]):
         return rebuilt(row, [*members(row), (CDC, cdc_schema(key))])
 
     def target(self, db: str, table: str) -> str:
-        """The destination that the pattern makes of a table's name."""
+        """Return `_cdc.target` for the names of database and table."""
         return self._pattern.replace("{db}", db).replace("{table}", table)
 
     def apply(self, record: R) -> R | None:
@@ -87,7 +85,7 @@ class DebeziumTransform(Transformation[R]):
         block = event.get_without_default("before" if code == "d" else "after")
         row = require_struct(_present(block, "row"), PURPOSE)
         result = self.result(row.schema, record.key_schema)
-        moment = _present(checked(event, "ts_ms", INT64), "ts_ms")
+        timestamp_ms = _present(checked(event, "ts_ms", INT64), "ts_ms")
         source = require_struct(_present(event.get_without_default("source"), "source"), PURPOSE)
         db = checked(
             source, "schema" if source.schema.field("schema") is not None else "db", STRING
@@ -98,7 +96,7 @@ class DebeziumTransform(Transformation[R]):
         names = ["null" if name is None else name for name in (db, table)]
         cdc = [
             CDC_OPERATIONS.get(code, INSERT),
-            moment,
+            timestamp_ms,
             _offset(record),
             ".".join(names),
             self.target(*names),
@@ -131,7 +129,7 @@ class DebeziumTransform(Transformation[R]):
 
 
 def cdc_schema(key: Schema | None) -> Schema:
-    """The schema of `_cdc` for records of this key schema."""
+    """Return the schema of `_cdc` for records of this key schema."""
     fields = [
         ("op", STRING),
         ("ts", _TIMESTAMP),
@@ -142,18 +140,18 @@ def cdc_schema(key: Schema | None) -> Schema:
     return struct(*fields, *([] if key is None else [("key", key)]))
 
 
-def checked(row: Struct, name: str, wanted: Schema) -> Value:
-    """The raw value of a field of this type; DataError when there is none."""
+def checked(row: Struct, name: str, expected: Schema) -> Value:
+    """Return the raw value of a field; raise DataError if it is missing or not of this type."""
     value = row.get_without_default(name)
-    if row.schema[name].type is not wanted.type:
-        raise DataError(f"Field '{name}' is not of type {wanted.type.name}")
+    if row.schema[name].type is not expected.type:
+        raise DataError(f"Field '{name}' is not of type {expected.type.name}")
     return value
 
 
 def _present(value: Value, name: str) -> Value:
     if value is None:
         raise NullPointerError(
-            f"the event has no {name}: it is no change event of a row, or incomplete"
+            f"the event has no {name}: not a change event of a row, or incomplete"
         )
     return value
 

@@ -1,4 +1,4 @@
-"""Iceberg's `DmsTransform`: change events of AWS Database Migration Service as rows with `_cdc`."""
+"""Iceberg's `DmsTransform`: replaces AWS DMS change events by rows with `_cdc`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from transforms.requirements import require_map
 
 PURPOSE = "DMS transform"
 
-_OPERATIONS = {"update": "U", "delete": "D"}  # anything else is an insert
+_OPERATIONS = {"update": "U", "delete": "D"}  # all others are inserts
 
 
 class DmsTransform(Transformation[R]):
-    """Lifts `data` to the top. Values that are not such events are dropped; null values pass."""
+    """Replaces each event by its `data`. Other values are dropped; null values pass unchanged."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to configure."""
+        """Do nothing: the transformation has no options."""
 
     def apply(self, record: R) -> R | None:
         if record.value is None:
             return record
         if record.value_schema is not None:
-            raise UnsupportedOperationError("records of DMS have no schema")
+            raise UnsupportedOperationError("DMS events with a schema are not supported")
         event = require_map(record.value, PURPOSE)
         data, metadata = event.get("data"), event.get("metadata")
         if not isinstance(data, dict) or not isinstance(metadata, dict):

@@ -1,4 +1,4 @@
-"""Iceberg's `JsonToMapTransform`: a JSON object in a text becomes a struct."""
+"""Iceberg's `JsonToMapTransform`: converts a string with a JSON object to a struct."""
 
 from __future__ import annotations
 
@@ -33,23 +33,22 @@ _ROOT = struct(("payload", map_of(STRING, STRING, optional=True)))
 _BLANKS = " \t\r\n"
 
 
-def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not valid in JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 class JsonToMapTransform(Transformation[R]):
-    """Each member becomes a field of a type that its value asks for: the schema may change from
-    record to record."""
+    """Converts each member to a field whose type is inferred: each record has its own schema."""
 
     config_def = ConfigDef().define(
         "json.root",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="One field `payload` with all members as texts.",
+        doc="Convert to one field, `payload`: a map of all members as strings.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -59,16 +58,16 @@ class JsonToMapTransform(Transformation[R]):
         if record.value is None:
             return record
         if not isinstance(record.value, str):
-            raise DataError("JsonToMapTransform needs a text")
+            raise DataError("JsonToMapTransform requires a string")
         try:
-            # what follows is passed over, as in Java
+            # trailing characters are ignored, as in Java
             tree, _ = _DECODER.raw_decode(record.value.lstrip(_BLANKS))
         except (ValueError, RecursionError) as error:
-            raise DataError("the text is no JSON") from error
+            raise DataError("the string is not valid JSON") from error
         if not isinstance(tree, dict):
-            raise DataError("the text is no JSON object")
+            raise DataError("the string is not a JSON object")
         if self._root:
-            row = Struct(_ROOT, [{name: _text(value) for name, value in tree.items()}])
+            row = Struct(_ROOT, [{name: _string(value) for name, value in tree.items()}])
             return record.replace(value_schema=_ROOT, value=row)
         fields = [
             (name, schema, value)
@@ -82,7 +81,7 @@ class JsonToMapTransform(Transformation[R]):
 
 
 def _schema(tree: Any) -> Schema | None:
-    """The schema of a member; None: it is left out."""
+    """Return the schema of a member, or None if it is left out."""
     if tree is None or tree in ({}, []):
         return None
     if isinstance(tree, dict):
@@ -94,7 +93,7 @@ def _schema(tree: Any) -> Schema | None:
 
 
 def _items(trees: Sequence[Any]) -> Schema | None:
-    """The one schema of all items, or texts; None: there is nothing in them."""
+    """Return the common schema of the items, by default strings; None if all are empty."""
     if all(isinstance(tree, dict) for tree in trees):
         return _ITEM_MAP
     if all(isinstance(tree, list) for tree in trees):
@@ -113,24 +112,24 @@ def _value(schema: Schema, tree: Any) -> Value:
     if tree is None:
         return None
     if schema in (_MAP, _ITEM_MAP):
-        return {name: _text(value) for name, value in tree.items()}
+        return {name: _string(value) for name, value in tree.items()}
     if schema.value_schema is not None:
         inside = schema.value_schema
         return [_value(inside, item) for item in tree]
     if schema == OPTIONAL_STRING:
-        return _text(tree)
+        return _string(tree)
     if schema.name is not None:
         return Decimal(tree)
     return tree
 
 
-def _text(tree: Any) -> str:
-    """Texts as they are, anything else as JSON."""
+def _string(tree: Any) -> str:
+    """Return strings unchanged, and all other values as JSON."""
     return tree if isinstance(tree, str) else _json(tree)
 
 
 def _json(tree: Any) -> str:
-    """JSON as Java writes it: floats in its own form, quoted where JSON has none."""
+    """Return JSON as Java writes it; floats that JSON does not support are quoted."""
     if isinstance(tree, dict):
         return f"{{{','.join(f'{_json(name)}:{_json(value)}' for name, value in tree.items())}}}"
     if isinstance(tree, list):

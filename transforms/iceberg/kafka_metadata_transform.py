@@ -80,4 +80,5 @@ def _constant(external_field: str) -> Sequence[InsertedField]:
             "external_field",
             f"Could not parse {external_field} for external_field: key,value is expected",
         )
-    return [InsertedField.constant(*parts)]
+    name, value = parts
+    return [InsertedField.constant(name, value)]

@@ -1,4 +1,4 @@
-"""Iceberg's `MongoDebeziumTransform`: change events of MongoDB with structs in place of texts."""
+"""Iceberg's `MongoDebeziumTransform`: converts the documents of MongoDB events to structs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from transforms.debezium.envelope import AFTER, BEFORE, is_delete, is_envelope
 from transforms.mongodb.change_events import (
     UPDATE_DESCRIPTION,
     has_document_key,
+    json_of,
     key_document,
-    text_of,
 )
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
 from transforms.mongodb.extended_json import Document, parse_document
@@ -25,12 +25,12 @@ ID: Final = "_id"
 
 
 class MongoDebeziumTransform(Transformation[R]):
-    """Goes before `DebeziumTransform`: the members before and after of each event become structs,
-    and so does the key.
+    """Converts `before` and `after` of each event, and its key; precedes `DebeziumTransform`.
 
-    After an update without the full document, `after` is the document before, if that is known,
-    with the changes. A delete without the document before becomes a tombstone of its key. Records
-    that are no events of MongoDB become null, tombstones pass.
+    For an update without the full document, `after` is the document before the change, if it is
+    available, with the changed members. A delete without the document before the change becomes a
+    tombstone of its key. Records that are not events of MongoDB become null, tombstones pass
+    unchanged.
     """
 
     config_def = ConfigDef().define(
@@ -39,9 +39,8 @@ class MongoDebeziumTransform(Transformation[R]):
         default=ArrayEncoding.ARRAY.value,
         importance=Importance.MEDIUM,
         validator=one_of(*(encoding.value for encoding in ArrayEncoding), case_insensitive=True),
-        doc="array: arrays stay arrays, and all items must have one type; document: a struct with "
-        "the members "
-        "_0, _1 and so on.",
+        doc="Conversion of arrays: array for an array, whose items must have the same type, "
+        "document for a struct with the fields _0, _1, and so on.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -58,14 +57,14 @@ class MongoDebeziumTransform(Transformation[R]):
         event: Struct = record.value
         identity = key_document(record.key)
         key = self._converter.converted(identity, None)
-        made = record.replace(key_schema=key.schema, key=key.value)
+        result = record.replace(key_schema=key.schema, key=key.value)
         before = _document(event, BEFORE)
         after = _document(event, AFTER)
         if after is None:
             after = _updated(event, before, identity)
         if before is None and after is None:
             if is_delete(event):
-                return made.replace(value_schema=None, value=None)
+                return result.replace(value_schema=None, value=None)
             raise IllegalArgumentError("the event has neither documents nor changes")
         parts = [
             (name, document)
@@ -75,10 +74,10 @@ class MongoDebeziumTransform(Transformation[R]):
         value = self._event(
             event, [(name, self._converter.converted(d, None, optional=True)) for name, d in parts]
         )
-        return made.replace(value_schema=value.schema, value=value)
+        return result.replace(value_schema=value.schema, value=value)
 
     def _event(self, event: Struct, documents: Sequence[tuple[str, SchemaAndValue]]) -> Struct:
-        """The event with these documents, first; a document that it lacks has no member."""
+        """Return the event with these documents first; missing documents have no field."""
         fields: list[tuple[str, Schema]] = []
         values: list[Value] = []
         for name, document in documents:
@@ -93,22 +92,24 @@ class MongoDebeziumTransform(Transformation[R]):
 
 
 def _document(event: Struct, name: str) -> Document | None:
-    text = text_of(event, name)
-    return None if text is None else parse_document(text)
+    json = json_of(event, name)
+    return None if json is None else parse_document(json)
 
 
 def _updated(event: Struct, before: Document | None, identity: Document) -> Document | None:
-    """The document after an update that tells changes only; None: it tells none."""
-    found = (
+    """Return the document after an update that contains only changes, or None if it has none."""
+    update = (
         event.get_without_default(UPDATE_DESCRIPTION)
         if event.schema.field(UPDATE_DESCRIPTION)
         else None
     )
-    if found is None:
+    if update is None:
         return None
-    changed = _document(found, "updatedFields") or {}
+    changed = _document(update, "updatedFields") or {}
     removed = (
-        found.get_without_default("removedFields") if found.schema.field("removedFields") else None
+        update.get_without_default("removedFields")
+        if update.schema.field("removedFields")
+        else None
     )
     after = {
         name: value

@@ -1,4 +1,4 @@
-"""What Debezium's change events of MongoDB hold: documents and keys as texts."""
+"""Documents and keys in Debezium's change events of MongoDB, which are JSON strings."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ _ID: Final = "id"
 
 
 def has_document_key(schema: Schema | None) -> bool:
-    """Whether keys of this schema are those of documents: known by the name of the schema alone."""
+    """Return True if the schema is the schema of a document key, judging by its name only."""
     return schema is not None and schema.name is not None and schema.name.endswith(_KEY_SUFFIX)
 
 
 def key_document(key: Struct) -> Document:
-    """The key of an event as the document `{id: …}`.
+    """Return the key of an event as the document `{id: …}`.
 
     Raises:
-        IllegalArgumentError: It has no such member.
-        DataError: The member is no value in extended JSON.
+        IllegalArgumentError: The key has no field `id`.
+        DataError: The field is not extended JSON.
     """
     if key.schema.field(_ID) is None:
         raise IllegalArgumentError(f"Unknown field: {_ID}")
     return {_ID: parse_value(str(key.get_without_default(_ID)))}
 
 
-def text_of(event: Struct, name: str) -> str | None:
-    """The text of a member, a document in extended JSON; None: the event has none. DataError: it is
-    no text."""
+def json_of(event: Struct, name: str) -> str | None:
+    """Return a document of the event, in extended JSON, or None if it does not exist.
+
+    Raises:
+        DataError: The field is not a string.
+    """
     if event.schema.field(name) is None:
         return None
-    found = event.get_without_default(name)
-    if found is not None and not isinstance(found, str):
-        raise DataError(f"{name} holds no document in extended JSON: this is no event of MongoDB")
-    return found
+    value = event.get_without_default(name)
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{name} is not a document in extended JSON: not an event of MongoDB")
+    return value

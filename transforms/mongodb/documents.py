@@ -1,4 +1,4 @@
-"""Documents of MongoDB as structs: each document has the schema that its values ask for."""
+"""Conversion of MongoDB documents to structs whose schema is inferred from their values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SCALARS: Final[Mapping[Kind, Schema]] = {
 
 
 class ArrayEncoding(Enum):
-    """What arrays become; the values are those of the option."""
+    """Conversion of arrays; the enum values are the values of the option."""
 
     ARRAY = "array"  # all items must have one type
     DOCUMENT = "document"  # structs with the members _0, _1 and so on
@@ -56,7 +56,7 @@ class ArrayEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Nothing:
-    """Only nulls were seen."""
+    """Shape of values that are all null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Scalar:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A document, by the names that stand in it."""
+    """Shape of a document, by the original names of its members."""
 
     members: Mapping[str, _Shape]
 
@@ -81,23 +81,22 @@ _NOTHING: Final = _Nothing()
 
 
 class DocumentConverter:
-    """Makes structs of documents.
+    """Converts documents to structs.
 
-    A null has no type of its own: an optional text, unless other items of its array say more.
-    Documents in one array share a schema with the members of all. What has no type in tables
-    (`Kind.OTHER`) is left out of documents.
+    A null is an optional string unless other items of its array have a type. Documents in one array
+    share a schema with the members of all of them. Values without a Connect type (`Kind.OTHER`)
+    are left out of documents.
     """
 
     def __init__(self, arrays: ArrayEncoding, adjusted: Callable[[str], str] = str) -> None:
-        """Take the form of arrays, and how names of members become names of fields."""
+        """Set the conversion of arrays, and the function from names of members to field names."""
         self._arrays = arrays
         self._adjusted = adjusted
 
     def converted(
         self, document: Document, name: str | None, *, optional: bool = False
     ) -> SchemaAndValue:
-        """Return a document as a struct of a schema of that name; documents inside have it before
-        their own names.
+        """Return a document as a struct whose schema has this name, a prefix in nested documents.
 
         Raises:
             DataError: Items of an array have different types, or a member has no name.
@@ -108,24 +107,26 @@ class DocumentConverter:
             schema, self._value(shape, schema, BsonValue(Kind.DOCUMENT, document))
         )
 
-    def _shape(self, found: BsonValue) -> _Shape:
-        match found.kind:
+    def _shape(self, bson: BsonValue) -> _Shape:
+        match bson.kind:
             case Kind.NULL:
                 return _NOTHING
             case Kind.DOCUMENT:
-                return self._shape_of_document(found.value)
+                return self._shape_of_document(bson.value)
             case Kind.SCOPED_JAVASCRIPT:
-                return self._shape_of_document(_scoped(found))
+                return self._shape_of_document(_scoped(bson))
             case Kind.ARRAY if self._arrays is ArrayEncoding.DOCUMENT:
-                return self._shape_of_document(_numbered(found))
+                return self._shape_of_document(_numbered(bson))
             case Kind.ARRAY:
                 item: _Shape = _NOTHING
-                for each in found.value:
+                for each in bson.value:
                     if each.kind is Kind.OTHER:
-                        raise DataError("an array holds a value of a type that tables do not have")
+                        raise DataError(
+                            "an array has an item of a type that Connect does not support"
+                        )
                     item = _merged(item, self._shape(each))
                 return _Items(item)
-        return _Scalar(found.kind)
+        return _Scalar(bson.kind)
 
     def _shape_of_document(self, document: Document) -> _Fields:
         if "" in document:
@@ -156,16 +157,16 @@ class DocumentConverter:
                 ]
                 return struct(*fields, name=name, optional=optional)
 
-    def _value(self, shape: _Shape, schema: Schema, found: BsonValue) -> Value:
-        # others are here if the member has a type elsewhere in an array
-        if found.kind in (Kind.NULL, Kind.OTHER):
+    def _value(self, shape: _Shape, schema: Schema, bson: BsonValue) -> Value:
+        # OTHER: another document of the array has a supported type there
+        if bson.kind in (Kind.NULL, Kind.OTHER):
             return None
         match shape:
             case _Items(item):
                 assert schema.value_schema is not None
-                return [self._value(item, schema.value_schema, each) for each in found.value]
+                return [self._value(item, schema.value_schema, each) for each in bson.value]
             case _Fields(members):
-                document = _document(found)
+                document = _document(bson)
                 values = [
                     self._value(inside, field.schema, document[member])
                     if member in document
@@ -173,28 +174,28 @@ class DocumentConverter:
                     for field, (member, inside) in zip(schema.fields, members.items(), strict=True)
                 ]
                 return Struct(schema, values)
-        if found.kind is Kind.REGULAR_EXPRESSION:
-            return Struct(REGULAR_EXPRESSION, found.value)
-        if found.kind is Kind.TIMESTAMP:
-            return found.value[0] * 1000
-        return found.value[0] if found.kind is Kind.BINARY else found.value
+        if bson.kind is Kind.REGULAR_EXPRESSION:
+            return Struct(REGULAR_EXPRESSION, bson.value)
+        if bson.kind is Kind.TIMESTAMP:
+            return bson.value[0] * 1000
+        return bson.value[0] if bson.kind is Kind.BINARY else bson.value
 
 
-def _merged(left: _Shape, right: _Shape) -> _Shape:
-    """One shape for both; DataError when there is none."""
-    if left == right or right == _NOTHING:
-        return left
-    if left == _NOTHING:
-        return right
-    match left, right:
-        case _Fields(ours), _Fields(theirs):
+def _merged(first: _Shape, second: _Shape) -> _Shape:
+    """Return one shape for both; raise DataError if there is none."""
+    if first == second or second == _NOTHING:
+        return first
+    if first == _NOTHING:
+        return second
+    match first, second:
+        case _Fields(members), _Fields(more):
             return _Fields(
                 {
                     **{
-                        name: _merged(shape, theirs.get(name, _NOTHING))
-                        for name, shape in ours.items()
+                        name: _merged(shape, more.get(name, _NOTHING))
+                        for name, shape in members.items()
                     },
-                    **{name: shape for name, shape in theirs.items() if name not in ours},
+                    **{name: shape for name, shape in more.items() if name not in members},
                 }
             )
         case _Items(one), _Items(other):
@@ -204,18 +205,18 @@ def _merged(left: _Shape, right: _Shape) -> _Shape:
     )
 
 
-def _document(found: BsonValue) -> Document:
-    if found.kind is Kind.SCOPED_JAVASCRIPT:
-        return _scoped(found)
-    document: Document = _numbered(found) if found.kind is Kind.ARRAY else found.value
+def _document(bson: BsonValue) -> Document:
+    if bson.kind is Kind.SCOPED_JAVASCRIPT:
+        return _scoped(bson)
+    document: Document = _numbered(bson) if bson.kind is Kind.ARRAY else bson.value
     return document
 
 
-def _numbered(found: BsonValue) -> Document:
-    items: Sequence[BsonValue] = found.value
+def _numbered(bson: BsonValue) -> Document:
+    items: Sequence[BsonValue] = bson.value
     return {f"_{index}": item for index, item in enumerate(items)}
 
 
-def _scoped(found: BsonValue) -> Document:
-    code, scope = found.value
+def _scoped(bson: BsonValue) -> Document:
+    code, scope = bson.value
     return {"code": BsonValue(Kind.STRING, code), "scope": BsonValue(Kind.DOCUMENT, scope)}

@@ -1,5 +1,4 @@
-"""MongoDB's extended JSON: the texts in which Debezium hands over documents, with the types of
-BSON."""
+"""MongoDB's extended JSON, in which Debezium writes documents with the types of BSON."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from connect_py.java.strings import double_text, wrap
 
 
 class Kind(Enum):
-    """The types of BSON; what `BsonValue.value` holds stands behind each."""
+    """Types of BSON, each with the Python type of `BsonValue.value`."""
 
     NULL = auto()  # None
     STRING = auto()  # str
@@ -37,13 +36,13 @@ class Kind(Enum):
     SCOPED_JAVASCRIPT = auto()  # (code, document)
     DOCUMENT = auto()  # Mapping[str, BsonValue]
     ARRAY = auto()  # Sequence[BsonValue]
-    # Document, as it was written; symbols, database pointers, smallest and greatest key, undefined
+    # Document, unchanged: symbols, database pointers, minimum and maximum key, undefined
     OTHER = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class BsonValue:
-    """A value with its type."""
+    """Value with its BSON type."""
 
     kind: Kind
     value: Any
@@ -51,7 +50,7 @@ class BsonValue:
 
 Document = Mapping[str, BsonValue]
 
-_MOMENT: Final = re.compile(
+_DATE: Final = re.compile(
     r"([+-]?\d{4,9})-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?"
 )
 _OBJECT_ID: Final = re.compile(r"[0-9a-fA-F]{24}")
@@ -60,104 +59,105 @@ _BITS: Final = {Kind.INT32: 32, Kind.INT64: 64}
 _DIGITS: Final = 34  # of a Decimal128
 
 
-def parse_document(text: str) -> Document:
-    """Read a document.
+def parse_document(source: str) -> Document:
+    """Parse a document in the legacy or canonical form, which Debezium writes.
 
-    Legacy and canonical forms are understood, as Debezium writes them; those of MongoDB's shell are
-    not.
+    The forms of MongoDB's shell are not supported.
 
-    Raises: DataError: The text is no JSON object, or one of its values does not fit the type that
-        it names.
+    Raises:
+        DataError: The string is not a JSON object, or a value does not match its type.
     """
-    found = parse_value(text)
-    if found.kind is not Kind.DOCUMENT:
-        raise DataError(f"a document is expected, found {found.kind.name}")
-    document: Document = found.value
+    bson = parse_value(source)
+    if bson.kind is not Kind.DOCUMENT:
+        raise DataError(f"expected a document, found {bson.kind.name}")
+    document: Document = bson.value
     return document
 
 
-def parse_value(text: str) -> BsonValue:
-    """Read any value; DataError as for `parse_document`. No message shows what the text holds."""
+def parse_value(source: str) -> BsonValue:
+    """Parse a value; raise DataError as `parse_document` does. Messages contain no data."""
     try:
-        return _bson(_DECODER.decode(text))
+        return _bson(_DECODER.decode(source))
     except json.JSONDecodeError as error:
         raise DataError(
-            f"no extended JSON: no JSON at line {error.lineno} column {error.colno}"
+            f"invalid extended JSON: syntax error at line {error.lineno} column {error.colno}"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"no extended JSON: {error}") from error
+        raise DataError(f"invalid extended JSON: {error}") from error
 
 
-def _bson(found: Any) -> BsonValue:
-    """What the JSON reader made of a value, with its type."""
-    if isinstance(found, BsonValue):
-        return found
-    if found is None:
+def _bson(value: Any) -> BsonValue:
+    """Return a value of the JSON decoder with its type."""
+    if isinstance(value, BsonValue):
+        return value
+    if value is None:
         return BsonValue(Kind.NULL, None)
-    if isinstance(found, bool):
-        return BsonValue(Kind.BOOLEAN, found)
-    if isinstance(found, str):
-        return BsonValue(Kind.STRING, found)
-    return BsonValue(Kind.ARRAY, tuple(_bson(item) for item in found))
+    if isinstance(value, bool):
+        return BsonValue(Kind.BOOLEAN, value)
+    if isinstance(value, str):
+        return BsonValue(Kind.STRING, value)
+    return BsonValue(Kind.ARRAY, tuple(_bson(item) for item in value))
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
-    """A document, or the value of a type that JSON lacks."""
+    """Return a document, or a value of a type that JSON does not have."""
     members = {name: _bson(value) for name, value in pairs}
     if pairs and pairs[0][0] in _SPECIAL:
-        made = _special(members)
-        if made is not None:
-            return made
+        bson = _special(members)
+        if bson is not None:
+            return bson
     return BsonValue(Kind.DOCUMENT, members)
 
 
 def _special(members: Document) -> BsonValue | None:
-    """The value that such an object stands for; None: it is a document after all, an expression of
-    a query perhaps."""
+    """Return the value that the object represents, or None if it is a document.
+
+    Such a document may be an expression of a query.
+    """
     names = set(members)
     if names <= {"$regex", "$options"} and "$regex" in names:
         return _regular_expression(members["$regex"], members.get("$options"))
     if names == {"$binary", "$type"}:
-        return _binary(_text(members, "$binary"), members["$type"])
+        return _binary(_string(members, "$binary"), members["$type"])
     if names == {"$code", "$scope"}:
         return BsonValue(
-            Kind.SCOPED_JAVASCRIPT, (_text(members, "$code"), _document(members["$scope"]))
+            Kind.SCOPED_JAVASCRIPT, (_string(members, "$code"), _document(members["$scope"]))
         )
     first = next(iter(members))
     read = _SINGLE.get(first)
     if read is None:
         return None
     if len(members) > 1:
-        raise ValueError(f"{first} stands alone")
+        raise ValueError(f"{first} must be the only member")
     return read(members, first)
 
 
-def _text(members: Document, name: str) -> str:
-    found = members[name]
-    if found.kind is not Kind.STRING:
-        raise ValueError(f"{name} needs a text")
-    text: str = found.value
-    return text
+def _string(members: Document, name: str) -> str:
+    bson = members[name]
+    if bson.kind is not Kind.STRING:
+        raise ValueError(f"{name} must be a string")
+    string: str = bson.value
+    return string
 
 
-def _integer(found: BsonValue) -> int:
-    if found.kind not in _BITS:
-        raise ValueError("a whole number is expected")
-    number: int = found.value
+def _integer(bson: BsonValue) -> int:
+    if bson.kind not in _BITS:
+        raise ValueError("expected an integer")
+    number: int = bson.value
     return number
 
 
-def _document(found: BsonValue) -> Document:
-    if found.kind is not Kind.DOCUMENT:
-        raise ValueError("a document is expected")
-    document: Document = found.value
+def _document(bson: BsonValue) -> Document:
+    if bson.kind is not Kind.DOCUMENT:
+        raise ValueError("expected a document")
+    document: Document = bson.value
     return document
 
 
 def _number(kind: Kind, text: str) -> BsonValue:
     number = int(text) if _INTEGER.fullmatch(text) else None
     if number is None or wrap(number, _BITS[kind]) != number:
-        raise ValueError(f"an {kind.name} is out of its range")
+        raise ValueError(f"{kind.name} out of range")
     return BsonValue(kind, number)
 
 
@@ -167,53 +167,53 @@ def _json_integer(text: str) -> BsonValue:
 
 
 def _object_id(members: Document, name: str) -> BsonValue:
-    text = _text(members, name)
-    if _OBJECT_ID.fullmatch(text) is None:
-        raise ValueError(f"{name} needs 24 hexadecimal digits")
-    return BsonValue(Kind.OBJECT_ID, text.lower())
+    digits = _string(members, name)
+    if _OBJECT_ID.fullmatch(digits) is None:
+        raise ValueError(f"{name} must have 24 hexadecimal digits")
+    return BsonValue(Kind.OBJECT_ID, digits.lower())
 
 
 def _double(members: Document, name: str) -> BsonValue:
     try:
-        return BsonValue(Kind.DOUBLE, float(_text(members, name)))
+        return BsonValue(Kind.DOUBLE, float(_string(members, name)))
     except ValueError:
-        raise ValueError(f"{name} needs a number") from None  # the cause would show the text
+        raise ValueError(f"{name} must be a number") from None  # the cause contains the data
 
 
 def _decimal128(members: Document, name: str) -> BsonValue:
     try:
-        number = Decimal(_text(members, name))
+        number = Decimal(_string(members, name))
     except InvalidOperation as error:
-        raise ValueError(f"{name} needs a number") from error
+        raise ValueError(f"{name} must be a number") from error
     if len(number.as_tuple().digits) > _DIGITS:
         raise ValueError(f"{name} has more than {_DIGITS} digits")
     return BsonValue(Kind.DECIMAL128, str(number))
 
 
 def _date(members: Document, name: str) -> BsonValue:
-    found = members[name]
-    if found.kind is Kind.STRING:
-        return BsonValue(Kind.DATE_TIME, _milliseconds(found.value))
-    return BsonValue(Kind.DATE_TIME, _integer(found))
+    bson = members[name]
+    if bson.kind is Kind.STRING:
+        return BsonValue(Kind.DATE_TIME, _milliseconds(bson.value))
+    return BsonValue(Kind.DATE_TIME, _integer(bson))
 
 
 def _milliseconds(text: str) -> int:
-    found = _MOMENT.fullmatch(text)
-    if found is None:
-        raise ValueError("$date needs a moment")
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError("$date must be an ISO 8601 date and time")
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     seconds = days_of(year, month, day) * 86_400 + (hour * 60 + minute) * 60 + second
-    if found[8]:
-        ahead = (int(found[9]) * 60 + int(found[10])) * 60
-        seconds -= -ahead if found[8] == "-" else ahead
-    return seconds * 1000 + int((found[7] or "").ljust(3, "0")[:3])
+    if match[8]:
+        ahead = (int(match[9]) * 60 + int(match[10])) * 60
+        seconds -= -ahead if match[8] == "-" else ahead
+    return seconds * 1000 + int((match[7] or "").ljust(3, "0")[:3])
 
 
 def _timestamp(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if set(inside) != {"t", "i"}:
-        raise ValueError(f"{name} needs t and i")
-    # Java's are signed: till 2038
+        raise ValueError(f"{name} must have the members t and i")
+    # Java uses signed integers, which end in 2038
     seconds, increment = (_integer(inside[part]) & 0xFFFF_FFFF for part in ("t", "i"))
     return BsonValue(Kind.TIMESTAMP, (seconds, increment))
 
@@ -223,15 +223,15 @@ def _binary(text: str, subtype: BsonValue | None) -> BsonValue:
         data = base64.b64decode(text, validate=True)
         number = 0 if subtype is None else int(str(subtype.value), 16)
     except ValueError as error:
-        raise ValueError("$binary needs base64 and a subtype") from error
+        raise ValueError("$binary must have base64 and a subtype") from error
     return BsonValue(Kind.BINARY, (data, number))
 
 
 def _binary_document(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if "base64" not in inside:
-        raise ValueError(f"{name} needs base64")
-    return _binary(_text(inside, "base64"), inside.get("subType"))
+        raise ValueError(f"{name} must have the member base64")
+    return _binary(_string(inside, "base64"), inside.get("subType"))
 
 
 def _regular_expression(pattern: BsonValue, options: BsonValue | None) -> BsonValue | None:
@@ -252,16 +252,16 @@ def _regular_expression_document(members: Document, name: str) -> BsonValue | No
 
 _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
     "$oid": _object_id,
-    "$numberInt": lambda members, name: _number(Kind.INT32, _text(members, name)),
-    "$numberLong": lambda members, name: _number(Kind.INT64, _text(members, name)),
+    "$numberInt": lambda members, name: _number(Kind.INT32, _string(members, name)),
+    "$numberLong": lambda members, name: _number(Kind.INT64, _string(members, name)),
     "$numberDouble": _double,
     "$numberDecimal": _decimal128,
     "$date": _date,
     "$timestamp": _timestamp,
     "$binary": _binary_document,
-    "$uuid": lambda members, name: BsonValue(Kind.BINARY, (UUID(_text(members, name)).bytes, 4)),
+    "$uuid": lambda members, name: BsonValue(Kind.BINARY, (UUID(_string(members, name)).bytes, 4)),
     "$regularExpression": _regular_expression_document,
-    "$code": lambda members, name: BsonValue(Kind.JAVASCRIPT, _text(members, name)),
+    "$code": lambda members, name: BsonValue(Kind.JAVASCRIPT, _string(members, name)),
     **dict.fromkeys(
         ("$symbol", "$minKey", "$maxKey", "$undefined", "$dbPointer"),
         lambda members, name: BsonValue(Kind.OTHER, members),
@@ -277,17 +277,17 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-def canonical_text(found: BsonValue) -> str:
-    """A value as canonical extended JSON, in lines as MongoDB's driver for Java sets them."""
-    return json.dumps(_tree(found), indent=2, ensure_ascii=False)
+def canonical_text(bson: BsonValue) -> str:
+    """Return a value as canonical extended JSON, indented as MongoDB's Java driver does."""
+    return json.dumps(_tree(bson), indent=2, ensure_ascii=False)
 
 
-def _tree(found: BsonValue) -> Any:
-    value = found.value
-    match found.kind:
+def _tree(bson: BsonValue) -> Any:
+    value = bson.value
+    match bson.kind:
         case Kind.DOCUMENT:
             return {name: _tree(member) for name, member in value.items()}
-        case Kind.OTHER:  # the 1 of the smallest and the greatest key is no number
+        case Kind.OTHER:  # the 1 of the minimum and maximum key is not an INT32
             return {
                 name: 1 if member.kind is Kind.INT32 else _tree(member)
                 for name, member in value.items()
@@ -311,7 +311,7 @@ def _tree(found: BsonValue) -> Any:
             return {"$date": {"$numberLong": str(value)}}
         case Kind.DOUBLE:
             return {"$numberDouble": double_text(value)}
-    name = _CANONICAL.get(found.kind)
+    name = _CANONICAL.get(bson.kind)
     return value if name is None else {name: str(value)}
 
 

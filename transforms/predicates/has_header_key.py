@@ -1,4 +1,4 @@
-"""`HasHeaderKey`: true for records with a header of a name."""
+"""`HasHeaderKey`: matches records with a header of a given name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class HasHeaderKey(Predicate[R]):
-    """Whether there is at least one header of the name."""
+    """Matches records with at least one header of the name."""
 
     config_def = ConfigDef().define(
         "name",
         Type.STRING,
         validator=non_empty,
         importance=Importance.MEDIUM,
-        doc="The name of the header.",
+        doc="Name of the header.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

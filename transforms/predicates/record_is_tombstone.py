@@ -1,4 +1,4 @@
-"""`RecordIsTombstone`: true for records whose value is null."""
+"""`RecordIsTombstone`: matches records whose value is null."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RecordIsTombstone(Predicate[R]):
-    """Whether the value is null, with a schema or without."""
+    """Matches records with a null value, with or without a schema."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         pass

@@ -1,4 +1,4 @@
-"""`TopicNameMatches`: true for records of topics that match a regular expression."""
+"""`TopicNameMatches`: matches records of topics that match a regular expression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transforms.validators import java_regex
 
 
 class TopicNameMatches(Predicate[R]):
-    """Whether the whole topic, as earlier transformations left it, matches."""
+    """Matches records whose whole topic, as changed by earlier transformations, matches."""
 
     config_def = ConfigDef().define(
         "pattern",
