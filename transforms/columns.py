@@ -76,12 +76,6 @@ def constant(value: Value, schema: Schema, length: int) -> pa.Array:
     return pa.repeat(scalar(schema, value), length)
 
 
-@lru_cache(maxsize=64)
-def repeated_string(value: str, length: int) -> pa.StringArray:
-    """Return a column that holds one string; cached: batches tend to have the same few lengths."""
-    return pa.repeat(pa.scalar(value), length)
-
-
 def scalar(schema: Schema, value: Value) -> pa.Scalar:
     """Return one value of this schema as an Arrow scalar; raise NotColumnar if Arrow cannot hold
     it."""

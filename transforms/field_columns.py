@@ -15,7 +15,6 @@ from connect_py.api.schema import Schema, Type, Value
 from connect_py.columns.arrow import arrow_type, as_logical, schemaless_values, to_array, to_values
 from transforms.columns import (
     blamed,
-    children,
     converted,
     defaults,
     finished,
@@ -114,10 +113,12 @@ class _Work:
 
     def _fields(self, schema: Schema, plan: Plan) -> list[pa.Array]:
         """Return the columns of the result, except the inserted fields; prepare the headers."""
-        columns = children(self._column.data)
+        data = self._column.data
+        columns = {index: data.field(index) for index in plan.source_indices}
         if self._transformation.replace_null_with_default:
-            for index in {*plan.sources, *(index for _, index in plan.headers)}:
-                columns[index] = with_default(columns[index], defaults(schema)[index])
+            replacements = defaults(schema)
+            for index, column in columns.items():
+                columns[index] = with_default(column, replacements[index])
         if plan.headers:
             self._add_headers(
                 [

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import attrgetter, itemgetter
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from connect_py.api.batch import Batch
@@ -15,7 +16,7 @@ from connect_py.api.record import ConnectRecord, Header, Headers, R, SinkRecord
 from connect_py.api.schema import INT32, STRING, Schema, Struct, Type, Value
 from connect_py.java.errors import NullPointerError
 from transforms.by_schema import BySchema
-from transforms.rebuild import Rules, rebuilt, rules_of
+from transforms.rebuild import Rules, rebuilt, rules_of, values_at
 from transforms.requirements import require_map, require_struct
 from transforms.side import Side, SideTransformation
 
@@ -93,12 +94,14 @@ class InsertedField:
     @classmethod
     def constant(cls, name: str, value: str, schema: Schema = STRING) -> InsertedField:
         """Return a field that holds the same string in every record."""
-        return cls(name, schema, lambda _: value, lambda batch: _repeated(value, batch))
+        return cls(name, schema, lambda _: value, lambda batch: _repeated(value, len(batch)))
 
     @classmethod
     def topic(cls, name: str, schema: Schema = STRING) -> InsertedField:
         """Return a field for the topic, as changed by earlier transformations."""
-        return cls(name, schema, attrgetter("topic"), lambda batch: _repeated(batch.topic, batch))
+        return cls(
+            name, schema, attrgetter("topic"), lambda batch: _repeated(batch.topic, len(batch))
+        )
 
     @classmethod
     def partition(cls, name: str, schema: Schema = INT32) -> InsertedField:
@@ -198,6 +201,7 @@ class FieldTransformation(SideTransformation[R]):
     map_purpose: str = ""  # the same for a value without a schema, if it differs
     nulls: ClassVar[Nulls] = Nulls.PASS
     target: ClassVar[Side | None] = None  # side of the result; None: the side of the input
+    _transform_batch: Callable[[FieldTransformation[R], Batch], Sequence[Batch]] | None = None
 
     def declare(self, changes: FieldChanges, *, replace_null_with_default: bool = True) -> None:
         """Set the changes. `configure` calls this once.
@@ -210,7 +214,9 @@ class FieldTransformation(SideTransformation[R]):
         self.result = BySchema(self._result)
         self.plan = BySchema(self.make_plan)
         self.names = _NewNames(changes.new_name) if changes.new_name is not None else None
-        self.map_values = [
+        self._whole = changes.whole
+        self._conversions = list(changes.conversions.items())
+        self._inserted = [
             (each.name, each.map if isinstance(each, InsertedStruct) else each.value)
             for each in changes.inserted
         ]
@@ -277,15 +283,14 @@ class FieldTransformation(SideTransformation[R]):
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
-        whole = self.changes.whole
         if value is None and self.nulls is not Nulls.FAIL:
             if schema is None or self.nulls is Nulls.PASS:
                 return record
-            value = None if whole is None else whole.value(schema, None)
+            value = None if self._whole is None else self._whole.value(schema, None)
             return self._put(record, self.result(schema), value)
-        if whole is not None:
+        if self._whole is not None:
             result = None if schema is None else self.result(schema)
-            return self._put(record, result, whole.value(schema, value))
+            return self._put(record, result, self._whole.value(schema, value))
         if schema is None:
             return self._apply_to_map(record, value)
         row = value if isinstance(value, Struct) else self.require_row(schema, value)
@@ -308,6 +313,8 @@ class FieldTransformation(SideTransformation[R]):
         values = self._source_values(plan, row)
         if plan.select is not None:
             values = list(plan.select(values))
+        for index in plan.appended:
+            values.append(values[index])
         for position, source_schema, conversion in plan.conversions:
             values[position] = conversion.value(source_schema, values[position])
         self.check(plan, values)
@@ -324,23 +331,22 @@ class FieldTransformation(SideTransformation[R]):
         return Headers([*record.headers, *added])
 
     def _apply_to_map(self, record: R, value: Value) -> R:
-        changes = self.changes
         row = require_map(value, self.map_purpose or self.purpose)
-        if self.names is None:
-            result = dict(row)
+        names = self.names
+        if names is None:
+            result = row.copy()
         else:
-            names = self.names
             result = {new: v for name, v in row.items() if (new := names[name]) is not None}
-        for name, conversion in changes.conversions.items():
+        for name, conversion in self._conversions:
             result[name] = conversion.value(None, row.get(name))
-        for copy in changes.copied:
+        for copy in self.changes.copied:
             result[copy.name] = row.get(copy.source)
-        for name, get in self.map_values:
+        for name, get in self._inserted:
             inserted = get(record)
             if inserted is not None:
                 result[name] = inserted
-        if changes.headers:
-            added = [Header(name, row.get(source)) for name, source in changes.headers]
+        if self.changes.headers:
+            added = [Header(name, row.get(source)) for name, source in self.changes.headers]
             record = record.replace(headers=Headers([*record.headers, *added]))
         return self._put(record, None, result)
 
@@ -348,15 +354,18 @@ class FieldTransformation(SideTransformation[R]):
         return (self.side if self.target is None else self.target).put(record, schema, value)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.field_columns import transformed  # imports pyarrow
+        if self._transform_batch is None:
+            from transforms.field_columns import transformed  # imports pyarrow
 
-        return transformed(self, batch)
+            self._transform_batch = transformed
+        return self._transform_batch(self, batch)
 
 
 class Plan:
     """Steps from the structs of one schema to the structs of the result."""
 
     __slots__ = (
+        "appended",
         "conversions",
         "headers",
         "inserted",
@@ -365,6 +374,7 @@ class Plan:
         "schema",
         "select",
         "source",
+        "source_indices",
         "source_rules",
         "sources",
     )
@@ -393,16 +403,14 @@ class Plan:
             source.fields[index].schema is field.schema
             for index, field in zip(sources, result.fields, strict=False)
         )
-        # from the values of the source; None: all fields, in order
-        self.select: Final = (
-            None if list(sources) == list(range(len(source.fields))) else _selector(sources)
-        )
-
-
-def _selector(sources: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[Value]]:
-    if len(sources) > 1:
-        return itemgetter(*sources)
-    return lambda values: [values[source] for source in sources]
+        # Values of the source become values of the result: `select` selects them (None: all, in
+        # order), then those at the indices `appended` are appended.
+        count = len(source.fields)
+        keeps_all = list(sources[:count]) == list(range(count))
+        self.select: Final = None if keeps_all else values_at(sources)
+        self.appended: Final = sources[count:] if keeps_all else ()
+        # of all fields that the result or a header needs
+        self.source_indices: Final = tuple({*sources, *(index for _, index in headers)})
 
 
 class _NewNames(dict[Any, str | None]):
@@ -418,7 +426,9 @@ class _NewNames(dict[Any, str | None]):
         return new_name
 
 
-def _repeated(value: str, batch: Batch) -> pa.StringArray:
-    from transforms.columns import repeated_string  # imports pyarrow
+@lru_cache(maxsize=64)
+def _repeated(value: str, length: int) -> pa.StringArray:
+    """Return a column of one string; cached, because batches tend to have the same few lengths."""
+    import pyarrow as pa  # on first use
 
-    return repeated_string(value, len(batch))
+    return pa.repeat(pa.scalar(value), length)

@@ -63,7 +63,7 @@ class Rules:
         defaults = [f.schema.default for f in fields]
         self._defaults = None if defaults.count(None) == len(defaults) else defaults
         required = [f.index for f in fields[:checked] if not f.schema.optional]
-        self._required = _taker(required) if required else None
+        self._required = values_at(required) if required else None
         self._containers = [f for f in fields if f.schema.type in _CONTAINERS]
         # types of values that fit -> function that checks the ranges of the integers
         self._fitting: dict[tuple[type, ...], Callable[[Sequence[Value]], bool]] = {}
@@ -107,7 +107,7 @@ def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Va
     indices = [f.index for f in schema.fields if f.schema.type in _PACKED and kinds[f.index] is int]
     if not indices:
         return lambda _: True
-    take = _taker(indices)
+    take = values_at(indices)
     pack = StructFormat(
         "<" + "".join(_PACKED[schema.fields[index].schema.type] for index in indices)
     ).pack
@@ -122,8 +122,9 @@ def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Va
     return in_range
 
 
-def _taker(indices: Sequence[int]) -> Any:
+def values_at(indices: Sequence[int]) -> Any:
     """Return a function that returns the values at these indices, as a tuple."""
-    return (
-        itemgetter(*indices) if len(indices) > 1 else itemgetter(slice(indices[0], indices[0] + 1))
-    )
+    if not indices:
+        return lambda _: ()
+    first = indices[0]
+    return itemgetter(*indices) if len(indices) > 1 else itemgetter(slice(first, first + 1))

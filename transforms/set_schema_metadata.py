@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
-from connect_py.api.schema import Schema, Struct
+from connect_py.api.schema import Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
+from transforms.by_schema import BySchema
+from transforms.field_transformation import Conversion, FieldChanges, FieldTransformation, Nulls
 from transforms.rebuild import check_required, values_of
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import SideTransformation, for_both
+from transforms.side import for_both
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PURPOSE = "updating schema metadata"
 
 
-class SetSchemaMetadata(SideTransformation[R]):
-    """Changes the schema; values are unchanged except nulls that have a default.
-
-    Both forms are handwritten: they change schemas of any type, and no fields.
-    """
+class SetSchemaMetadata(FieldTransformation[R]):
+    """Changes the schema; values are unchanged except nulls that have a default."""
 
     config_def = (
         ConfigDef()
@@ -43,55 +43,55 @@ class SetSchemaMetadata(SideTransformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
+    purpose = PURPOSE
+    nulls = Nulls.CONVERT_SCHEMA
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        names = {"name": props["schema.name"], "version": props["schema.version"]}
-        self._changes: dict[str, Any] = {
-            key: value for key, value in names.items() if value is not None
-        }
-        if not self._changes:
+        metadata = {"name": props["schema.name"], "version": props["schema.version"]}
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        if not metadata:
             raise ConfigError("", "Neither schema name nor version configured")
-        self._replace_null_with_default: bool = props["replace.null.with.default"]
-        self._result = lru_cache(maxsize=64)(self._renamed)
+        replace_null_with_default = props["replace.null.with.default"]
+        conversion = SetMetadata(metadata, replace_null_with_default=replace_null_with_default)
+        self.declare(FieldChanges(whole=conversion))
 
-    def _renamed(self, schema: Schema) -> Schema:
-        return schema.replace(**self._changes)
 
-    def apply(self, record: R) -> R | None:
-        schema, value = self.side.of(record)
+class SetMetadata(Conversion):
+    """Change of the metadata of a schema of any type."""
+
+    def __init__(self, metadata: Mapping[str, Any], *, replace_null_with_default: bool) -> None:
+        self._metadata = metadata
+        self._replace_null_with_default = replace_null_with_default
+        self._schema = BySchema(self.schema)
+
+    def schema(self, schema: Schema) -> Schema:
+        return schema.replace(**self._metadata)
+
+    def value(self, schema: Schema | None, value: Value) -> Value:
         if schema is None:
             if value is None:
-                return record
+                return None
             raise DataError(f"Schema required for [{PURPOSE}]")
-        result = self._result(schema)
-        if isinstance(value, Struct):
-            values = values_of(value, replace_null_with_default=self._replace_null_with_default)
-            check_required(schema, values)
-            value = Struct(result, values)
-        return self.side.put(record, result, value)
+        if not isinstance(value, Struct):
+            return value
+        values = values_of(value, replace_null_with_default=self._replace_null_with_default)
+        check_required(schema, values)
+        return Struct(self._schema(schema), values)
 
-    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, columns_of, finished, required_nulls, struct_column
+    def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Change the schema of a column; None if a required field is null in one of its structs."""
+        from transforms.columns import columns_of, required_nulls, struct_column
 
-        column = self.side.column(batch)
-        if column.schema is None:
-            if column.null_count == len(batch):
-                return [batch]
-            raise blamed(batch, self.apply)
-        data, result = column.data, self._result(column.schema)
-        failed: set[int] = set()
-        if column.schema.type is SchemaType.STRUCT:
-            columns = columns_of(
-                column.schema, data, replace_null_with_default=self._replace_null_with_default
-            )
-            failed = required_nulls(column.schema.fields, columns, data)
-            data = struct_column(result, columns, column.is_null(), len(batch))
-        null_schema = column.tombstone_schema
-        if null_schema is not None:
-            null_schema = self._result(null_schema)
-        new_column = Column(result, data, column.tombstone, tombstone_schema=null_schema)
-        return finished(batch, self.apply, self.side.put_column(batch, new_column), failed)
+        if schema.type is not SchemaType.STRUCT:
+            return data
+        columns = columns_of(
+            schema, data, replace_null_with_default=self._replace_null_with_default
+        )
+        if required_nulls(schema.fields, columns, data):
+            return None
+        null = data.is_null() if data.null_count else None
+        return struct_column(result, columns, null, len(data))
 
 
 SetSchemaMetadataKey, SetSchemaMetadataValue = for_both(SetSchemaMetadata)

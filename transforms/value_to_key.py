@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from connect_py.api.schema import Schema, Value, struct
+from connect_py.api.schema import Schema, struct
 from transforms.field_transformation import (
     CopiedField,
     FieldChanges,
     FieldTransformation,
     Nulls,
-    Plan,
 )
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
@@ -55,6 +54,3 @@ class ValueToKey(FieldTransformation[R]):
         if field is None:
             raise DataError(f"Field does not exist: {name}")
         return field.index
-
-    def check(self, plan: Plan, values: Sequence[Value]) -> None:
-        plan.rules.check(values)
