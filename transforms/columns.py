@@ -77,8 +77,7 @@ def constant(value: Value, schema: Schema, length: int) -> pa.Array:
 
 
 def scalar(schema: Schema, value: Value) -> pa.Scalar:
-    """Return one value of this schema as an Arrow scalar; raise NotColumnar if Arrow cannot hold
-    it."""
+    """Return one value of this schema as an Arrow scalar; raise NotColumnar if impossible."""
     return to_array(schema, [value])[0]
 
 

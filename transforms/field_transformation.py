@@ -35,7 +35,18 @@ class Nulls(Enum):
 
 
 class Conversion(ABC):
-    """Change of the values of one field, or of a whole key or value, and of their schema."""
+    """Change of the values of one field, or of a whole key or value, and of their schema.
+
+    class Negate(Conversion):
+        def schema(self, schema: Schema) -> Schema:
+            return schema
+
+        def value(self, schema: Schema | None, value: Value) -> Value:
+            return None if value is None else not value
+
+        def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+            return pc.invert(data) if schema.type is Type.BOOLEAN else None
+    """
 
     @abstractmethod
     def schema(self, schema: Schema) -> Schema:
@@ -149,21 +160,36 @@ NewField: TypeAlias = InsertedField | InsertedStruct
 
 @dataclass(frozen=True, slots=True)
 class FieldChanges:
-    """Changes to the fields of structs and maps.
+    """Changes to the fields of structs and maps, or to a whole key or value.
 
-    New fields follow the existing fields: first the copied fields, then the inserted fields. A map
-    loses an entry that has the name of a new field; a struct fails.
+    New fields follow the existing fields: first the copied fields, then the inserted fields. A new
+    field replaces an entry of a map that has its name; a struct that has its name fails.
+
+    Attributes:
+        new_name: Function from the name of an existing field to its name in the result, or to
+            None, which removes the field. Without it, existing fields keep their names.
+        conversions: Conversions by name of the field. A map without the field gets it as null.
+            Not supported together with `new_name` and `copied`.
+        copied: Copies of existing fields.
+        inserted: Fields from the metadata of the record, and constants.
+        headers: (name, existing field) of each header to add.
+        whole: Conversion of the whole key or value, which may be of any type. Not supported
+            together with other changes.
     """
 
-    # name of an existing field in the result; None removes it
-    new_name: Callable[[str], str | None] | None = None  # None: existing fields are unchanged
-    # by the name of the field, which is not renamed; maps without the field get it as null
+    new_name: Callable[[str], str | None] | None = None
     conversions: Mapping[str, Conversion] = field(default_factory=dict)
     copied: Sequence[CopiedField] = ()
     inserted: Sequence[NewField] = ()
-    headers: Sequence[tuple[str, str]] = ()  # (new header, existing field)
-    # conversion of the whole key or value, of any type; excludes all other changes
+    headers: Sequence[tuple[str, str]] = ()
     whole: Conversion | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for unsupported combinations."""
+        if self.conversions and (self.new_name or self.copied):
+            raise ValueError("conversions cannot be combined with new_name or copied")
+        if self.whole and (self.changes_fields or self.headers):
+            raise ValueError("whole cannot be combined with other changes")
 
     @property
     def changes_fields(self) -> bool:
@@ -189,12 +215,12 @@ class FieldTransformation(SideTransformation[R]):
     `apply` and `apply_batch` follow from the declaration, for structs and for maps without a
     schema. `FieldChanges` lists the possible changes. To change values, write a `Conversion`: a
     function from schema to schema, a function from value to value (the reference), and
-    optionally a function from column to column. The result schema has the name, version, doc,
-    and parameters of the original one unless `result_schema` is overridden. A record whose
-    required field is null fails.
+    optionally a function from column to column. The schema of the result retains name, version,
+    doc, and parameters unless `result_schema` is overridden. `nulls` is the effect on a null key or
+    value. A record fails if a required field is null.
 
-    Write both forms by hand if the result has other rows than the input, or if it depends on more
-    than one field of a record.
+    Write both forms by hand if the result has fewer rows than the input, or if a new value depends
+    on several fields of the record.
     """
 
     purpose: str  # for the message about a value that is neither a struct nor a map

@@ -46,8 +46,7 @@ def values_of(row: Struct, *, replace_null_with_default: bool) -> list[Value]:
 
 
 def check_required(schema: Schema, values: Sequence[Value]) -> None:
-    """Check what copying values into a new row checks: DataError names the first required field
-    that is null."""
+    """Raise DataError, which names the field, if a required field of a new row is null."""
     rules_of(schema).check_required(values)
 
 
@@ -84,8 +83,7 @@ class Rules:
                 validate_value(field.schema, None, field.name)
 
     def check(self, values: Sequence[Value]) -> None:
-        """Check all values as `Struct.put` does; DataError names the first value that does not
-        fit."""
+        """Check all values as `Struct.put` does; DataError names the first invalid value."""
         kinds = tuple(map(type, values))
         in_range = self._fitting.get(kinds)
         if in_range is not None and in_range(values):

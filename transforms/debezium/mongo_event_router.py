@@ -33,5 +33,5 @@ class MongoEventRouter(EventRouter[R]):
         return row
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """Return the payload unchanged: documents were expanded before."""
+        """Return the payload unchanged: strings are not parsed as JSON."""
         return payload
