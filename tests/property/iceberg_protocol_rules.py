@@ -205,7 +205,10 @@ class CommitFilesOfPredecessors(ProtocolRules):
         return True
 
 
-class ForgetMissingTables(ProtocolRules):
+class SkipRowsOfMissingTables(ProtocolRules):
+    def is_open(self, *, is_missing: bool) -> bool:
+        return True
+
     def floor(
         self, applied: int, needed: Iterable[int], needed_by_missing_tables: Iterable[int]
     ) -> int:
@@ -270,7 +273,7 @@ SWITCHES: Mapping[Rule, type[ProtocolRules]] = {
     Rule.SEND_BACK_BELOW_APPLIED: NeverReadAgain,
     Rule.NO_OLDER_GENERATION: AcceptOlderGenerations,
     Rule.FILES_BOUND_TO_TABLE: CommitFilesOfPredecessors,
-    Rule.MISSING_IS_NOT_DONE: ForgetMissingTables,
+    Rule.MISSING_IS_NOT_DONE: SkipRowsOfMissingTables,
     Rule.TOPIC_ID_EVERYWHERE: IgnoreTopicIds,
     Rule.ONE_CLUSTER_PER_LEDGER: IgnoreClusters,
     Rule.LOG_STILL_HOLDS_IT: IgnoreRetention,

@@ -181,6 +181,10 @@ class ProtocolRules:
         """Return True if files were staged for this table, not for a predecessor (rule 22)."""
         return uuid == table_uuid
 
+    def is_open(self, *, is_missing: bool) -> bool:
+        """Return True if tasks may stage rows for a table without requesting it again (rule 22)."""
+        return not is_missing
+
     def floor(
         self, applied: int, needed: Iterable[int], needed_by_missing_tables: Iterable[int]
     ) -> int:

@@ -254,7 +254,7 @@ class SourceProgress:
         needs = {
             name: TableNeed(table.uuid, table.needs[partition])
             for name, table in self.tables.items()
-            if not table.missing
+            if self.rules.is_open(is_missing=table.missing)
         }
         floor = self.floor_to_send(partition)
         bounds = self.settings.bounds
