@@ -26,7 +26,7 @@ from connectors.iceberg.protocol.actions import (
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
-from connectors.iceberg.protocol.last_commits import LastCommits
+from connectors.iceberg.protocol.last_commits import LastCommits, stamp_of
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -785,12 +785,14 @@ def test_newest_commits_go_out_with_every_floor() -> None:
         life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000),
         CommitComplete,
     )
-    told = [
-        LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=text)])
-        for text in (before, complete.commits)
+    commits_of_messages = [
+        LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=encoded)])
+        for encoded in (before, complete.commits)
     ]
-    assert [known.is_above("t-1", FILLED) for known in told] == [False, True]
-    assert all(known.is_above("not opened yet", FILLED) for known in told)
+    newest_commits = [commits.newest("t-1") for commits in commits_of_messages]
+    assert newest_commits == [stamp_of(FILLED), (life.epoch.number, 1)]
+    unopened_tables = {commits.newest("not opened yet") for commits in commits_of_messages}
+    assert unopened_tables == {stamp_of(NEWER)}
 
 
 def test_two_names_of_one_table_are_an_error_naming_both() -> None:
