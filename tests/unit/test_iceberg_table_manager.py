@@ -94,9 +94,9 @@ def keeper_of(lake: object, **props: str) -> TableManager:
     return made
 
 
-def commit_of(number: int) -> CommitRequest:
+def commit_of(number: int, table: str = "db.t") -> CommitRequest:
     version = TableVersion("u", None, None)
-    return CommitRequest("db.t", f"commit-{number}", version, "ledger", "{}", {"ledger": "{}"})
+    return CommitRequest(table, f"commit-{number}", version, "ledger", "{}", {"ledger": "{}"})
 
 
 def test_a_session_that_lives_is_left_alone() -> None:
@@ -120,19 +120,28 @@ def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
     assert lake.lives == 5
 
 
-def test_commit_that_repeatedly_kills_the_driver_fails_its_task() -> None:
+def test_table_whose_commits_repeatedly_kill_the_driver_fails_its_task() -> None:
     lake = MortalLake()
     keeper = keeper_of(lake)
     lake.errors = [SparkDiedError("gone")] * (2 * DEATHS - 1)
-    for number in (1, 2):  # each has a count of its own
-        for _ in range(DEATHS - 1):
+    for name in ("db.t", "db.u"):  # each has its own count
+        for number in range(DEATHS - 1):  # a repeated commit may have another ID
             with pytest.raises(SparkDiedError):
-                keeper._commit(commit_of(number))
-    with pytest.raises(
-        SparkLostError, match=f"died {DEATHS} times while it made commit commit-1 to db.t"
-    ):
-        keeper._commit(commit_of(1))
-    assert keeper._commit(commit_of(3)).status is CommitStatus.COMMITTED
+                keeper._commit(commit_of(number, name))
+    message = f"the Spark driver died in {DEATHS} consecutive commits to db.t"
+    with pytest.raises(SparkLostError, match=message):
+        keeper._commit(commit_of(DEATHS))
+    assert keeper._commit(commit_of(DEATHS + 1)).status is CommitStatus.COMMITTED
+
+
+def test_commit_that_lands_resets_the_count_of_driver_deaths() -> None:
+    lake = MortalLake()
+    keeper = keeper_of(lake)
+    for number in range(2 * DEATHS):
+        lake.errors = [SparkDiedError("gone")]
+        with pytest.raises(SparkDiedError):
+            keeper._commit(commit_of(2 * number))
+        assert keeper._commit(commit_of(2 * number + 1)).status is CommitStatus.COMMITTED
 
 
 def test_driver_is_requested_before_the_first_commit_needs_it() -> None:

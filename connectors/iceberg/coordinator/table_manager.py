@@ -82,7 +82,7 @@ from connectors.iceberg.table.table import TableDescription, TableRequest, Write
 log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
-DEATHS = 3  # of the driver while it makes one commit; then the task fails
+DEATHS = 3  # of the driver in consecutive commits to one table; then the task fails
 SPARK = "Spark"  # `for` in the status, while the driver starts
 
 
@@ -139,9 +139,9 @@ class TableManager:
         self._stopping = threading.Event()
         self._health = HealthMonitor(metrics, warns)
         self._expired_tables: set[str] = set()  # whose first expiration has been logged
-        self._deaths: dict[
-            str, int
-        ] = {}  # of the driver, by the commit that it was asked for at that time
+        # Deaths of the driver since the last commit to each table. A repeated commit may have
+        # another ID, so they are not counted by commit.
+        self._deaths: dict[str, int] = {}
         self._suspects: set[str] = set()  # tables: see `is_suspect`
 
     def request(self) -> None:
@@ -378,7 +378,6 @@ class TableManager:
             outcome = self._commit(self._request(request, epoch))
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
-            self._deaths.pop(request.commit, None)
             for each in self._config.table(request.table).aggregates:
                 self._maintenance.watch(each.table, changed=True)
         self._metrics.committed(request.table, outcome)
@@ -469,8 +468,12 @@ class TableManager:
         )
 
     def _commit(self, request: CommitRequest) -> CommitOutcome:
-        """Ask the driver; a request that killed it several times fails its own task, and no other
-        connector's."""
+        """Commit in the driver.
+
+        Raises: SparkLostError: The driver has died in each of the last commits to the table. Only
+            the task of this connector fails. ConnectError: Nothing was committed, as far as is
+            known.
+        """
         try:
             following = [each.table for each in request.aggregates]
             with (
@@ -479,6 +482,7 @@ class TableManager:
             ):
                 outcome = lake.commit(request)
             self._suspects.discard(request.table)
+            self._deaths.pop(request.table, None)
             if request.table in self._waiting_steps:
                 self._waiting_steps.remove(request.table)
                 self._pending.release(request.table)
@@ -489,12 +493,12 @@ class TableManager:
             raise
         except SparkDiedError as error:
             self._suspects.add(request.table)
-            deaths = self._deaths[request.commit_id] = self._deaths.get(request.commit_id, 0) + 1
+            deaths = self._deaths[request.table] = self._deaths.get(request.table, 0) + 1
             if deaths < DEATHS:
                 raise
             raise SparkLostError(
-                f"the Spark driver died {deaths} times while it made commit {request.commit_id} to "
-                f"{request.table}" + _user_code(request)
+                f"the Spark driver died in {deaths} consecutive commits to {request.table}"
+                + _user_code(request)
             ) from error
 
     def maintain(
