@@ -187,6 +187,50 @@ def test_mode_of_the_connector_and_of_a_table(mode: MaintenanceMode) -> None:
     assert config.table("shop.b").maintenance.mode is MaintenanceMode.AUTO
 
 
+@pytest.mark.parametrize(
+    ("settings", "ignored"),
+    [
+        (
+            {
+                "iceberg.ext.maintenance.orphan-age": "3d",
+                "iceberg.ext.maintenance.keep": "3d",
+                "iceberg.table.shop.a.maintenance.manifests": "50",
+            },
+            "iceberg.ext.maintenance.orphan-age, iceberg.table.shop.a.maintenance.manifests",
+        ),
+        (
+            {
+                "iceberg.ext.maintenance.tiering-age": "90d",
+                "iceberg.table.shop.a.maintenance.enabled": "true",
+                "iceberg.table.a.maintenance.manifests": "50",
+                "iceberg.table.shop.b.maintenance.delete-files": "5",
+            },
+            "iceberg.table.shop.b.maintenance.delete-files",
+        ),
+        (
+            {
+                "iceberg.ext.maintenance.enabled": "true",
+                "iceberg.ext.maintenance.budget": "5m",
+                "iceberg.table.shop.a.maintenance.interval": "5m",
+            },
+            "",
+        ),
+        ({"iceberg.ext.maintenance.enabled": "auto"}, ""),
+    ],
+)
+def test_settings_that_auto_ignores_are_named_in_one_warning(
+    settings: dict[str, str], ignored: str
+) -> None:
+    warnings = IcebergSinkConfig.parse({**PROPS, **settings}).warnings
+    about_auto = [
+        each.partition(": only")[0]
+        for each in warnings
+        if each.startswith("iceberg.ext.maintenance.enabled=auto ignores")
+    ]
+    expected = [f"iceberg.ext.maintenance.enabled=auto ignores {ignored}"] if ignored else []
+    assert about_auto == expected
+
+
 def test_limit_of_snapshots_depends_on_the_mode_unless_it_is_set() -> None:
     default, explicit = MaintenancePolicy(), MaintenancePolicy(snapshots=7)
     assert (default.auto_snapshots, default.full_snapshots) == (1000, 100)

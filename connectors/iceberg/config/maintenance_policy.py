@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
+from connectors.iceberg.config.keys import MAINTENANCE_PREFIX, TABLE_PREFIX
 from connectors.iceberg.config.tag_schedule import parse_duration
 
 MINUTES, HOURS, DAYS = 60_000, 3_600_000, 86_400_000
@@ -29,6 +30,7 @@ CREATED_PROPERTIES: Final[Mapping[str, str]] = {
     "write.metadata.previous-versions-max": "100",
 }
 _HOUR = r"([01]\d|2[0-3]):([0-5]\d)"
+_TABLE_SETTING: Final = ".maintenance."  # between the name of a table and a setting
 _WINDOW: Final = re.compile(f"{_HOUR}-{_HOUR}")
 
 
@@ -118,6 +120,26 @@ class PolicySetting:
     default: str
     parse: Callable[[str], Any]
     doc: str
+
+    @property
+    def applies_to_auto(self) -> bool:
+        """Return True if the setting has an effect with `enabled=auto`."""
+        return self.name in _AUTO_SETTINGS
+
+
+# The other settings concern actions of the whole policy, or its separate driver.
+_AUTO_SETTINGS: Final = frozenset(
+    {
+        "enabled",
+        "window",
+        "small-files",
+        "delete-ratio",
+        "target-file-size-bytes",
+        "snapshots",
+        "keep",
+        "keep-snapshots",
+    }
+)
 
 
 def _mode(text: str) -> MaintenanceMode:
@@ -319,6 +341,37 @@ SETTINGS: Final = (
         "`none`: no such table.",
     ),
 )
+assert {setting.name for setting in SETTINGS} >= _AUTO_SETTINGS
 assert {setting.member for setting in SETTINGS} == {
     field.name for field in fields(MaintenancePolicy)
 }
+
+
+def keys_without_effect(props: Mapping[str, str]) -> list[str]:
+    """Return the keys of a connector that have no effect because their tables have `enabled=auto`.
+
+    A key of the connector has an effect if any table has `enabled=true`.
+    """
+    connector_keys = {key: key.removeprefix(MAINTENANCE_PREFIX) for key in props}
+    table_keys = {
+        key: key.removeprefix(TABLE_PREFIX).split(_TABLE_SETTING, 1)
+        for key in props
+        if key.startswith(TABLE_PREFIX) and _TABLE_SETTING in key
+    }
+    modes: dict[str, str] = {}  # by table, also by the last part of its name
+    for key, (table, name) in table_keys.items():
+        if name == "enabled":
+            mode = props[key].strip().lower()
+            modes[table] = mode
+            modes.setdefault(table.rpartition(".")[2], mode)
+    auto = MaintenanceMode.AUTO.value
+    default_mode = props.get(MAINTENANCE_PREFIX + "enabled", auto).strip().lower()
+    full = MaintenanceMode.TRUE.value
+    ignored = {setting.name for setting in SETTINGS if not setting.applies_to_auto}
+    keys: list[str] = []
+    if default_mode == auto and full not in modes.values():
+        keys += [key for key, name in connector_keys.items() if name in ignored]
+    for key, (table, name) in table_keys.items():
+        if name in ignored and modes.get(table, default_mode) == auto:
+            keys.append(key)
+    return keys

@@ -17,7 +17,11 @@ from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
 from connectors.iceberg.config.cycle_aggregate import parse_aggregates
 from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import expectation_rules
-from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import (
+    SETTINGS,
+    MaintenancePolicy,
+    keys_without_effect,
+)
 from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.sink_options import (
     CONFIG_DEF,
@@ -95,6 +99,7 @@ class OptionParser:
         self._check_new_tables()
         self._check_dead_letters()
         self._check_notices()
+        self._check_maintenance()
         return (None, self._problems) if self._problems else (self._members(), [])
 
     def _refuse(self, key: str, why: str) -> None:
@@ -316,6 +321,14 @@ class OptionParser:
             given = (values[key] or "").strip()
             if given and urlsplit(given).scheme not in ("http", "https"):
                 self._refuse(key, "is no address that begins with http:// or https://")
+
+    def _check_maintenance(self) -> None:
+        if ignored := keys_without_effect(self._known):
+            enabled = keys.MAINTENANCE_PREFIX + "enabled"
+            self._warnings.append(
+                f"{enabled}=auto ignores {', '.join(sorted(ignored))}: only {enabled}=true applies "
+                f"{'it' if len(ignored) == 1 else 'them'}"
+            )
 
     def _members(self) -> dict[str, Any]:
         known, values, tables = self._known, self._values, self._tables
