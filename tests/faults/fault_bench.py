@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from exactly_once_events import SHORT_TIMEOUTS
-from fault_kinds import Shape
+from fault_kinds import Feature, Shape
 from kafka_offsets import committed, ends
 from lakehouse import Lakehouse
 from tcp_cut import TcpCut
@@ -35,13 +36,29 @@ from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.protocol.commit_request import EngineSettings
+from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
+from connectors.iceberg.protocol.ledger import ledger_key, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg_tools.audit.table_audit import AuditReport, audit
+from connectors.iceberg_tools.history.table_diff import read_metadata
+from connectors.iceberg_tools.refs.gate_decision import (
+    Decision,
+    DecisionRequest,
+    UnpublishedCommits,
+    decide,
+    unpublished_commits,
+)
 
 ASK_SECONDS = 30.0
 # Short enough that a pause is missed, long enough for a machine that others share.
 TIMEOUTS = {**SHORT_TIMEOUTS, "session.timeout.ms": "6000", "consumer.session.timeout.ms": "5000"}
 KEYS = 40
+GROUPS = 4  # of an aggregate
+UNAVAILABLE = "__debezium_unavailable_value"
+USER_CODE = {
+    "connect_py.spark.user-code.allowed": "iceberg.ext.expect.*,iceberg.ext.cycle-aggregate.*"
+}
+_AGE_MS = 2 * 3_600_000
 
 
 class FaultBench:
@@ -88,7 +105,7 @@ class FaultBench:
                     self.folder / name,
                     servers,
                     "faults",
-                    TIMEOUTS,
+                    {**TIMEOUTS, **USER_CODE},
                     {**faults, "FAULT_WORKER": name},
                 )
             )
@@ -325,6 +342,66 @@ class FaultBench:
             "'2999-01-01 00:00:00', retain_last => 1)"
         )
 
+    def age_snapshots(self, table: str) -> None:
+        """Make all snapshots of a table two hours older, as another writer's commit: `auto` expires
+        none that is younger than an hour."""
+        namespace, _, name = table.rpartition(".")
+        where = "WHERE table_namespace = ? AND table_name = ?"
+        connection = sqlite3.connect(self.lake.directory / "catalog.db", timeout=10)
+        try:
+            for _ in range(20):
+                row = connection.execute(
+                    f"SELECT metadata_location FROM iceberg_tables {where}", (namespace, name)
+                ).fetchone()
+                if row is None:
+                    return
+                old = Path(row[0].removeprefix("file:").replace("///", "/", 1))
+                metadata = json.loads(old.read_text())
+                for key in ("snapshots", "snapshot-log", "metadata-log"):
+                    for each in metadata.get(key, ()):
+                        each["timestamp-ms"] -= _AGE_MS
+                new = old.with_name(f"{old.name.partition('-')[0]}-{uuid.uuid4()}.metadata.json")
+                new.write_text(json.dumps(metadata))
+                with connection:
+                    changed = connection.execute(
+                        f"UPDATE iceberg_tables SET metadata_location = ?, "
+                        f"previous_metadata_location = ? {where} AND metadata_location = ?",
+                        (f"file://{new}", row[0], namespace, name, row[0]),
+                    )
+                if changed.rowcount:
+                    return
+                new.unlink()  # a commit of the sink was faster
+        finally:
+            connection.close()
+        raise AssertionError(f"{table}: the sink commits faster than the snapshots age")
+
+    def held_commits(self, table: str, connector: str) -> UnpublishedCommits | None:
+        """Return the commits that await approval."""
+        metadata = self._auditor.run(table, read_metadata)
+        held = unpublished_commits(metadata, {f"connect-{connector}": MAIN})
+        return held[0] if held else None
+
+    def is_complete(self, table: str, connector: str, topic: str) -> bool:
+        """Return True if the commits of a table, held or not, cover a whole topic."""
+        group = f"connect-{connector}"
+        metadata = self._auditor.run(table, read_metadata)
+        ref = metadata.commit_ref(MAIN, unpublished_branch(group))
+        ledger = look_up(metadata.view(ref, ledger_key(group))).ledger
+        positions = {} if ledger is None else ledger.positions()
+        next_offsets = {(at.topic, at.partition): each.next for at, each in positions.items()}
+        log_ends = ends(self.admin, topic)
+        return all(next_offsets.get(at, 0) >= end for at, end in log_ends.items())
+
+    def decide(self, table: str, held: UnpublishedCommits, *, publish: bool) -> bool:
+        """Publish held commits, or throw them away so that the connector repeats them. Return False
+        if another commit was faster."""
+        decision = Decision.PUBLISH if publish else Decision.REPLAY
+        try:
+            self._auditor.run(table, decide, DecisionRequest(decision, held))
+        except ConnectError:
+            return False
+        return True
+
     def _maintain(self, statement: str) -> bool:
         try:
             with translating("maintenance", of_table=False):
@@ -365,7 +442,7 @@ def _lives(pid: int) -> bool:
 def connector_config(
     shape: Shape, topics: Sequence[str], tables: Sequence[str], lake: Lakehouse
 ) -> dict[str, str]:
-    """A sink with cycles of a third of a second."""
+    """Return a sink with cycles of a third of a second."""
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "topics": ",".join(topics),
@@ -374,6 +451,7 @@ def connector_config(
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
         "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.auto-create-props.format-version": str(shape.format_version),
         "iceberg.control.commit.interval-ms": "350",
         "iceberg.control.commit.timeout-ms": "3000",
         **lake.sink_config(),
@@ -391,4 +469,36 @@ def connector_config(
             "iceberg.tables.default-id-columns": "id",
             "iceberg.ext.commit-engine": shape.engine,
         }
+    match shape.feature:
+        case Feature.HELD:
+            config["iceberg.ext.expect.usual"] = "n % 97 != 13"
+        case Feature.AGGREGATE:
+            for table in tables:
+                config |= _aggregate_config(table)
+        case Feature.COMPACTION:
+            config |= {
+                # one cycle is long enough for an expiration by the first estimate of its duration
+                "iceberg.control.commit.interval-ms": "4000",
+                "iceberg.ext.maintenance.small-files": "2",
+                "iceberg.ext.maintenance.delete-ratio": "0.05",
+                "iceberg.ext.maintenance.keep": "1m",
+                "iceberg.ext.maintenance.keep-snapshots": "1",
+            }
     return config
+
+
+def aggregate_of(table: str) -> str:
+    """Return the name of the aggregate of a table."""
+    return f"{table}_sums"
+
+
+def _aggregate_config(table: str) -> dict[str, str]:
+    key = f"iceberg.ext.cycle-aggregate.{aggregate_of(table)}"
+    changes = "SELECT *, 1 AS w FROM staged UNION ALL SELECT *, -1 AS w FROM removed"
+    query = f"SELECT id % {GROUPS} AS grp, sum(w) AS rows, sum(w * n) AS total FROM ({changes})"
+    return {
+        key: f"{query} GROUP BY 1",
+        f"{key}.keys": "grp",
+        f"{key}.add": "rows, total",
+        f"{key}.from": table,
+    }

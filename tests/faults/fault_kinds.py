@@ -68,7 +68,7 @@ INJECTED: dict[Fault, tuple[str, ...]] = {  # items of the plan that processes r
     Fault.DISK_FULL: ("staging_write=raise:full@{n}",),
     Fault.DISK_SLOW: ("staging_write=delay:700@1+",),
 }
-_TURNS = (
+_TURNS = (  # steps of every cycle
     "after_fencing",
     "before_epoch_started",
     "before_start_commit",
@@ -82,6 +82,8 @@ _TURNS = (
     "catalog_create",
     "after_create_table",
     "before_prepare",
+    "after_completed_rows",
+    "after_merge",
     "before_compare_and_swap",
     "after_swap",
     "catalog_findCommit",
@@ -93,14 +95,28 @@ _TURNS = (
     "before_group_commit",
     "after_group_commit",
 )
-OF_MERGES = "after_merge"  # come by where a MERGE runs
-POINTS = (*_TURNS, OF_MERGES)
+_AGGREGATE = (
+    "before_aggregate",
+    "after_aggregate",
+    "before_aggregate_commit",
+    "after_aggregate_commit",
+)
+_EXPIRATION = ("before_expiration", "after_expiration")
+_COMPACTION = (
+    "catalog_compact",
+    "before_compaction_write",
+    "after_compaction_write",
+    "before_rewrite_swap",
+    "after_rewrite_swap",
+    *_EXPIRATION,
+)
+POINTS = (*_TURNS, *_AGGREGATE, *_COMPACTION)
 LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
 CREATION = ("catalog_create", "after_create_table")
-LATE = (*CREATION, "before_clean", "after_clean")  # in a life: seconds after its start
-# Come by once in the life of a coordinator or a table, so that only a restart or a new connector
-# shows them.
+# Passed seconds after the rows of a run: after the start of a coordinator, or between two cycles.
+LATE = (*CREATION, "before_clean", "after_clean", *_COMPACTION)
+# Passed once by each coordinator or for each table, so only after a restart or in a new connector.
 _ONCE = frozenset(
     {
         "after_fencing",
@@ -110,8 +126,22 @@ _ONCE = frozenset(
         "before_clean",
         "after_clean",
         LOOKED_FOR,
+        *_EXPIRATION,
     }
 )
+
+
+class Feature(Enum):
+    """Feature of the sink that all tables of a connector use."""
+
+    PLAIN = "plain"
+    PARTIAL_ROWS = "partial rows"
+    HELD = "held"
+    AGGREGATE = "aggregate"
+    COMPACTION = "compaction"
+
+
+_FEATURE_POINTS = {Feature.AGGREGATE: _AGGREGATE, Feature.COMPACTION: _COMPACTION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +168,24 @@ class Shape:
     engine: str  # of merges
     partitions: int
     tasks: int
+    format_version: int
+    feature: Feature
+
+    def __str__(self) -> str:
+        engine = " full MERGE" if self.engine == "merge" else ""
+        return f"{self.feature.value} v{self.format_version} {self.mode}{engine} {self.tables}"
+
+
+_VERSIONS_AND_FEATURES = [(version, feature) for feature in Feature for version in (2, 3)]
 
 
 def shape_of(seed: int) -> Shape:
+    """Return the shape of a connector. Ten consecutive seeds have all versions and features."""
     chance = random.Random(f"shape {seed}")
-    mode = chance.choice(("append", "merge"))
-    # a connector of fifteen
+    version, feature = _VERSIONS_AND_FEATURES[seed % len(_VERSIONS_AND_FEATURES)]
+    mode = chance.choice(("append", "merge", "merge"))
+    if feature is Feature.PARTIAL_ROWS:
+        mode = "merge"
     engine = "merge" if mode == "merge" and chance.random() < 0.18 else "auto"
     return Shape(
         mode,
@@ -151,16 +193,21 @@ def shape_of(seed: int) -> Shape:
         engine,
         chance.choice((2, 3)),
         chance.choice((1, 2, 2)),
+        version,
+        feature,
     )
 
 
 def plan_of(
-    seed: int, begins: bool, engine: str = "auto", only: Sequence[Fault] = tuple(Fault)
+    seed: int,
+    begins: bool,
+    feature: Feature = Feature.PLAIN,
+    only: Sequence[Fault] = tuple(Fault),
 ) -> list[Planned]:
-    """One to four faults. `begins`: the connector is new, so that its first steps can be met.
+    """Return one to four faults. `begins`: the connector is new, so its first steps can be reached.
 
-    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have
-    theirs. The one of merges by SQL has every other turn where there are some.
+    Two runs of three act at a point; points take turns, so a hundred runs reach all of them. The
+    points of a feature have two turns of three in the runs of its connectors.
     """
     chance = random.Random(f"plan {seed}")
     faults = chance.sample(
@@ -168,8 +215,8 @@ def plan_of(
     )
     planned: list[Planned] = []
     at_point = [fault for fault in AT_POINT if fault in only]
-    if at_point and chance.random() < 0.67:
-        planned.append(_at_point(chance, chance.choice(at_point), _turn(seed, begins, engine)))
+    if at_point and chance.random() < (0.9 if feature in _FEATURE_POINTS else 0.67):
+        planned.append(_at_point(chance, chance.choice(at_point), _turn(seed, begins, feature)))
     for fault in faults:
         items = tuple(item.format(n=chance.choice((1, 1, 2))) for item in INJECTED.get(fault, ()))
         taken = {item.split("=")[0] for other in planned for item in other.items}
@@ -181,13 +228,18 @@ def plan_of(
     return sorted(planned, key=lambda each: each.at_seconds)
 
 
-def _turn(seed: int, begins: bool, engine: str) -> str:
-    """Whose turn it is: points that come by once in a life more often where a life begins."""
-    if engine == "merge" and not begins and seed % 2:
-        return OF_MERGES
+def _turn(seed: int, begins: bool, feature: Feature) -> str:
+    """Return the point whose turn it is. In a new connector, every other turn goes to the points
+    that are passed once."""
+    feature_points = _FEATURE_POINTS.get(feature, ())
+    if feature_points and seed % 3:
+        # a new table has no old snapshots
+        points = [point for point in feature_points if not (begins and point in _EXPIRATION)]
+        return random.Random(f"point {seed}").choice(points)
     if begins and seed % 2:
-        return sorted(_ONCE - {LOOKED_FOR})[seed // 2 % (len(_ONCE) - 1)]
-    points = _TURNS if begins else [point for point in _TURNS if point not in CREATION]
+        once = sorted(_ONCE - {LOOKED_FOR, *_EXPIRATION})
+        return once[seed // 2 % len(once)]
+    points = [point for point in _TURNS if begins or point not in CREATION]
     return points[seed % len(points)]
 
 

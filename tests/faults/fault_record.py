@@ -32,12 +32,11 @@ class FaultRecord:
                 self._count(json.loads(line))
 
     def add(self, result: RunResult) -> None:
-        shape = result.shape
         self._keep(
             {
                 "seed": result.seed,
                 "seconds": round(result.seconds, 1),
-                "shape": f"{shape.mode} {shape.engine} {shape.tables}",
+                "shape": str(result.shape),
                 "faults": {fault.name: count for fault, count in result.faults.items() if count},
                 "points": dict(result.points),
                 "acted": dict(result.acted),

@@ -4,6 +4,7 @@ source exactly."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import signal
 import threading
@@ -13,18 +14,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import psutil
+import pyarrow as pa
 from confluent_kafka import KafkaException
-from fault_bench import KEYS, FaultBench, connector_config
-from fault_kinds import LATE, Fault, Planned, Shape, plan_of, shape_of
+from fault_bench import GROUPS, KEYS, UNAVAILABLE, FaultBench, aggregate_of, connector_config
+from fault_kinds import LATE, Fault, Feature, Planned, Shape, plan_of, shape_of
 
 from connectors.iceberg_tools.audit.table_audit import Verdict
 
 RUNS_PER_CONNECTOR = 5
 EVENTS = 300  # per run
 FEED_SECONDS = 2.0
-LATE_SECONDS = 30.0
-SETTLE_SECONDS = 150.0  # until everything is in, on a machine that others share
-Row = tuple[int, int, str]
+LATE_SECONDS = 60.0
+SETTLE_SECONDS = 500.0  # until everything is committed, on a machine that others share
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the source."""
+
+    key: int
+    number: int  # unique in the connector
+    op: str  # U or D
+    text: str  # `UNAVAILABLE`: the row keeps its text
 
 
 class WrongTableError(AssertionError):
@@ -45,10 +56,7 @@ class RunResult:
 
     def __str__(self) -> str:
         told = "; ".join(map(str, self.planned))
-        return (
-            f"seed {self.seed}: {self.shape.mode}/{self.shape.engine}/{self.shape.tables}, "
-            f"{told}: {self.seconds:.1f} s"
-        )
+        return f"seed {self.seed}: {self.shape}, {told}: {self.seconds:.1f} s"
 
 
 @dataclass(slots=True)
@@ -60,12 +68,30 @@ class _Connector:
     topics: list[str]
     tables: list[str]
     config: dict[str, str]
-    fed: dict[str, list[Row]] = field(default_factory=dict)
+    fed: dict[str, list[Change]] = field(default_factory=dict)
     next: int = 0
 
-    def expected(self, table: str) -> list[Row]:
-        number = self.tables.index(table)
-        return self.fed[self.topics[number if self.shape.tables == "routed" else 0]]
+    def topic_of(self, table: str) -> str:
+        """Return the topic whose rows a table gets."""
+        return self.topics[self.tables.index(table) if self.shape.tables == "routed" else 0]
+
+    def expected(self, table: str) -> list[Change]:
+        """Return the rows that the table must have."""
+        fed = self.fed[self.topic_of(table)]
+        return list(live_rows(fed).values()) if self.shape.mode == "merge" else fed
+
+
+def live_rows(changes: Sequence[Change]) -> dict[int, Change]:
+    """Return the rows that changes leave, by key."""
+    rows: dict[int, Change] = {}
+    for change in changes:
+        if change.op == "D":
+            rows.pop(change.key, None)
+        elif change.text == UNAVAILABLE:
+            rows[change.key] = dataclasses.replace(change, text=rows[change.key].text)
+        else:
+            rows[change.key] = change
+    return rows
 
 
 class FaultRuns:
@@ -75,6 +101,7 @@ class FaultRuns:
         self._bench = bench
         self._only = only
         self._connector: _Connector | None = None
+        self._number = -1  # of the connector
         self._timers: list[threading.Timer] = []
         self._faults: Counter[Fault] = Counter()
 
@@ -85,9 +112,11 @@ class FaultRuns:
             WrongTableError: With everything that is needed to look into it.
         """
         bench, started = self._bench, time.monotonic()
-        begins = self._connector is None or seed % RUNS_PER_CONNECTOR == 0
-        shape = shape_of(seed // RUNS_PER_CONNECTOR)
-        planned = plan_of(seed, begins, shape.engine, self._only)
+        number = seed // RUNS_PER_CONNECTOR
+        begins = self._connector is None or number != self._number
+        self._number = number
+        shape = shape_of(number)
+        planned = plan_of(seed, begins, shape.feature, self._only)
         self._faults = Counter()
         self._timers = []
         bench.take_hits()
@@ -96,6 +125,9 @@ class FaultRuns:
             if begins or not self._connector:
                 self._connector = self._begin(seed, shape)
             connector = self._connector
+            if shape.feature is Feature.COMPACTION:
+                for table in connector.tables:
+                    bench.age_snapshots(table)
             feeder = threading.Thread(
                 target=self._feed, args=(connector, random.Random(f"feed {seed}")), name="feeder"
             )
@@ -104,6 +136,8 @@ class FaultRuns:
             feeder.join()
             acted = self._mend(connector, planned)
             self._settle(connector)
+            if shape.feature is Feature.HELD:
+                self._publish(connector, random.Random(f"decisions {seed}"))
             self._verify(connector)
         except Exception as error:  # whatever it is, it is told with the seed that brought it
             logs = "\n--\n".join(worker.log_end(60) for worker in bench.workers)
@@ -136,13 +170,19 @@ class FaultRuns:
         """A steady stream of changes, each row with a number of its own; returns when all are
         acknowledged."""
         begun = time.monotonic()
+        live_keys = {topic: set(live_rows(fed)) for topic, fed in connector.fed.items()}
         for count in range(EVENTS):
             topic = connector.topics[count % len(connector.topics)]
-            row = (chance.randrange(KEYS), connector.next, "D" if chance.random() < 0.1 else "U")
+            key, number = chance.randrange(KEYS), connector.next
+            op = "D" if chance.random() < 0.1 else "U"
+            text = f"{key} was changed {number}"
+            # Debezium omits a value only if the row exists
+            if connector.shape.feature is Feature.PARTIAL_ROWS and key in live_keys[topic]:
+                text = UNAVAILABLE if op == "U" and chance.random() < 0.3 else text
+            (live_keys[topic].discard if op == "D" else live_keys[topic].add)(key)
             connector.next += 1
-            connector.fed[topic].append(row)
-            key, number, op = row
-            value = {"id": key, "n": number, "op": op, "text": f"{key} was changed {number}"}
+            connector.fed[topic].append(Change(key, number, op, text))
+            value = {"id": key, "n": number, "op": op, "text": text}
             self._bench.produce(topic, str(key), value)
             if count % 10 == 0:
                 time.sleep(max(0.0, begun + FEED_SECONDS * count / EVENTS - time.monotonic()))
@@ -275,15 +315,10 @@ class FaultRuns:
         bench = self._bench
         for timer in self._timers:
             timer.join()
-        if any(each.fault is Fault.STOP_AT_POINT for each in planned):
-            time.sleep(
-                max(
-                    (e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT),
-                    default=0.0,
-                )
-            )
         for item in (item for each in planned for item in each.items if item.startswith(LATE)):
             self._wait_until_acted(connector, item.partition("=")[0])
+        stops = [e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT]
+        time.sleep(max(stops, default=0.0))
         acted = bench.clear_plan()
         self._wake()
         if 1 in bench.wanted:
@@ -295,8 +330,7 @@ class FaultRuns:
         return acted
 
     def _wait_until_acted(self, connector: _Connector, point: str) -> None:
-        """A table is made, and swept, some seconds after its coordinator starts: all rows may be
-        written already."""
+        """Wait for a point that may be passed only after all rows have been written."""
         deadline = time.monotonic() + LATE_SECONDS
         while time.monotonic() < deadline and not self._bench.has_acted(point):
             self._bench.keep_running()
@@ -331,23 +365,76 @@ class FaultRuns:
             if behind:
                 time.sleep(0.1)
 
-    # --- what is right
+    # --- checks
+
+    def _publish(self, connector: _Connector, chance: random.Random) -> None:
+        """Publish held commits. Some are thrown away first, and the connector repeats them."""
+        bench = self._bench
+        for table in connector.tables:
+            replays = chance.choice((0, 0, 1))
+            deadline = time.monotonic() + SETTLE_SECONDS
+            while (held := bench.held_commits(table, connector.name)) is not None:
+                assert time.monotonic() < deadline, f"{table}: still held: {held}"
+                replay = replays > 0 or not held.forward
+                replays -= 1
+                if bench.decide(table, held, publish=not replay) and replay:
+                    self._wait_for_replay(connector, table)
+
+    def _wait_for_replay(self, connector: _Connector, table: str) -> None:
+        """Wait until the connector has repeated the commits that were thrown away."""
+        bench = self._bench
+        topic = connector.topic_of(table)
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not bench.is_complete(table, connector.name, topic):
+            assert time.monotonic() < deadline, f"{table}: thrown away and not repeated"
+            bench.keep_running()
+            bench.revive(connector.name)
+            time.sleep(0.5)
 
     def _verify(self, connector: _Connector) -> None:
         for table in connector.tables:
             expected = connector.expected(table)
-            columns = self._bench.rows(table).select(["id", "n", "op"]).to_pydict()
-            found = sorted(zip(columns["n"], columns["id"], columns["op"], strict=True))
-            if connector.shape.mode == "merge":
-                last = {key: (number, key, op) for key, number, op in expected}
-                wanted = sorted(row for row in last.values() if row[2] != "D")
-            else:
-                wanted = sorted((number, key, op) for key, number, op in expected)
-            if found != wanted:
-                raise AssertionError(f"{table}: {_difference(found, wanted)}")
+            texts = connector.shape.feature is Feature.PARTIAL_ROWS
+            columns = ["n", "id", "op", *(["text"] if texts else [])]
+            _compare(
+                table,
+                _tuples(self._bench.rows(table), columns),
+                [
+                    (each.number, each.key, each.op, *([each.text] if texts else []))
+                    for each in expected
+                ],
+            )
+            if connector.shape.feature is Feature.AGGREGATE:
+                aggregate = aggregate_of(table)
+                sums = [
+                    row
+                    for row in _tuples(self._bench.rows(aggregate), ["grp", "rows", "total"])
+                    if row[1:] != (0, 0)  # a row whose count falls to 0 stays
+                ]
+                _compare(aggregate, sums, _aggregated(expected))
             report = self._bench.audit(table)
             if report.verdict is not Verdict.PROVEN:
                 raise AssertionError(f"{table}: the audit says {report.to_json()}")
+
+
+def _tuples(rows: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]:
+    return list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
+
+
+def _compare(
+    table: str, rows: Sequence[tuple[object, ...]], expected: Sequence[tuple[object, ...]]
+) -> None:
+    """Raise AssertionError unless both have the same rows."""
+    if Counter(rows) != Counter(expected):
+        raise AssertionError(f"{table}: {_difference(rows, expected)}")
+
+
+def _aggregated(rows: Sequence[Change]) -> list[tuple[object, ...]]:
+    """Return the count and the sum of each group."""
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        groups.setdefault(row.key % GROUPS, []).append(row.number)
+    return [(group, len(numbers), sum(numbers)) for group, numbers in groups.items()]
 
 
 def _acted(each: Planned, acted: Mapping[str, int], hits: Mapping[str, int]) -> int:

@@ -1,7 +1,8 @@
 """Random faults on a real broker, a real worker and real tables; after each run the tables equal
 the source exactly.
 
-`make faults SEEDS=100:200` runs these seeds; without it one fixed seed runs.
+`make faults SEEDS=100:200` runs these seeds, `SEEDS=7,40:45` a selection; without it, one fixed
+seed runs.
 `CONNECT_PY_FAULT_RECORD` names a file that keeps what was met over several runs; `python
 tests/faults/fault_record.py FILE` sums it up.
 """
@@ -9,12 +10,14 @@ tests/faults/fault_record.py FILE` sums it up.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from fault_bench import FaultBench
+from fault_kinds import POINTS, Fault, Feature, plan_of, shape_of
 from fault_record import FaultRecord
-from fault_run import FaultRuns, WrongTableError
+from fault_run import RUNS_PER_CONNECTOR, FaultRuns, WrongTableError
 
 SHORT = range(1)
 SEEDS = os.environ.get("CONNECT_PY_FAULT_SEEDS", "")
@@ -22,15 +25,37 @@ RECORD = os.environ.get("CONNECT_PY_FAULT_RECORD", "")
 ALL_KINDS = 250  # that many runs meet every kind and every point
 
 
-def seeds() -> range:
-    if not SEEDS:
-        return SHORT
-    first, _, last = SEEDS.partition(":")
-    return range(int(first), int(last)) if last else range(int(first))
+def seeds() -> Sequence[int]:
+    """Return the seeds of `300`, `100:200`, or `7,40:45`."""
+    if "," not in SEEDS and ":" not in SEEDS:
+        return range(int(SEEDS)) if SEEDS else SHORT
+    chosen: list[int] = []
+    for item in filter(None, SEEDS.split(",")):
+        first, _, last = item.partition(":")
+        chosen += range(int(first), int(last or int(first) + 1))
+    return chosen
+
+
+def test_plans_cross_features_and_reach_every_point_and_kind() -> None:
+    shapes = [shape_of(number) for number in range(10)]
+    assert {(each.format_version, each.feature) for each in shapes} == {
+        (version, feature) for version in (2, 3) for feature in Feature
+    }
+    plans = [
+        planned
+        for seed in range(ALL_KINDS)
+        for planned in plan_of(
+            seed,
+            seed % RUNS_PER_CONNECTOR == 0,
+            shape_of(seed // RUNS_PER_CONNECTOR).feature,
+        )
+    ]
+    assert {each.point for each in plans if each.point is not None} == set(POINTS)
+    assert {each.fault for each in plans} == set(Fault)
 
 
 @pytest.mark.long  # in every run: test_worker_that_is_killed_loses_and_doubles_nothing
-@pytest.mark.timeout(120 + 200 * len(seeds()))
+@pytest.mark.timeout(120 + 600 * len(seeds()))
 def test_tables_equal_the_source_and_pass_audit_after_random_faults(
     tmp_path: Path, spark_environment: dict[str, str]
 ) -> None:
