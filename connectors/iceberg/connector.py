@@ -13,6 +13,7 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
 from connectors.iceberg.config.allowed_settings import refused_code, refused_settings
 from connectors.iceberg.config.keys import CATALOG_NAME
+from connectors.iceberg.config.rest_catalog_refs import unsupported_ref_settings
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import unsupported_worker_settings, worker_spark_config
@@ -58,11 +59,15 @@ class IcebergSinkConnector(SinkConnector):
         complete = with_worker_catalog(props, settings)
         values = validate(complete)
         given = {key: value for key, value in complete.items() if value is not None}
-        if hasattr(self, "services") and (absent := why_absent(os.environ)) is not None:
+        in_worker = hasattr(self, "services")
+        if in_worker and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
         refused = [*refused_settings(given, settings), *refused_code(given, settings)]
         for key, why in [*refused, *unsupported_worker_settings(settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
+        if in_worker and not any(value.errors for value in values.values()):
+            for key, why in unsupported_ref_settings(IcebergSinkConfig.parse(given)):
+                values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 
     def operate(

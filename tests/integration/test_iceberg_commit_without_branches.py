@@ -12,8 +12,11 @@ from fixtures.iceberg_commit import Lake, Sink, activate, lake, lake_config, ord
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
 from short_form import short_form
 
+from connect_py.api.config import ConfigValue
+from connect_py.testing.services import FakeSharedServices
 from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
+from connectors.iceberg.connector import IcebergSinkConnector
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
@@ -27,19 +30,27 @@ COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
 
 
 @pytest.fixture(scope="module")
-def branchless_lake(lake: Lake) -> Iterator[Lake]:
-    """Another catalog of the same Spark: a REST server that rejects branches and tags."""
+def rest_catalog() -> Iterator[RestCatalogServer]:
+    """A REST server that rejects branches and tags."""
     with TemporaryDirectory() as folder:
-        place = Path(folder)
-        server = RestCatalogServer(place / "rest", f"file://{place}/warehouse", {}, dict)
+        server = RestCatalogServer(Path(folder) / "rest", f"file://{folder}/warehouse", {}, dict)
         server.rejects_branches = True
         try:
-            config = lake_config(place, {"type": "rest", "uri": server.url, "token": TOKEN})
-            session = lake.runtime.new_session(config.session_settings())
-            yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), place)
+            yield server
         finally:
-            activate(lake.catalog.spark)
             server.close()
+
+
+@pytest.fixture(scope="module")
+def branchless_lake(lake: Lake, rest_catalog: RestCatalogServer) -> Iterator[Lake]:
+    """Another catalog of the same Spark."""
+    place = Path(rest_catalog.warehouse.removeprefix("file://")).parent
+    try:
+        config = lake_config(place, {"type": "rest", "uri": rest_catalog.url, "token": TOKEN})
+        session = lake.runtime.new_session(config.session_settings())
+        yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), place)
+    finally:
+        activate(lake.catalog.spark)
 
 
 def regions(sink: Sink) -> dict[str, str]:
@@ -107,6 +118,44 @@ def test_commit_branch_is_refused_with_the_catalogs_reason(branchless_lake: Lake
     branch = Sink(
         branchless_lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle
     )
-    with pytest.raises(TableUnsuitableError, match="ref audit is not supported"):
+    with pytest.raises(TableUnsuitableError) as refused:
         branch.commit(branch.stage([order(1, "b")]))
+    assert "ref audit is not supported" in refused.value.why
+    assert f"iceberg.table.{sink.name}.commit-branch" in refused.value.why
     assert regions(sink) == {"a": "north"}
+
+
+def test_held_commit_is_refused_with_the_catalogs_reason(branchless_lake: Lake) -> None:
+    sink = branchless_lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    good = Expectation("good", "region != 'bad'", ExpectationAction.HOLD)
+    with pytest.raises(TableUnsuitableError) as refused:
+        sink.commit(
+            sink.stage([order(1, "b", "bad")]), expectations=(good,), unpublished_branch=BRANCH
+        )
+    assert f"ref {BRANCH} is not supported" in refused.value.why
+    assert "action hold of iceberg.ext.expect." in refused.value.why
+    assert regions(sink) == {"a": "north"}
+
+
+def test_post_is_refused_if_the_catalog_reports_that_it_rejects_branches(
+    branchless_lake: Lake, rest_catalog: RestCatalogServer
+) -> None:
+    connector = IcebergSinkConnector()
+    connector.services = FakeSharedServices({}, {})
+    key = "iceberg.table.db.orders.commit-branch"
+    props = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "name": "orders",
+        "topics": "orders",
+        "iceberg.tables": "db.orders",
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": rest_catalog.url,
+        "iceberg.catalog.token": TOKEN,
+        "iceberg.catalog.warehouse": rest_catalog.warehouse,
+        key: "audit",
+    }
+    assert connector.validate(props).get(key, ConfigValue(key)).errors == []
+    rest_catalog.reports_only_main = True
+    [error] = connector.validate(props)[key].errors
+    assert "accepts only the branch main" in error

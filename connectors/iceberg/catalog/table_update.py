@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import VALIDATION, is_a
+from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 
 if TYPE_CHECKING:
@@ -241,4 +242,11 @@ class TableUpdate:
         builder = (
             self._builder.setProperties(self._java.map(properties)) if properties else self._builder
         )
-        self._operations.commit(self._base, builder.build())
+        self._after = builder.build()
+        self._operations.commit(self._base, self._after)
+
+    def changed_refs(self) -> list[str]:
+        """Return the branches and tags except main that the swap sets or removes."""
+        before, after = self.base().refs, self._java.metadata(self._after).refs
+        names = {*before, *after} - {MAIN}
+        return sorted(name for name in names if before.get(name) != after.get(name))

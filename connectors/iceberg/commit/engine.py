@@ -38,8 +38,9 @@ from connectors.iceberg.commit.commit_run import CommitRun
 from connectors.iceberg.commit.cycle_rows import complete_rows
 from connectors.iceberg.commit.cycle_table import CycleTable
 from connectors.iceberg.commit.output_columns import SchemaEvolvedError
+from connectors.iceberg.commit.refused_refs import naming_ref_settings
 from connectors.iceberg.commit.rules.all_rules import all_rules
-from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import (
     SNAPSHOT_ID,
     CommitOutcome,
@@ -240,6 +241,10 @@ class CommitEngine:
             update.set_properties({**request.properties, **attempt.rows.properties})
             fault_point(BEFORE_SWAP)
             with run.sending_swap(update, attempt):
-                update.swap({request.property_key: ledger_property})
+                try:
+                    with translating(table.name):
+                        update.swap({request.property_key: ledger_property})
+                except TableUnsuitableError as error:
+                    raise naming_ref_settings(error, update, request) from error.__cause__
                 fault_point(AFTER_SWAP)
             return update.snapshot_id

@@ -1,0 +1,168 @@
+"""Settings that need branches or tags in tables, checked against what a REST catalog reports.
+
+The REST specification has no way to ask whether a catalog accepts branches and tags of tables.
+Nessie accepts only `main`, because its own branches span the whole catalog, and marks its
+configuration. Other catalogs that reject them refuse the first commit that needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.config import with_prefix
+from connectors.iceberg.config.expectations import EXPECT, Expectation, ExpectationAction
+from connectors.iceberg.config.keys import (
+    COMMIT_BRANCH,
+    EXPECT_PREFIX,
+    MAINTENANCE_PREFIX,
+    TABLE_PREFIX,
+    TAGS,
+)
+
+if TYPE_CHECKING:
+    import httpx  # imported for a request only
+
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+
+log = logging.getLogger(__name__)
+
+_ONLY_MAIN: Final = "nessie.is-nessie-catalog"  # property in the configuration of the catalog
+_REST_CATALOG: Final = "org.apache.iceberg.rest.RESTCatalog"
+_REQUEST_SECONDS: Final = 2.0  # between two bytes
+_SECONDS: Final = 5.0  # of one request in total
+_MAX_BYTES: Final = 1 << 20
+
+
+def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]:
+    """Return the keys that need branches or tags, with the reason, if the catalog rejects these.
+
+    Sends up to two requests to a REST catalog if there is such a key. The list is empty if the
+    catalog does not respond or requires authentication other than a token or a credential.
+    """
+    settings = dict(_ref_settings(config))
+    if not settings or not _accepts_only_main(config.catalog_properties()):
+        return []
+    return [
+        (
+            key,
+            f"{feature} in the table, but the catalog accepts only the branch main "
+            f"(it reports {_ONLY_MAIN}=true)",
+        )
+        for key, feature in settings.items()
+    ]
+
+
+def _ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
+    """Iterate over the keys that need branches or tags, with the reason."""
+    default = config.default_table
+    tables = [config.table(name) for name in config.tables or ()]
+    branch = "requires a branch"
+    hold = "requires a branch for commits that await approval (action hold)"
+    if default.commit_branch:
+        yield COMMIT_BRANCH, branch
+    for name in _names_that_hold(default.rules.expectations):
+        yield EXPECT_PREFIX + name, hold
+    if default.tags:
+        yield TAGS, "requires tags"
+    if default.maintenance.is_full:
+        yield MAINTENANCE_PREFIX + "enabled", "requires a tag at the last commit (value true)"
+    for table in tables:
+        prefix = f"{TABLE_PREFIX}{table.name}."
+        if table.commit_branch and table.commit_branch != default.commit_branch:
+            yield f"{prefix}commit-branch", branch
+        own = [each for each in table.expectations if each not in default.rules.expectations]
+        for name in _names_that_hold(own):
+            yield f"{prefix}{EXPECT}.{name}", hold
+        if table.tags and table.tags != default.tags:
+            yield f"{prefix}tags", "requires tags"
+        if table.maintenance.is_full and not default.maintenance.is_full:
+            yield f"{prefix}maintenance.enabled", "requires a tag at the last commit (value true)"
+
+
+def _names_that_hold(expectations: Iterable[Expectation]) -> list[str]:
+    """Return the names of the expectations that hold commits."""
+    return [each.name for each in expectations if each.action is ExpectationAction.HOLD]
+
+
+def _accepts_only_main(properties: Mapping[str, str]) -> bool:
+    """Return True if a REST catalog reports that it accepts no branch except main."""
+    is_rest = properties.get("type") == "rest" or properties.get("catalog-impl") == _REST_CATALOG
+    if not is_rest or not properties.get("uri"):
+        return False
+    import httpx  # here: most connectors need no request
+
+    uri = properties["uri"].rstrip("/")
+    try:
+        # as the Java client: no proxies and no .netrc from the environment of the worker
+        with httpx.Client(timeout=_REQUEST_SECONDS, trust_env=False) as client:
+            headers = with_prefix(properties, "header.")
+            if token := _token(client, uri, properties):
+                headers["Authorization"] = f"Bearer {token}"
+            warehouse = properties.get("warehouse")
+            parameters = {} if warehouse is None else {"warehouse": warehouse}
+            request = client.build_request(
+                "GET", f"{uri}/v1/config", params=parameters, headers=headers
+            )
+            document = _json(client, request)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
+        log.debug("catalog %s does not report its configuration: %r", uri, error)
+        return False
+    return any(
+        str(section.get(_ONLY_MAIN, "")).lower() == "true"
+        for section in (document.get("overrides"), document.get("defaults"))
+        if isinstance(section, dict)
+    )
+
+
+def _token(client: httpx.Client, uri: str, properties: Mapping[str, str]) -> str | None:
+    """Return the bearer token, or None if the properties have neither a token nor a credential."""
+    credential = properties.get("credential")
+    if token := properties.get("token"):
+        return token
+    if not credential:
+        return None
+    client_id, colon, secret = credential.partition(":")
+    if not colon:  # a secret alone
+        client_id, secret = "", credential
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": client_id,
+        "client_secret": secret,
+        "scope": properties.get("scope", "catalog"),
+    }
+    address = properties.get("oauth2-server-uri", f"{uri}/v1/oauth/tokens")
+    request = client.build_request(
+        "POST", address, data={name: value for name, value in form.items() if value}
+    )
+    return str(_json(client, request).get("access_token", "")) or None
+
+
+def _json(client: httpx.Client, request: httpx.Request) -> Mapping[str, Any]:
+    """Send a request and return the object in the response.
+
+    Raises:
+        httpx.HTTPError: There is no response, or its status is an error.
+        ValueError: The response is not a JSON object, or is too large.
+        TimeoutError: The response takes too long.
+    """
+    deadline = time.monotonic() + _SECONDS
+    body = bytearray()
+    response = client.send(request, stream=True)
+    try:
+        response.raise_for_status()
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > _MAX_BYTES:
+                raise ValueError(f"the response has more than {_MAX_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the response took more than {_SECONDS:g} s")
+    finally:
+        response.close()
+    document = json.loads(bytes(body))
+    if not isinstance(document, dict):
+        raise ValueError("the response is not a JSON object")
+    return document
