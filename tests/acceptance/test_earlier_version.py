@@ -1,19 +1,23 @@
-"""A worker of an earlier version is killed in the middle of a cycle; this version goes on with its
-tables exactly.
+"""A worker of an earlier version is killed in the middle of a cycle, and this version continues.
 
-The earlier version runs from this repository's history, in this environment. It is the last one
-whose sink committed without Spark's driver: its tables, channel and offsets are what an upgrade
-finds.
+The earlier version runs from this repository's history, in this environment. An upgrade finds its
+tables, channel, and offsets. One version is the last whose sink committed without Spark's driver,
+the other one the last that committed through scratch branches.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from earlier_versions import WITHOUT_SPARK_DRIVER, EarlierWorker, checked_out
+from earlier_versions import (
+    WITH_SCRATCH_BRANCHES,
+    WITHOUT_SPARK_DRIVER,
+    EarlierWorker,
+    checked_out,
+)
 from exactly_once_events import (
     SHORT_TIMEOUTS,
     ChangeFeed,
@@ -29,6 +33,7 @@ from loaded_topics import MODES
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
+from connectors.iceberg.protocol.own_refs import scratch_prefix
 
 
 @pytest.fixture
@@ -85,3 +90,83 @@ def test_worker_continues_exactly_after_an_earlier_version_was_killed(
         feed.close()
         old.close()
         new.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)  # two workers with a Spark driver, on a machine that others share
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("point", ["after_scratch_branch", "after_merge"])
+def test_worker_removes_the_scratch_branches_of_a_killed_earlier_version(
+    point: str,
+    version: int,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    spark_environment: dict[str, str],
+) -> None:
+    servers, topic, name = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}orders",
+        f"{topic_prefix}upserts",
+    )
+    table, keys, lake = "db.orders", 1_000, Lakehouse(tmp_path / "lake")
+    config = {
+        **connector_config(topic, "json", "upsert", table, "", lake.sink_config()),
+        "iceberg.tables.auto-create-props.format-version": str(version),
+    }
+    new = WorkerProcess(tmp_path / "new", servers, f"{topic_prefix}worker", SHORT_TIMEOUTS)
+    feed = ChangeFeed(servers, [topic], "json", keys, 500, limit=20_000)
+
+    def branches() -> dict[str, int]:
+        """Return the scratch branches of the connector, with their snapshots."""
+        refs = lake.catalog.load_table(table).metadata.refs
+        prefix = scratch_prefix(f"connect-{name}")
+        return {ref: refs[ref].snapshot_id for ref in refs if ref.startswith(prefix)}
+
+    try:
+        with checked_out(WITH_SCRATCH_BRANCHES, tmp_path / "earlier") as earlier:
+            old = EarlierWorker(
+                earlier, tmp_path / "old", servers, f"{topic_prefix}worker", SHORT_TIMEOUTS
+            )
+            old.environment["CONNECT_PY_FAULTS"] = f"{point}=killgroup@3"
+            try:
+                old.start()
+                old.put(name, config)
+                old.wait_for_death(400)
+            finally:
+                old.close()
+        metadata = lake.catalog.load_table(table).metadata
+        scratch = set(branches().values()) - {metadata.current_snapshot_id}
+        assert len(branches()) == 1
+        assert len(scratch) == (point == "after_merge")
+        files = scratch_files(lake, table, scratch)
+        assert bool(files) == bool(scratch)
+        commits = len(lake.ledgers(table))
+        new.start()
+        produced = feed.wait(120)
+        new.wait_until(lambda: caught_up(servers, name, topic), 400, f"{name} to catch up")
+        assert len(lake.ledgers(table)) > commits
+        assert not branches()
+        metadata = lake.catalog.load_table(table).metadata
+        assert scratch.isdisjoint(each.snapshot_id for each in metadata.snapshots)
+        new.wait_until(
+            lambda: not any(path.exists() for path in files), 60, "the scratch files to be deleted"
+        )
+        check_upserts(lake.rows(table), expected_upserts(produced, keys))
+        lake.assert_ledgers_chain(table)
+    finally:
+        feed.close()
+        new.close()
+
+
+def scratch_files(lake: Lakehouse, table: str, snapshots: Collection[int]) -> list[Path]:
+    """Return the files that only these snapshots of a table refer to."""
+    io = lake.catalog.load_table(table).io
+    files: dict[bool, set[str]] = {True: set(), False: set()}
+    for snapshot in lake.catalog.load_table(table).snapshots():
+        for manifest in snapshot.manifests(io):
+            entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+            files[snapshot.snapshot_id in snapshots] |= {
+                each.data_file.file_path for each in entries
+            }
+    return [Path(path.removeprefix("file:")) for path in files[True] - files[False]]
