@@ -82,7 +82,7 @@ class KafkaBroker(StartedService):
         detached: bool = False,
         start_seconds: float = 90.0,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Initialize without starting anything.
 
         Args:
             directory: Where data and log live; without it a temporary folder that `close` removes.

@@ -1,5 +1,4 @@
-"""`AbstractHerder`: how every herder follows the config topic and changes it, in Kafka or in this
-process."""
+"""`AbstractHerder`: follows the config topic and changes it, for both kinds of herder."""
 
 from __future__ import annotations
 
@@ -53,11 +52,11 @@ T = TypeVar("T")
 
 
 class AbstractHerder(HerderAnswers):
-    """Reads from the stores at once; what changes something, or must be asked in order, runs on the
+    """Base class of the herders. Reads are answered directly from the stores; changes run on the
     herder's thread.
 
-    A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in
-    `_leader_request` and `_owner_request` which worker of a group may answer.
+    A subclass owns that thread. It calls `_work_on_changes` in each iteration, and its
+    `_leader_request` and `_owner_request` decide which worker of a group processes a request.
     """
 
     UNKNOWN_CONNECTOR: ClassVar[str] = "Unknown connector: {}"  # of a plain restart
@@ -76,12 +75,12 @@ class AbstractHerder(HerderAnswers):
         clock: Clock,
         thread_name: str,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create the herder; nothing runs yet.
 
         Args:
-            info: What `GET /` says.
-            configs: Connectors, tasks, target states; its changes go to `_config_changed`.
-            publisher: The worker's listener.
+            info: Response to `GET /`.
+            configs: Connectors, tasks, and target states; it reports changes to `_config_changed`.
+            publisher: Listener of the worker.
         """
         super().__init__(
             config,
@@ -98,37 +97,42 @@ class AbstractHerder(HerderAnswers):
             worker, configs, publisher, config.resolver, queue, self._clean_statuses
         )
         publisher.version_of = self._version_of
-        publisher.on_tasks_wanted = lambda name: queue.put(
-            lambda: self._work.ask_task_configs(name)
+        publisher.on_tasks_requested = lambda name: queue.put(
+            lambda: self._work.request_task_configs(name)
         )
-        publisher.on_stop_wanted = lambda *wanted: queue.put(lambda: self._on_stop_wanted(*wanted))
-        self._stops: set[str] = set()  # connectors whose tasks asked for a stop that is on its way
+        publisher.on_stop_callback = lambda *request: queue.put(
+            lambda: self._on_stop_requested(*request)
+        )
+        # connectors whose tasks requested a stop that has not completed
+        self._stops: set[str] = set()
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
-        self._dirty = True  # what runs may differ from what should
+        self._dirty = True  # the running items may differ from the configured ones
 
-    # ------------------------------------------------------------------ whose request it is
+    # Request routing
 
     @abstractmethod
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - as below
-        """Like `_request`, for what only the worker that runs this connector or task may do."""
+        """Run an action on the worker that runs this connector or task."""
 
-    # ------------------------------------------------------------------ services
+    # Services
 
     def prestart_services(self, configs: Mapping[str, Config]) -> None:
-        """Start the shared services that tasks of these connectors, by name, will request. Any
-        thread."""
+        """Start the shared services that the tasks of these connectors will request.
+        Thread-safe.
+        """
         usable = {}
         for name, config in configs.items():
-            with suppress(ConnectError):  # a value is null: the connector's start reports it
+            with suppress(ConnectError):  # a value is null: starting the connector reports it
                 usable[name] = strings(config)
         self._worker.prestart_services(usable)
 
-    # ------------------------------------------------------------------ rounds
+    # Loop
 
     def _work_on_changes(self) -> None:
-        """On the herder's thread: requests that are due, restarts, then what the configuration asks
-        for."""
+        """Process due requests and restarts, then apply configuration changes. Called on the
+        herder's thread.
+        """
         for action in self._queue.due():
             action()
         self._execute_restarts()
@@ -138,13 +142,13 @@ class AbstractHerder(HerderAnswers):
             self._clean_statuses(None)
 
     def _config_changed(self, changes: Sequence[Change]) -> None:
-        """On the config log's thread."""
+        """Process changes of the config topic. Called on the reader's thread."""
         for change in changes:
-            # those read at start-up are old
+            # requests read during startup are outdated
             if isinstance(change, RestartRequested) and self._started:
                 with self._restarts_lock:
-                    known = self._restarts.get(change.request.connector)
-                    if known is None or change.request.impact >= known.impact:
+                    pending = self._restarts.get(change.request.connector)
+                    if pending is None or change.request.impact >= pending.impact:
                         self._restarts[change.request.connector] = change.request
             if isinstance(change, LoggerLevelRequested) and self._started:
                 self._loggers.set(change.logger, change.level)
@@ -157,37 +161,37 @@ class AbstractHerder(HerderAnswers):
         with self._restarts_lock:
             requests, self._restarts = self._restarts, {}
         for request in requests.values():
-            known = self._statuses.get(request.connector)
-            if known is not None and request.connector in self._configs.snapshot().configs:
-                plan = plan_restart(request, known, self._statuses.tasks(request.connector))
+            status = self._statuses.get(request.connector)
+            if status is not None and request.connector in self._configs.snapshot().configs:
+                plan = plan_restart(request, status, self._statuses.tasks(request.connector))
                 self._work.restart(request.connector, connector=plan.connector, tasks=plan.tasks)
 
     def _clean_statuses(self, name: str | None) -> None:
-        """Remove statuses of what exists no more; of one connector, or of all."""
+        """Remove statuses of deleted connectors and tasks: of one connector, or of all."""
         state = self._configs.snapshot()
         running = self._running_anywhere()
-        for known in self._statuses.ids():
-            connector = known.connector if isinstance(known, ConnectorTaskId) else known
+        for item in self._statuses.ids():
+            connector = item.connector if isinstance(item, ConnectorTaskId) else item
             if name not in (None, connector) or connector in state.inconsistent:
                 continue
-            alive = (
-                known in state.tasks(connector)
-                if isinstance(known, ConnectorTaskId)
-                else known in state.configs
+            exists = (
+                item in state.tasks(connector)
+                if isinstance(item, ConnectorTaskId)
+                else item in state.configs
             )
-            if alive or known in running:
+            if exists or item in running:
                 continue
             try:
-                self._statuses.delete(known)
-                if known == connector:
+                self._statuses.delete(item)
+                if item == connector:
                     self._statuses.delete_topics(connector)
             except ConnectError as error:
-                log.error("the status of %s is not removed: %s", known, error)
+                log.error("failed to remove the status of %s: %s", item, error)
 
     def _running_anywhere(self) -> Items:
         return self._work.running_items()
 
-    # ------------------------------------------------------------------ changes
+    # Changes
 
     def put_connector(
         self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
@@ -218,15 +222,16 @@ class AbstractHerder(HerderAnswers):
         return Created(not exists, ConnectorInfo(name, stored, before, self._type_of(name)))
 
     def _answer_put(self, created: Created) -> Created | Future[Created]:
-        """What is answered once a configuration was written: now, or when more of it is true."""
+        """Return the response to a written configuration, possibly after its effects are known."""
         return created
 
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Merged, validated, and written if nothing else was written meanwhile: otherwise once
-        more."""
+        """Merge, validate, and write the configuration. Start over if it was changed
+        concurrently.
+        """
 
         def merge() -> Future[ConnectorInfo]:
-            state = self._known(name)
+            state = self._existing(name)
             merged, merged_with = dict(state.configs[name]), state.config_offsets[name]
             if changes.get("name", name) not in (name, None):
                 raise BadRequestError(
@@ -244,7 +249,7 @@ class AbstractHerder(HerderAnswers):
             )
 
         def write(infos: ConfigInfos, merged: Config, merged_with: int) -> Future[ConnectorInfo]:
-            if self._known(name).config_offsets[name] != merged_with:
+            if self._existing(name).config_offsets[name] != merged_with:
                 return merge()
             _check_valid(infos)
             created = self._answer_put(self._put_connector(name, merged, True, None))
@@ -257,7 +262,7 @@ class AbstractHerder(HerderAnswers):
 
     def delete_connector(self, name: str) -> Future[None]:
         def delete() -> None:
-            self._known(name)
+            self._existing(name)
             with self._stages.stage(
                 f"removing the config for connector {name} from the config topic"
             ):
@@ -267,32 +272,33 @@ class AbstractHerder(HerderAnswers):
 
     def restart_connector(self, name: str) -> Future[None]:
         def restart() -> Future[None]:
-            self._known(name, self.UNKNOWN_CONNECTOR)
+            self._existing(name, self.UNKNOWN_CONNECTOR)
             started = self._work.start_connector(name)
             stage = Stage("starting the connector", self._clock.time_ms())
             return translated(started, f"Failed to start connector: {name}", stage)
 
-        return self._of_known(
+        return self._if_exists(
             name, lambda: self._owner_request(name, restart), self.UNKNOWN_CONNECTOR
         )
 
-    def _of_known(
-        self, name: str, ask: Callable[[], Future[T]], text: str = "Unknown connector: {}"
+    def _if_exists(
+        self, name: str, submit: Callable[[], Future[T]], message: str = "Unknown connector: {}"
     ) -> Future[T]:
-        """An unknown connector is said to be so by any worker; only then is it asked whose request
-        it is."""
+        """Route a request only if the connector exists: any worker can report an unknown
+        connector.
+        """
 
-        def known() -> Future[T]:
-            self._known(name, text)
-            return ask()
+        def check_and_submit() -> Future[T]:
+            self._existing(name, message)
+            return submit()
 
-        return self._request(known)
+        return self._request(check_and_submit)
 
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[ConnectorStatus]:
         def restart() -> ConnectorStatus:
-            self._known(name, "Unknown connector: {}")
+            self._existing(name, "Unknown connector: {}")
             status = self._statuses.get(name)
             if status is None:
                 raise NotFoundError(f"Status for connector {name} not found")
@@ -306,30 +312,30 @@ class AbstractHerder(HerderAnswers):
                 name, plan.connector_status, plan.task_statuses, self._type_of(name)
             )
 
-        return self._of_known(name, lambda: self._leader_request(restart))
+        return self._if_exists(name, lambda: self._leader_request(restart))
 
     def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - Connect's word
         def restart() -> None:
-            state = self._known(id.connector, self.UNKNOWN_CONNECTOR)
+            state = self._existing(id.connector, self.UNKNOWN_CONNECTOR)
             if id not in state.tasks(id.connector):
                 raise NotFoundError(self.UNKNOWN_TASK.format(id))
             self._work.start_task(id)
 
-        return self._of_known(
+        return self._if_exists(
             id.connector, lambda: self._owner_request(id, restart), self.UNKNOWN_CONNECTOR
         )
 
     def pause_connector(self, name: str) -> None:
-        self._known(name, "Unknown connector {}")
+        self._existing(name, "Unknown connector {}")
         self._configs.put_target_state(name, TargetState.PAUSED)
 
     def resume_connector(self, name: str) -> None:
-        self._known(name, "Unknown connector {}")
+        self._existing(name, "Unknown connector {}")
         self._configs.put_target_state(name, TargetState.STARTED)
 
     def stop_connector(self, name: str) -> Future[None]:
         def stop() -> None:
-            self._known(name, "Unknown connector {}")
+            self._existing(name, "Unknown connector {}")
             self._write_stop(name, None)
 
         if name not in self._state().configs and self._started:
@@ -342,9 +348,10 @@ class AbstractHerder(HerderAnswers):
         ):
             self._configs.put_stop(name, reason)
 
-    def _on_stop_wanted(self, name: str, start_number: int, reason: str) -> None:
-        """A task asks for the stop of its connector, again and again while it runs: one request at
-        a time goes on."""
+    def _on_stop_requested(self, name: str, start_number: int, reason: str) -> None:
+        """Process the stop request of a task. Tasks repeat the request while they run; only one is
+        in progress per connector.
+        """
         if name in self._stops or not is_current(self._state(), name, start_number):
             return
         self._stops.add(name)
@@ -353,21 +360,26 @@ class AbstractHerder(HerderAnswers):
             self._stops.discard(name)
             if not stop.cancelled() and stop.exception() is not None:
                 log.warning(
-                    "connector %s is not stopped yet, as its task asks: %s", name, stop.exception()
+                    "failed to stop connector %s as requested by its task: %s",
+                    name,
+                    stop.exception(),
+                    name,
+                    stop.exception(),
                 )
 
-        self._have_stopped(name, start_number, reason).add_done_callback(ended)
+        self._request_stop(name, start_number, reason).add_done_callback(ended)
 
     @abstractmethod
-    def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
-        """Have `_stop_as_requested` called where changes are made: here, or by the leader."""
+    def _request_stop(self, name: str, start_number: int, reason: str) -> Future[None]:
+        """Call `_stop_as_requested` on the worker that writes changes: this one or the leader."""
 
     def _stop_as_requested(self, name: str, start_number: int, reason: str) -> None:
-        """Stop a connector unless it was changed, stopped, paused or removed meanwhile; where
-        changes are made."""
+        """Stop a connector unless it was changed, stopped, paused, or removed meanwhile. Called
+        where changes are written.
+        """
         if is_current(self._state(), name, start_number):
             log.info(
-                "connector %s stops, as its task asks: %s",
+                "stopping connector %s as requested by its task: %s",
                 name,
                 reason,
                 extra={"action": "stop_requested"},
@@ -384,18 +396,18 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 
 def invalid_text(infos: ConfigInfos) -> str:
-    """The error text for a refused configuration; each of its errors names the key."""
+    """Return the error message for an invalid configuration; each error names its key."""
     lines = [
         f"Connector configuration is invalid and contains the following {infos.error_count} "
         f"error(s):"
     ]
     values = [config.value for config in infos.configs if config.value is not None]
     lines += [
-        text if value.name in text else f"{value.name}: {text}"
+        error if value.name in error else f"{value.name}: {error}"
         for value in values
-        for text in value.errors
+        for error in value.errors
     ]
-    # the braces are part of the text
+    # the braces are part of the message
     endpoint = "`/connector-plugins/{connectorType}/config/validate`"
     lines.append(f"You can also find the above list of errors at the endpoint {endpoint}")
     return "\n".join(lines)

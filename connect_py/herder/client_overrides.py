@@ -1,4 +1,4 @@
-"""What is said of client settings in a connector's configuration."""
+"""Validation of client settings in a connector configuration."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from connect_py.config.client_definitions import client_config_keys
 from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.herder import Config
-from connect_py.herder.validation_rows import Rows, below, redacted_text
+from connect_py.herder.validation_rows import Rows, redacted_error, without_prefix
 from connect_py.kafka.security_settings import refuse_logins_of_java
 
 
 def override_rows(
     config: WorkerConfig, plugin: Plugin, props: Config, redacted: Collection[str]
 ) -> Rows:
-    """Definitions and values of the settings that this connector's clients take.
+    """Return definitions and values of the client settings that apply to this connector.
 
     Raises:
-        ConfigError: A value of the wrong type, as in Java.
+        ConfigError: A value has the wrong type, as in Java.
     """
     sink = plugin.kind is PluginKind.SINK
-    own_offsets = config.exactly_once_sources or "offsets.storage.topic" in props
+    has_own_offset_topic = config.exactly_once_sources or "offsets.storage.topic" in props
     creates_topics = "topic.creation.default.replication.factor" in props
     dead_letters = bool((props.get("errors.deadletterqueue.topic.name") or "").strip())
     prefixes = []
     if not sink or dead_letters:
         prefixes.append("producer.override.")
-    if sink or own_offsets:
+    if sink or has_own_offset_topic:
         prefixes.append("consumer.override.")
-    if dead_letters if sink else own_offsets or creates_topics:
+    if dead_letters if sink else has_own_offset_topic or creates_topics:
         prefixes.append("admin.override.")
     rows, policy = Rows(), OverridePolicy.of(config.props)
     for prefix in prefixes:
-        known = client_config_keys(prefix.partition(".")[0])
+        definitions = client_config_keys(prefix.partition(".")[0])
         for name, value in props.items():
             if name.startswith(prefix):
-                key = known.get(name[len(prefix) :])
+                key = definitions.get(name[len(prefix) :])
                 if key is None:
                     rows.values[name] = ConfigValue(name, value)
                 else:
@@ -55,16 +55,20 @@ def override_rows(
 
 
 def _refuse_logins(rows: Rows, prefix: str, props: Config, redacted: Collection[str]) -> None:
-    """Say of logins that only Java can do what to use instead."""
+    """Add errors for login methods that only Java clients support."""
     try:
         refuse_logins_of_java(
-            {key: value for key, value in below(props, prefix).items() if value is not None}
+            {
+                key: value
+                for key, value in without_prefix(props, prefix).items()
+                if value is not None
+            }
         )
     except ConfigError as error:
         name = prefix + error.key
         rows.error(
             name,
-            redacted_text(name) if name in redacted else str(error).replace(error.key, name, 1),
+            redacted_error(name) if name in redacted else str(error).replace(error.key, name, 1),
         )
 
 
@@ -73,9 +77,10 @@ def _under(prefix: str, key: ConfigKey) -> ConfigKey:
 
 
 def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
-    """Parse the value of a client setting; its error tells nothing of a value that a provider
-    gave."""
+    """Parse the value of a client setting. The error does not reveal values from config
+    providers.
+    """
     try:
         return parse(key.name, value, key.type)
     except ConfigError as error:
-        raise (ConfigError("", redacted_text(name)) if name in redacted else error) from None
+        raise (ConfigError("", redacted_error(name)) if name in redacted else error) from None

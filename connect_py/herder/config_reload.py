@@ -1,5 +1,6 @@
-"""`ConfigReload`: looks at values of config providers again when their time is over, and restarts
-who uses others."""
+"""`ConfigReload`: resolves values of config providers again when their TTL expires, and restarts
+connectors whose values have changed.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +18,40 @@ from connect_py.herder.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 
-ACTION = "config.action.reload"  # of a connector: none or restart
+ACTION = "config.action.reload"  # config key of a connector: none or restart
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What providers say of a configuration. Of its resolved values only a digest is kept."""
+class _Resolution:
+    """Resolved configuration: a digest of the values, and their TTL. The values themselves are not
+    stored.
+    """
 
     digest: bytes
-    ttl_ms: int | None  # None: the values hold for ever
+    ttl_ms: int | None  # None: the values do not expire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Watched:
+class _WatchedConfig:
     """A configuration in use."""
 
     config: Mapping[str, str]  # unresolved
-    answer: _Answer | None = None  # None: it is waited for
+    answer: _Resolution | None = None  # None until the first resolution completes
 
 
-Heard: TypeAlias = "Callable[[str, _Watched, _Answer | Exception], None]"
+ResolutionHandler: TypeAlias = "Callable[[str, _WatchedConfig, _Resolution | Exception], None]"
 
 
-def _on_a_thread(question: Callable[[], None]) -> None:
-    threading.Thread(target=question, name="config-reload", daemon=True).start()
+def _run_on_thread(function: Callable[[], None]) -> None:
+    threading.Thread(target=function, name="config-reload", daemon=True).start()
 
 
 class ConfigReload:
-    """Belongs to the herder's thread. One timer for each connector that runs here, or has tasks
-    here.
+    """Reloads the configurations of the connectors and tasks that run here. Called only on the
+    herder's thread.
 
-    Providers may take their time: they are asked on other threads, and their answers come back
-    through the queue.
+    Providers may block. They are therefore called on other threads, whose results arrive through
+    the queue.
     """
 
     def __init__(
@@ -56,90 +59,96 @@ class ConfigReload:
         resolver: ConfigResolver,
         queue: RequestQueue,
         restart: Callable[[str], bool],
-        begin: Callable[[Callable[[], None]], None] = _on_a_thread,
+        begin: Callable[[Callable[[], None]], None] = _run_on_thread,
     ) -> None:
-        """Prepare.
+        """Create the component without any configurations.
 
         Args:
-            restart: Restarts all of a connector that is here; False when nothing is.
-            begin: Has a question asked elsewhere, and returns at once.
+            restart: Restarts a connector and its tasks on this worker. Returns False if none run
+                here.
+            begin: Runs a function on another thread and returns immediately.
         """
         self._resolver = resolver
         self._queue = queue
         self._restart = restart
         self._begin = begin
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _WatchedConfig] = {}
 
     def watch(self, name: str, config: Mapping[str, str]) -> None:
-        """A connector or one of its tasks starts with this configuration, unresolved. Returns at
-        once.
+        """Register the unresolved configuration with which a connector or one of its tasks starts.
+        Never blocks.
 
-        The first start counts: what starts later, with newer values, leaves the others to be
-        restarted.
+        The values of the first start count: if a later start resolves newer values, the other tasks
+        are restarted.
         """
-        known = self._watched.get(name)
-        if known is not None and known.config == config:
+        previous = self._watched.get(name)
+        if previous is not None and previous.config == config:
             return
         self._watched.pop(name, None)
         if config.get(
             ACTION, "restart"
         ).strip().lower() == "none" or not self._resolver.placeholder_keys(config):
             return
-        watched = self._watched[name] = _Watched(config)
-        self._ask(name, watched, self._first_heard)
+        watched = self._watched[name] = _WatchedConfig(config)
+        self._resolve(name, watched, self._on_first_resolution)
 
-    def _ask(self, name: str, watched: _Watched, heard: Heard) -> None:
-        def question() -> None:
-            answer: _Answer | Exception
+    def _resolve(self, name: str, watched: _WatchedConfig, handler: ResolutionHandler) -> None:
+        def resolve() -> None:
+            answer: _Resolution | Exception
             try:
                 resolved = self._resolver.transform(watched.config)
                 digest = hashlib.sha256(
                     json.dumps(resolved.props, sort_keys=True).encode()
                 ).digest()
-                answer = _Answer(digest, resolved.ttl_ms)
-            except Exception as error:  # noqa: BLE001 - the herder's thread gets it
+                answer = _Resolution(digest, resolved.ttl_ms)
+            except Exception as error:  # noqa: BLE001 - reported on the herder's thread
                 answer = error
-            self._queue.put(partial(heard, name, watched, answer))
+            self._queue.put(partial(handler, name, watched, answer))
 
-        self._begin(question)
+        self._begin(resolve)
 
-    def _first_heard(self, name: str, watched: _Watched, answer: _Answer | Exception) -> None:
+    def _on_first_resolution(
+        self, name: str, watched: _WatchedConfig, answer: _Resolution | Exception
+    ) -> None:
         if self._watched.get(name) is not watched:
             return
         if isinstance(answer, Exception):
-            log.debug("values of connector %s cannot be resolved now", name)  # its start says so
+            # starting the connector reports the error
+            log.debug("failed to resolve the configuration of connector %s", name)
             del self._watched[name]
         else:
-            self._arm(name, watched, answer)
+            self._schedule(name, watched, answer)
 
-    def _arm(self, name: str, watched: _Watched, answer: _Answer) -> None:
-        """Look again when the values' time is over; not at all if they have none."""
+    def _schedule(self, name: str, watched: _WatchedConfig, answer: _Resolution) -> None:
+        """Schedule the next resolution at the end of the TTL. Without a TTL, stop watching."""
         if answer.ttl_ms is None:
             del self._watched[name]
             return
-        now = self._watched[name] = _Watched(watched.config, answer)
-        self._queue.put(partial(self._look, name, now), answer.ttl_ms / 1000)
+        now = self._watched[name] = _WatchedConfig(watched.config, answer)
+        self._queue.put(partial(self._reload, name, now), answer.ttl_ms / 1000)
 
-    def _look(self, name: str, watched: _Watched) -> None:
+    def _reload(self, name: str, watched: _WatchedConfig) -> None:
         if self._watched.get(name) is watched:
-            self._ask(name, watched, self._heard_again)
+            self._resolve(name, watched, self._on_reload)
 
-    def _heard_again(self, name: str, watched: _Watched, answer: _Answer | Exception) -> None:
-        known = watched.answer
-        if self._watched.get(name) is not watched or known is None:
+    def _on_reload(
+        self, name: str, watched: _WatchedConfig, answer: _Resolution | Exception
+    ) -> None:
+        previous = watched.answer
+        if self._watched.get(name) is not watched or previous is None:
             return
         if isinstance(answer, Exception):
             log.warning(
-                "values of connector %s cannot be looked at again (%s); it goes on with the old "
-                "ones",
+                "failed to reload the configuration of connector %s (%s); it continues with the "
+                "previous values",
                 name,
                 answer,
             )
-            self._arm(name, watched, known)
+            self._schedule(name, watched, previous)
             return
-        self._arm(name, watched, answer)
-        if answer.ttl_ms is not None and answer.digest == known.digest:
+        self._schedule(name, watched, answer)
+        if answer.ttl_ms is not None and answer.digest == previous.digest:
             return
-        log.info("values of config providers have changed: connector %s restarts", name)
+        log.info("restarting connector %s: values of config providers have changed", name)
         if not self._restart(name):
             self._watched.pop(name, None)

@@ -1,5 +1,4 @@
-"""`DistributedHerder`: the one thread that owns a worker group's state; requests in, decisions
-out."""
+"""`DistributedHerder`: the herder of a worker group. One thread owns the state of this worker."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.futures import done
 from connect_py.herder.futures import mapped_error, translated
-from connect_py.herder.group.hello_sender import HelloSender
+from connect_py.herder.group.heartbeat_sender import HeartbeatSender
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
 from connect_py.herder.group.member_state import UrlInUseError
 from connect_py.herder.group.timings import Timings
@@ -45,7 +44,7 @@ from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
 from connect_py.model import KAFKA_VERSION, ConnectorTaskId, TargetState
 from connect_py.storage.config_state import Change, SessionKeyChanged
-from connect_py.storage.control_records import NOTHING, Items, Turn
+from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Items
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_table import StatusId
 from connect_py.storage.storage_clients import StorageClients
@@ -60,20 +59,21 @@ TICK_SECONDS = 1.0
 READ_SECONDS = 30.0
 REPAIR_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
-LEADER_TEXT = "Only the leader can process this request."
-STALE_TEXT = (
+LEADER_MESSAGE = "Only the leader can process this request."
+STALE_CONFIG_MESSAGE = (
     "Cannot complete request momentarily due to stale configuration (typically caused by "
     "a concurrent config change)"
 )
-OWNER_TEXT = "Only the worker that runs it can process this request."
+OWNER_MESSAGE = "Only the worker that runs it can process this request."
 
 
 class DistributedHerder(GroupRequests):
-    """A member of a worker group: runs what the group's leader assigns to it, and leads when it is
-    its turn.
+    """A member of a worker group: runs the items that the leader assigns to it, and leads the group
+    when elected.
 
-    The herder's thread starts and stops work and answers requests. The control topic's reader, the
-    sender of hellos and the leader's thread work beside it: none of them waits for another.
+    The herder's thread starts and stops items and processes requests. The reader of the control
+    topic, the heartbeat sender, and the leader run on their own threads. None of them waits for
+    another.
     """
 
     _config: DistributedConfig
@@ -90,13 +90,15 @@ class DistributedHerder(GroupRequests):
         leader_calls: LeaderCalls | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create the herder; nothing runs yet.
 
-        Args: clients: Makes the clients of the internal topics. advertised_url: Where other workers
-            reach this one's REST API, `http://host:port`. commit: Our own version, shown beside
-            Connect's. make_worker: Makes the worker, given its listener and where source offsets
-            are kept. leader_calls: How this worker asks the leader of its group; without it, it
-            must always lead.
+        Args:
+            clients: Creates the clients of the internal topics.
+            advertised_url: URL at which other workers reach this one, `http://host:port`.
+            commit: Version of connect-py, shown next to Connect's version.
+            make_worker: Creates the worker, given its listener and the store of source offsets.
+            leader_calls: Sends requests to the leader. Without it, this worker must always be the
+                leader.
         """
         self._clock = clock or SystemClock()
         self._url = advertised_url
@@ -130,15 +132,17 @@ class DistributedHerder(GroupRequests):
         self._refusals = StartRefusals(self._clock)
         self._make_membership(clients)
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
-        self._turn = Turn()  # worked by
+        self._applied_version = AssignmentVersion()  # of the applied assignment
         self._working = False
-        # the stage that lasts while this worker has no place in its group
-        self._away: ExitStack | None = None
-        self._parked: list[Callable[[], None]] = []  # requests that wait for that place
+        # stage that is shown while this worker has no assignment
+        self._rebalance_stage: ExitStack | None = None
+        self._waiting_requests: list[
+            Callable[[], None]
+        ] = []  # requests that wait for an assignment
         self._repaired_at = 0.0
         self._cleaned: object = None
         self._work.claim = self._claim
-        self._work.on_running = self._group.holds
+        self._work.on_running = self._group.set_running
         self._work.publish = self._publish_task_configs
         publisher.may_publish = self._group.working
         self._session_keys = SessionKeys(
@@ -161,9 +165,9 @@ class DistributedHerder(GroupRequests):
             self._wake,
             self._refusals.note,
         )
-        self._sender = HelloSender(
+        self._sender = HeartbeatSender(
             topic,
-            clients.hello_settings(round(self._group.timings.lease * 1000)),
+            clients.heartbeat_settings(round(self._group.timings.lease * 1000)),
             self._group,
             self._refusals.note,
         )
@@ -182,11 +186,11 @@ class DistributedHerder(GroupRequests):
         )
         self._fencing = ZombieFencing(stores.config, self._leadership.queue, self._fence_producers)
 
-    # ------------------------------------------------------------------ life
+    # Lifecycle
 
     def _main(self) -> None:
         log.info("Herder starting")
-        self._worker.start()  # its processes import their modules while the topics are read
+        self._worker.start()  # its processes import their modules while the topics are being read
         if not self._stores.start(
             self._config, self._clock, self._stages, self._refusals, self._stopping
         ):
@@ -211,8 +215,9 @@ class DistributedHerder(GroupRequests):
             self._queue.wait(TICK_SECONDS)
 
     def _prestart_services(self) -> None:
-        """Start services now: the group takes seconds to decide which worker runs the tasks that
-        need them."""
+        """Start services now: the group needs seconds to decide which worker runs the tasks that
+        use them.
+        """
         state = self._state()
         started = [
             name for name in state.connectors() if state.target_state(name) is TargetState.STARTED
@@ -220,13 +225,13 @@ class DistributedHerder(GroupRequests):
         self.prestart_services({name: state.configs[name] for name in started})
 
     def _await_lone_leader(self) -> None:
-        """Wait until the lease of another worker must have ended that led without transactions.
+        """Wait until the lease of another worker that led without transactions has expired.
 
         Raises:
-            RefusedError: That worker lives.
+            RefusedError: That worker is running.
         """
         self._group.read_to_end()
-        deadline = self._clock.monotonic() + self._group.timings.session
+        deadline = self._clock.monotonic() + self._group.timings.session_timeout
         while (
             self._group.lone_leader(surely=False) is not None and self._clock.monotonic() < deadline
         ):
@@ -239,10 +244,10 @@ class DistributedHerder(GroupRequests):
         if url is not None:
             group = self._config.group_id
             raise RefusedError(
-                f"the group '{group}' has a worker, {url}, that runs without transactions, and "
-                "may have no second one: grant Write and Describe on TransactionalId "
-                f"'connect-cluster-{group}', or have the brokers keep transactions, restart that "
-                "worker, and start this one again"
+                f"worker {url} of group '{group}' runs without transactions and therefore must "
+                "be the only one: grant Write and Describe on TransactionalId "
+                f"'connect-cluster-{group}', or configure the brokers to support transactions; "
+                "then restart that worker and start this one again"
             )
 
     def _why_no_transactions(self) -> str | None:
@@ -252,34 +257,36 @@ class DistributedHerder(GroupRequests):
         return self._stopping.wait(seconds)
 
     def _wake(self) -> None:
-        """On any thread: a record came, or ownership changed."""
+        """Wake the threads after a new record or a change of ownership. Thread-safe."""
         self._queue.wake()
         self._leadership.queue.wake()
 
     def _end(self) -> None:
-        """End tasks and connectors, then the group, then the stores; requests that wait are
-        refused."""
+        """Stop tasks and connectors, then leave the group, then stop the stores. Pending requests
+        fail.
+        """
         with self._stages.stage("stopping"):
             log.info("Herder stopping")
             self._group.leave()
             self._worker.stop()
             self._stores.status.flush(FLUSH_SECONDS)
-            self._group.holds(NOTHING)
+            self._group.set_running(NO_ITEMS)
             self._leadership.stop()
             self._sender.stop()
             self._member.stop()
             self._stores.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
-            for action in self._parked:
-                self._queue.put(action)  # to be refused with the others
+            for action in self._waiting_requests:
+                self._queue.put(action)  # fails together with the other requests
             log.info("Herder stopped")
 
-    # ------------------------------------------------------------------ membership
+    # Membership
 
     def _join(self) -> None:
-        """Become a member; started once the leader has a place for this one."""
+        """Join the group. Startup is complete once the leader has assigned items to this worker."""
         self._check_membership()
-        self._group.holds(NOTHING)  # a life that no other member heard gives way to another
+        # a member ID that no other member has seen can be replaced
+        self._group.set_running(NO_ITEMS)
         share = self._group.share()
         if self._group.join() and share.joined and share.working:
             self._tick()
@@ -296,35 +303,37 @@ class DistributedHerder(GroupRequests):
             raise ConnectError(str(error)) from error
 
     def _tick(self) -> None:
-        """One round: what the group says, requests, then what the configuration asks for."""
+        """Run one iteration: apply the assignment, process requests, then apply the
+        configuration.
+        """
         self._check_membership()
         share = self._group.share()
-        news = (share.turn, share.working) != (self._turn, self._working)
-        if share.working and share.turn != self._turn:
+        has_changed = (share.version, share.working) != (self._applied_version, self._working)
+        if share.working and share.version != self._applied_version:
             log.info(
-                "Joined group at generation %d with epoch %d", share.generation, share.turn.epoch
+                "Joined group at generation %d with epoch %d", share.generation, share.version.epoch
             )
             log.info("Starting connectors and tasks using config offset %d", share.config_offset)
         elif self._working and not share.working:
             log.warning(
-                "this worker was not heard of in its group in time: it stops its connectors and "
-                "tasks"
+                "lost the membership in the group because no heartbeat arrived in time: "
+                "stopping connectors and tasks"
             )
-        if news:
+        if has_changed:
             self._rebalances.began()
             self._dirty = True
             self._publisher.generation = max(self._publisher.generation, share.generation)
-        self._work.assigned = share.items if share.working else NOTHING
+        self._work.assigned = share.items if share.working else NO_ITEMS
         if not share.working:
-            # another life begins once nothing is left of this one
-            self._group.holds(self._work.running_items())
+            # a new member ID is used once everything has stopped
+            self._group.set_running(self._work.running_items())
         self._work_on_changes()
-        if share.working and share.turn != self._turn:
+        if share.working and share.version != self._applied_version:
             log.info("Finished starting connectors and tasks")
-        if news and share.working:
+        if has_changed and share.working:
             self._rebalances.completed()
-        self._turn, self._working = share.turn, share.working
-        self._run_parked()
+        self._applied_version, self._working = share.version, share.working
+        self._run_waiting_requests()
         self._repair_statuses()
 
     def workers(self) -> list[WorkerInfo]:
@@ -345,30 +354,34 @@ class DistributedHerder(GroupRequests):
             client_id=self._client_id,
         )
 
-    def _run_parked(self) -> None:
-        """Requests that wait for a place in the group go on once there is one."""
+    def _run_waiting_requests(self) -> None:
+        """Run the requests that were waiting for an assignment, once there is one."""
         if not self._working:
-            if self._away is None:
-                self._away = ExitStack()
-                self._away.enter_context(self._stages.stage("ensuring membership in the cluster"))
+            if self._rebalance_stage is None:
+                self._rebalance_stage = ExitStack()
+                self._rebalance_stage.enter_context(
+                    self._stages.stage("ensuring membership in the cluster")
+                )
             return
-        if self._away is not None:
-            self._away.close()
-            self._away = None
-        parked, self._parked = self._parked, []
-        for action in parked:
+        if self._rebalance_stage is not None:
+            self._rebalance_stage.close()
+            self._rebalance_stage = None
+        requests, self._waiting_requests = self._waiting_requests, []
+        for action in requests:
             action()
 
     def _claim(self, items: Items) -> Items:
         share = self._group.share()
         if self._state().offset < share.config_offset:
-            self._dirty = True  # the configuration that was divided is not read yet
-            return NOTHING
+            # the assignment is based on a newer configuration than this worker has read
+            self._dirty = True
+            return NO_ITEMS
         return self._group.claim(items)
 
     def _repair_statuses(self) -> None:
-        """Write again that this worker runs its work, since a late worker may have overwritten it;
-        leaders clean up."""
+        """Publish the statuses of running items again in case a late worker has overwritten them.
+        The leader also removes obsolete ones.
+        """
         now = self._clock.monotonic()
         if self._working and now - self._repaired_at > REPAIR_SECONDS:
             self._repaired_at = now
@@ -376,9 +389,9 @@ class DistributedHerder(GroupRequests):
                 item for item in self._work.running_items() if self._work.owns(item)
             )
         if self._leadership.leads:
-            seen = (self._state().offset, self._group.running_elsewhere())
-            if seen != self._cleaned:
-                self._cleaned = seen
+            version = (self._state().offset, self._group.running_elsewhere())
+            if version != self._cleaned:
+                self._cleaned = version
                 self._clean_statuses(None)
 
     def _clean_statuses(self, name: str | None) -> None:
@@ -388,18 +401,19 @@ class DistributedHerder(GroupRequests):
     def _running_anywhere(self) -> Items:
         return self._work.running_items() | self._group.running_elsewhere()
 
-    # ------------------------------------------------------------------ requests
+    # Requests
 
     def _member_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """On the herder's thread, once this worker has a place in its group: a long rebalance is a
-        slow answer."""
+        """Run an action on the herder's thread once this worker has an assignment. A long rebalance
+        delays the response.
+        """
         answer: StagedFuture[T] = StagedFuture()
 
         def run() -> None:
             if self._working or self._stopping.is_set():
                 self._answer(answer, action)
             else:
-                self._parked.append(run)
+                self._waiting_requests.append(run)
 
         self._enqueue(run)
         return answer
@@ -408,22 +422,27 @@ class DistributedHerder(GroupRequests):
         return self._member_request(lambda: None)
 
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """On the leader's thread: a write that waits holds up other writes, and nothing else."""
+        """Run an action on the leader's thread: a slow write delays other writes and nothing
+        else.
+        """
 
-        def ask() -> Future[T]:
+        def submit() -> Future[T]:
             if not self._leadership.expected:
-                raise self._for_leader()
-            return mapped_error(self._leadership.submit(action), NotLeaderError, self._for_leader)
+                raise self._leader_redirect()
+            return mapped_error(
+                self._leadership.submit(action), NotLeaderError, self._leader_redirect
+            )
 
-        return self._member_request(ask)
+        return self._member_request(submit)
 
-    def _for_leader(self) -> RequestTargetError:
+    def _leader_redirect(self) -> RequestTargetError:
         url = self._group.leader_url()
-        return RequestTargetError(LEADER_TEXT, None if url == self._url else url)
+        return RequestTargetError(LEADER_MESSAGE, None if url == self._url else url)
 
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
-        """Right after a change of a configuration, tasks stop and start or move: the request waits
-        for that."""
+        """Run an action if this worker runs the item, after pending starts, stops, and moves have
+        completed.
+        """
 
         def exists() -> bool:
             state = self._state()
@@ -437,20 +456,22 @@ class DistributedHerder(GroupRequests):
             return self._group.owner_url(id) != self._url and not self._group.is_moving(id)
 
         def run() -> T | Future[T]:
-            # what does not exist is said to be so by anybody
+            # any worker can report that an item does not exist
             if self._work.owns(id) or not exists():
                 return action()
             url = self._group.owner_url(id)
-            if url == self._url:  # still about to start, or to stop
-                raise RequestConflictError(STALE_TEXT)
-            raise RequestTargetError(OWNER_TEXT, url)
+            if url == self._url:  # about to start or to stop
+                raise RequestConflictError(STALE_CONFIG_MESSAGE)
+            raise RequestTargetError(OWNER_MESSAGE, url)
 
         return self._member_request(lambda: self._settled_request(settled, run))
 
     def _publish_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]]
     ) -> Future[None]:
-        """Have the leader publish a task set if it is news: here, or by a signed call."""
+        """Have the leader publish a task set if it has changed: directly, or with a signed
+        request.
+        """
         if self._leadership.leads:
             return self._leadership.submit(lambda: self._work.publish_task_configs(name, configs))
         if differs(self._state(), name, configs) is None:
@@ -461,7 +482,7 @@ class DistributedHerder(GroupRequests):
             )
         )
 
-    # ------------------------------------------------------------------ requests of other workers
+    # Requests of other workers
 
     def _config_changed(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -469,8 +490,7 @@ class DistributedHerder(GroupRequests):
                 self._session_keys.take(change.key)
         super()._config_changed(changes)
 
-    # ------------------------------------------------------------------ SourceTaskGate, on threads
-    # of the worker
+    # SourceTaskGate, called on threads of the worker
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
         if self._leadership.leads:
@@ -486,7 +506,9 @@ class DistributedHerder(GroupRequests):
                     f"task {id} must not write: its connector has a new set of tasks"
                 )
             if not self._work.owns(id):
-                raise TaskNotWantedError(f"task {id} must not write: it was taken from this worker")
+                raise TaskNotWantedError(
+                    f"task {id} must not write: it was reassigned to another worker"
+                )
 
         self._stores.config.refresh(READ_SECONDS)
         return self._request(verify)
@@ -494,8 +516,8 @@ class DistributedHerder(GroupRequests):
     def _before_altering(self, name: str) -> Future[None]:
         if not self._config.exactly_once_sources or self._type_of(name) != PluginKind.SOURCE.value:
             return done(None)
-        text = "Failed to perform zombie fencing for source connector prior to modifying offsets"
-        return translated(self._fencing.fence(name), text)
+        message = "Failed to perform zombie fencing for source connector prior to modifying offsets"
+        return translated(self._fencing.fence(name), message)
 
     def _fence_producers(self, name: str, count: int) -> Future[None]:
         return self._worker.fence_producers(name, strings(self._state().configs[name]), count)

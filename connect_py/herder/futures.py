@@ -1,4 +1,4 @@
-"""What the herder does with futures: chains and translated failures."""
+"""Chained futures and translated failures."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ T = TypeVar("T")
 
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
-    """The future of what follows `first`; its error if it fails. Its stage is that of the part
-    under way."""
-    answer: StagedFuture[T] = StagedFuture()
-    answer.part = first
+    """Return the future of `then(result of first)`, or the error of `first`.
 
-    def go_on(ended: Future[S]) -> None:
+    The stage of the returned future is that of the step in progress.
+    """
+    answer: StagedFuture[T] = StagedFuture()
+    answer.awaited = first
+
+    def continue_with(ended: Future[S]) -> None:
         try:
-            answer.part = following = then(ended.result())
-        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
+            answer.awaited = following = then(ended.result())
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
             answer.set_exception(error)
         else:
             following.add_done_callback(partial(pass_on, answer))
 
-    first.add_done_callback(go_on)
+    first.add_done_callback(continue_with)
     return answer
 
 
 def mapped_error(
     result: Future[T], kind: type[Exception], make: Callable[[], Exception]
 ) -> Future[T]:
-    """The same, an error of this kind replaced."""
+    """Return the result of a future, with errors of a given type replaced."""
     answer: StagedFuture[T] = StagedFuture()
-    answer.part = result
+    answer.awaited = result
 
     def ended(_: Future[T]) -> None:
         error = error_of(result)
@@ -51,8 +53,10 @@ def mapped_error(
     return answer
 
 
-def translated(started: Future[None], text: str, stage: Stage | None = None) -> Future[None]:
-    """The same, a failure under Connect's text."""
+def translated(started: Future[None], message: str, stage: Stage | None = None) -> Future[None]:
+    """Return the result of a future, with failures wrapped in a ConnectError with the given
+    message.
+    """
     answer: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:
@@ -60,7 +64,7 @@ def translated(started: Future[None], text: str, stage: Stage | None = None) -> 
         if error is None:
             answer.set_result(None)
             return
-        failure = ConnectError(text)
+        failure = ConnectError(message)
         failure.__cause__ = error
         answer.set_exception(failure)
 

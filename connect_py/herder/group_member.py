@@ -1,7 +1,7 @@
-"""`GroupMember`: this worker's membership of the consumer group `{group.id}` on the control topic.
+"""`GroupMember`: membership of this worker in the consumer group `{group.id}` on the control topic.
 
-Owning partition 0 is a hint that this worker may lead; the proof is the leader's transactional
-producer.
+Owning partition 0 makes this worker a candidate for leadership. Only the leader's transactional
+producer proves it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
-POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed this late at worst
+POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed after at most this time
 LEAVE_SECONDS = 5.0
 
 
 class GroupMember:
-    """Polls on a thread of its own until it is stopped."""
+    """Polls on a dedicated thread until it is stopped."""
 
     def __init__(
         self,
@@ -30,11 +30,12 @@ class GroupMember:
         on_change: Callable[[], None],
         on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Prepare.
+        """Create the member without joining.
 
         Args:
-            on_change: Called on the thread when ownership or the problem changed.
-            on_refused: Called on the thread when the broker does not let this worker join.
+            on_change: Called on the member's thread when the ownership or the problem changes.
+            on_refused: Called on the member's thread when the broker does not allow this worker to
+                join.
         """
         self._on_refused = on_refused
         self._topic = topic
@@ -42,12 +43,12 @@ class GroupMember:
         self._on_change = on_change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
-        self.owns = False  # partition 0 is ours
-        self.joined = False  # the group has assigned us our partitions
-        self.problem: str | None = None  # why this worker cannot be a member at all
+        self.owns = False  # this worker owns partition 0
+        self.joined = False  # the group has assigned partitions to this worker
+        self.problem: str | None = None  # reason why this worker cannot be a member at all
 
     def start(self) -> None:
-        """Join, in the background."""
+        """Join in the background."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -59,8 +60,8 @@ class GroupMember:
     def _run(self) -> None:
         try:
             consumer = Consumer(self._settings, logger=client_log)
-        except KafkaException as refusal:  # settings that do not go together
-            self._fail(f"the worker cannot be a member of its group: {refusal.args[0].str()}")
+        except KafkaException as refusal:  # invalid combination of settings
+            self._fail(f"failed to join the worker group: {refusal.args[0].str()}")
             return
         try:
             consumer.subscribe(
@@ -73,28 +74,28 @@ class GroupMember:
                 message = consumer.poll(POLL_SLICE_SECONDS)
                 error = None if message is None else message.error()
                 if error is not None:
-                    self._heard(error)
+                    self._handle_error(error)
         except KafkaException as error:
-            self._fail(f"the worker cannot be a member of its group: {error.args[0].str()}")
+            self._fail(f"failed to join the worker group: {error.args[0].str()}")
         finally:
             consumer.close()
 
-    def _heard(self, error: KafkaError) -> None:
+    def _handle_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._fail(
-                f"the worker group '{self._settings['group.id']}' is in use by another kind of "
-                f"member, most likely by "
-                "running Java workers: stop all of them before this worker takes over"
+                f"the worker group '{self._settings['group.id']}' is in use by members with a "
+                "different protocol, probably Java workers: stop all of them before this "
+                "worker takes over"
             )
         elif error.fatal():
-            self._fail(f"the worker cannot be a member of its group: {error.str()}")
+            self._fail(f"failed to join the worker group: {error.str()}")
         else:
             client_log.warning("worker group: %s", error.str())
             if error.code() in REFUSALS:
                 group = self._settings["group.id"]
                 self._on_refused(
-                    f"group '{group}' cannot be joined: {error.str()} (ACL: Read on Group "
-                    f"'{group}')"
+                    f"not authorized to join group '{group}': {error.str()} (required ACL: Read "
+                    f"on Group '{group}')"
                 )
 
     def _fail(self, problem: str) -> None:
@@ -105,7 +106,7 @@ class GroupMember:
     def _assigned(self, consumer: Consumer, partitions: list[KafkaTopicPartition]) -> None:
         consumer.incremental_assign(partitions)
         if partitions:
-            consumer.pause(partitions)  # the control topic has a reader of its own
+            consumer.pause(partitions)  # a separate consumer reads the control topic
             self.owns = True
         self.joined = True
         self._on_change()

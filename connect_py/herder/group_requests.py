@@ -1,5 +1,6 @@
-"""`GroupRequests`: what workers of a group ask of each other by themselves, signed, and how the
-leader answers."""
+"""`GroupRequests`: signed requests between the workers of a group, and their processing by the
+leader.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from connect_py.herder.zombie_fencing import ZombieFencing
 
 
 class GroupRequests(AbstractHerder):
-    """Part of `DistributedHerder`, which makes the members."""
+    """Base class of `DistributedHerder`, which creates the attributes."""
 
     _group: WorkerGroup
     _leadership: Leadership
@@ -29,18 +30,18 @@ class GroupRequests(AbstractHerder):
     _leader_calls: LeaderCalls | None
     _url: str
 
-    # ------------------------------------------------------------------ of the leader
+    # Sent to the leader
 
     def _call_leader(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
         if self._stopping.is_set():
             return failed(ConnectError("the worker is stopping"))
         url = self._group.leader_url()
         if self._leader_calls is None or url is None or url == self._url:
-            return failed(ConnectError("the leader of the group is not known just now"))
+            return failed(ConnectError("the leader of the group is currently unknown"))
         calls = self._leader_calls
         return self._pool.submit(call, calls, url)
 
-    def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
+    def _request_stop(self, name: str, start_number: int, reason: str) -> Future[None]:
         if self._leadership.leads:
             return self._leadership.submit(
                 lambda: self._stop_as_requested(name, start_number, reason)
@@ -51,7 +52,7 @@ class GroupRequests(AbstractHerder):
             )
         )
 
-    # ------------------------------------------------------------------ of other workers
+    # Received from other workers
 
     def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
@@ -64,14 +65,14 @@ class GroupRequests(AbstractHerder):
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
         def stop() -> None:
-            self._known(name)
+            self._existing(name)
             self._stop_as_requested(name, start_number, reason)
 
         return self._signed_request(signature, stop)
 
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
         def fence() -> Future[None]:
-            self._known(name)
+            self._existing(name)
             if self._type_of(name) != PluginKind.SOURCE.value:
                 raise BadRequestError(f"Connector {name} is not a source connector")
             return self._fencing.fence(name)

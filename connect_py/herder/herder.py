@@ -1,9 +1,9 @@
-"""What the REST layer may ask of a herder, and the answers' shapes.
+"""Interface between the REST layer and a herder.
 
-Every request returns a `concurrent.futures.Future`, so that no HTTP handler ever blocks; a herder
-answers from its own thread. Errors arrive through the future: `NotFoundError`, `AlreadyExistsError`
-and `ConnectError` of the API, and the classes below. Snapshots (`connectors`, statuses, topics,
-plugins) complete at once; they are true after `state_read`.
+Every request returns a `concurrent.futures.Future`, so that no HTTP handler blocks; the herder
+completes it on its own thread. Errors are raised by the future: `NotFoundError`,
+`AlreadyExistsError`, and `ConnectError` of the API, and the classes below. Snapshots (`connectors`,
+statuses, topics, plugins) are returned immediately; they are valid after `state_read`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 
 T = TypeVar("T")
-# as a user sends it: placeholders unresolved, nulls possible
+# as sent by a user: with unresolved placeholders and possibly null values
 Config: TypeAlias = Mapping[str, str | None]
 
 
 class BadRequestError(ConnectError):
-    """The request makes no sense as it is (HTTP 400); the text goes to the user."""
+    """The request is invalid (HTTP 400). The message is shown to the user."""
 
 
 class RequestConflictError(ConnectError):
-    """The worker cannot answer just now because the group is being rebalanced (HTTP 409)."""
+    """The worker cannot respond because the group is rebalancing (HTTP 409)."""
 
 
 class RequestTargetError(RequestConflictError):
-    """Another worker must answer: the leader, or the owner of a connector or task.
+    """Another worker must respond: the leader, or the owner of a connector or task.
 
-    `url` is its advertised URL, or None when it is not known (then it is a conflict).
+    `url` is its advertised URL. None if it is unknown, which is reported as a conflict.
     """
 
     def __init__(self, message: str, url: str | None) -> None:
@@ -48,11 +48,11 @@ class RequestTargetError(RequestConflictError):
 
 
 class UnavailableError(ConnectError):
-    """The worker is not ready for this request yet, or not any more (HTTP 503)."""
+    """The worker is not ready for this request, or is shutting down (HTTP 503)."""
 
 
 class InitialState(Enum):
-    """The state a connector is created in."""
+    """State in which a connector is created."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -65,8 +65,10 @@ class InitialState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a thread is doing, or did last; times are ms since the epoch, for the texts of timed out
-    requests."""
+    """Current or last activity of a thread, for the error messages of requests that time out.
+
+    Times are milliseconds since the epoch.
+    """
 
     description: str
     started_ms: int
@@ -74,21 +76,24 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """An answer that knows what is being done for it, by itself or by the future that it waits for
-    in turn."""
+    """A future that knows the current stage of the request, directly or from the future that it
+    waits for.
+    """
 
     def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
         self._stage = stage
-        self.part: Future[Any] | None = None  # what it waits for in turn
+        self.awaited: Future[Any] | None = None  # the future that this one waits for
 
     def stage(self) -> Stage | None:
-        """None when nothing is known but what the herder does."""
-        return self.part.stage() if isinstance(self.part, StagedFuture) else self._stage()
+        """Return the current stage of this request. None if only the stage of the herder is
+        known.
+        """
+        return self.awaited.stage() if isinstance(self.awaited, StagedFuture) else self._stage()
 
 
 class RunningOperation:
-    """An operation of a connector without a deadline. Any thread."""
+    """An operation of a connector without a deadline. Thread-safe."""
 
     def __init__(self) -> None:
         """Create an operation that has not reached its connector yet."""
@@ -104,11 +109,11 @@ class RunningOperation:
         return self._step
 
     def show(self, step: str) -> None:
-        """Take a step that the connector reports."""
+        """Store the step that the connector reports."""
         self._step = step
 
     def started(self, cancel: Callable[[], None]) -> None:
-        """Take the function that cancels the operation, which has reached its connector."""
+        """Set the function that cancels the operation after it has reached its connector."""
         with self._lock:
             self._cancel = cancel
             canceled = self._canceled
@@ -116,7 +121,7 @@ class RunningOperation:
             cancel()
 
     def cancel(self) -> None:
-        """Have the connector end the operation early. Its result still arrives, with an error."""
+        """Cancel the operation. Its result still arrives, with an error."""
         with self._lock:
             self._canceled = True
             cancel = self._cancel
@@ -129,12 +134,12 @@ class ConnectorInfo:
     name: str
     config: Mapping[str, str]
     tasks: Sequence[ConnectorTaskId]
-    type: str  # sink, source or unknown
+    type: str  # sink, source, or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The outcome of writing a configuration."""
+    """Result of writing a configuration."""
 
     created: bool  # False: an existing connector was changed
     info: ConnectorInfo
@@ -146,7 +151,7 @@ class ConnectorStatus:
     connector: Status
     tasks: Mapping[int, Status]
     type: str
-    stop_reason: str | None = None  # why a task of its own had it stopped
+    stop_reason: str | None = None  # reason why one of its tasks had it stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeyInfo:
-    """The definition of a key, as `GET /connector-plugins/{p}/config` shows it."""
+    """Definition of a key, as shown by `GET /connector-plugins/{p}/config`."""
 
     name: str
     type: str
@@ -196,7 +201,7 @@ class ConfigInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfos:
-    """The outcome of validating a configuration."""
+    """Result of validating a configuration."""
 
     name: str
     error_count: int
@@ -204,7 +209,7 @@ class ConfigInfos:
     configs: Sequence[ConfigInfo]
 
     def errors(self) -> list[str]:
-        """All messages, in order."""
+        """Return all error messages in order."""
         return [
             text
             for config in self.configs
@@ -215,8 +220,8 @@ class ConfigInfos:
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
-    level: str  # upper case, in Connect's words
-    last_modified: int | None  # ms since the epoch, of the last change by request
+    level: str  # upper case; one of Connect's level names
+    last_modified: int | None  # ms since the epoch of the last change by a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,53 +235,57 @@ class ServerInfo:
 class WorkerInfo:
     """A worker of the group."""
 
-    url: str  # that it advertises
+    url: str  # its advertised URL
     worker_id: str
     leads: bool
     is_self: bool
 
 
 class Herder(ABC):
-    """The owner of cluster state, as seen from outside. Safe to call from any thread."""
+    """The owner of cluster state. Thread-safe."""
 
     @abstractmethod
     def server_info(self) -> ServerInfo: ...
 
     def metrics(self) -> Sequence[AnySample]:
-        """Measurements of this worker, its connectors and tasks, as far as they are known."""
+        """Return the current metrics of this worker, its connectors, and its tasks."""
         return ()
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """The workers of the group as far as they are known, sorted."""
+        """Return the known workers of the group, sorted."""
         return ()
 
     @abstractmethod
     def stage(self) -> Stage | None:
-        """What the herder thread is doing or did last; None before it did anything."""
+        """Return the current or last stage of the herder's thread. None before the first one."""
 
     @abstractmethod
     def started(self) -> bool:
-        """Whether start-up is complete."""
+        """Return True if startup is complete."""
 
     def stopping(self) -> bool:
-        """Whether the worker ends: what fails from now on may succeed on another worker, or after a
-        restart."""
+        """Return True if the worker is shutting down: a failed request may succeed on another
+        worker or after a restart.
+        """
         return False
 
     def state_read(self) -> Future[None]:
-        """Done once connectors and statuses are known: until then the snapshots are empty.
+        """Complete when connectors and statuses have been read. Until then, the snapshots are
+        empty.
 
-        Errors: UnavailableError, the worker stops before that.
+        Errors: UnavailableError if the worker stops before that.
         """
         return done(None)
 
     @abstractmethod
     def ping(self) -> Future[None]:
-        """Done when the herder thread, started, got round to it: the worker is healthy."""
+        """Complete when the started herder thread has processed this request: the worker is
+        healthy.
+        """
 
     @abstractmethod
     def connectors(self) -> list[str]:
-        """Names, from a snapshot; empty before `state_read`."""
+        """Return the names of the connectors from a snapshot. Empty before `state_read`."""
 
     @abstractmethod
     def connector_info(self, name: str) -> Future[ConnectorInfo]: ...
@@ -285,43 +294,43 @@ class Herder(ABC):
     def put_connector(
         self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
     ) -> Future[Created]:
-        """Validate, then create or (only if `replace`) change a connector.
+        """Validate the configuration, then create a connector or, only if `replace`, change it.
 
-        Errors: BadRequestError (invalid, with the multi-line text), AlreadyExistsError,
+        Errors: BadRequestError (invalid, with a multi-line message), AlreadyExistsError,
         RequestTargetError.
         """
 
     @abstractmethod
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Change some keys; None removes one."""
+        """Change some keys. The value None removes a key."""
 
     @abstractmethod
     def delete_connector(self, name: str) -> Future[None]: ...
 
     @abstractmethod
     def connector_status(self, name: str) -> ConnectorStatus:
-        """From the status store; NotFoundError when nothing is known."""
+        """Return the status from the status store. NotFoundError if there is none."""
 
     @abstractmethod
     def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
-        """From the status store; NotFoundError when nothing is known."""
+        """Return the status from the status store. NotFoundError if there is none."""
 
     @abstractmethod
     def restart_connector(self, name: str) -> Future[None]:
-        """Restart the connector instance only; done when it runs again."""
+        """Restart only the connector instance. Completes when it is running again."""
 
     @abstractmethod
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[ConnectorStatus]:
-        """Plan a restart; the answer shows RESTARTING where something will be restarted."""
+        """Plan a restart. The response shows RESTARTING for the items to restart."""
 
     @abstractmethod
     def restart_task(self, id: ConnectorTaskId) -> Future[None]: ...  # noqa: A002 - Connect's word
 
     @abstractmethod
     def pause_connector(self, name: str) -> None:
-        """Write the target state; NotFoundError when there is no such connector."""
+        """Write the target state. NotFoundError if the connector does not exist."""
 
     @abstractmethod
     def resume_connector(self, name: str) -> None: ...
@@ -334,86 +343,98 @@ class Herder(ABC):
 
     @abstractmethod
     def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
-        """What a connector has committed, in whatever state it is."""
+        """Return the committed offsets of a connector in any state."""
 
     @abstractmethod
     def alter_connector_offsets(
         self, name: str, offsets: Sequence[ConnectorOffset] | None
     ) -> Future[str]:
-        """Change offsets of a stopped connector, or (None) reset them all; the answer is a message
+        """Change the offsets of a stopped connector, or reset all of them (None). Returns a message
         for the user.
 
-        Errors: BadRequestError (not stopped, or offsets that cannot be read), RequestConflictError
-        (its tasks may still run, or another change is under way).
+        Errors: BadRequestError (not stopped, or invalid offsets), RequestConflictError (its tasks
+        may still be running, or another change is in progress).
         """
 
     @abstractmethod
     def operate_connector(
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Have a connector do what only it can; the answer is for JSON. NotFoundError, ConfigError,
-        ConnectError."""
+        """Run an operation of a connector. The result is JSON-compatible.
+
+        Errors: NotFoundError, ConfigError, ConnectError.
+        """
 
     @abstractmethod
     def start_operation(
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> RunningOperation:
-        """Start an operation without a deadline. The errors of `operate_connector` are those of its
-        result."""
+        """Start an operation without a deadline. Its result has the same errors as
+        `operate_connector`.
+        """
 
     @abstractmethod
     def active_topics(self, name: str) -> list[str]:
-        """Topics the connector has used. Empty when nothing is known. PermissionError: tracking is
-        off."""
+        """Return the topics that the connector has used; possibly empty.
+
+        Raises:
+            PermissionError: Topic tracking is disabled.
+        """
 
     @abstractmethod
     def reset_active_topics(self, name: str) -> None:
-        """Forget them. PermissionError, with Connect's text: tracking or its reset is off."""
+        """Reset the active topics.
+
+        Raises:
+            PermissionError: With Connect's message: topic tracking or its reset is disabled.
+        """
 
     @abstractmethod
     def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
-        """Installed plugins in the order that the REST API shows."""
+        """Return the installed plugins in the order of the REST API."""
 
     @abstractmethod
     def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
-        """The keys of a plugin. NotFoundError, BadRequestError."""
+        """Return the keys of a plugin. Errors: NotFoundError, BadRequestError."""
 
     @abstractmethod
     def validate(self, config: Config) -> Future[ConfigInfos]:
         """Validate a connector configuration: framework, connector, converters, transformations,
         overrides.
 
-        Errors: BadRequestError when there is no class to validate against.
+        Errors: BadRequestError if the connector class is missing or unknown.
         """
 
     @abstractmethod
     def logger_levels(self) -> dict[str, LoggerLevel]:
-        """Effective levels of the loggers known to this worker, sorted by name; those that are off
-        are left out."""
+        """Return the effective levels of the loggers of this worker, sorted by name, without those
+        that are off.
+        """
 
     @abstractmethod
     def logger_level(self, name: str) -> LoggerLevel:
-        """Of one logger; NotFoundError."""
+        """Return the effective level of one logger. NotFoundError if it is unknown."""
 
     @abstractmethod
     def set_logger_level(self, namespace: str, level: str) -> list[str]:
-        """Give a logger and all whose names begin like it this level, on this worker and in its
-        child processes.
+        """Set the level of a logger and of all loggers whose names start with its name, on this
+        worker and in its child processes.
 
-        `level` is one of Connect's words in upper case. Returns the names of those that really
-        changed, sorted.
+        `level` is one of Connect's level names in upper case. Returns the sorted names of the
+        loggers that have changed.
         """
 
     @abstractmethod
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
-        """Ask all workers to do the same; `level` may be in any case. Waits for the record to be
-        written."""
+        """Request the same of all workers. `level` is case-insensitive. Waits until the record has
+        been written.
+        """
 
     @abstractmethod
     def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
-        """Another worker of the group has the leader publish a task set.
+        """Publish a task set as the leader, as requested by another worker of the group.
 
         Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError,
         RequestTargetError.
@@ -423,13 +444,13 @@ class Herder(ABC):
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        """Another worker of the group has the leader stop a connector, as a task of this start
-        asked.
+        """Stop a connector as the leader, as requested by one of its tasks on another worker.
 
-        Done also when that does not count any more. Errors: as above.
+        Also completes if the request is outdated. Errors: see `put_task_configs`.
         """
 
     @abstractmethod
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        """Another worker of the group has the leader fence older producers of a source. Errors: as
-        above."""
+        """Fence older producers of a source as the leader, as requested by another worker. Errors:
+        see `put_task_configs`.
+        """

@@ -1,5 +1,4 @@
-"""`HerderAnswers`: what a herder answers from its stores and its worker, without changing the
-cluster."""
+"""`HerderAnswers`: read-only requests, answered from the stores and the worker."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ WORKER_GROUP = "connect_py_worker_group"
 
 
 class HerderAnswers(OffsetRequests, Herder):
-    """Snapshots of the stores, and what the plugins and the loggers of this worker are asked."""
+    """Answers from snapshots of the stores, the plugins, and the loggers of this worker."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class HerderAnswers(OffsetRequests, Herder):
         ]
 
     def _group_metrics(self) -> Iterable[AnySample]:
-        """Measurements of the membership in a group."""
+        """Return the metrics of the group membership."""
         return ()
 
     def stage(self) -> Stage | None:
@@ -120,8 +119,8 @@ class HerderAnswers(OffsetRequests, Herder):
         return self._request(lambda: self._connector_info(name))
 
     def _connector_info(self, name: str) -> ConnectorInfo:
-        state = self._known(name)
-        # A null can only come from a Java worker that lost the error; it is shown as it is.
+        state = self._existing(name)
+        # A null can only be written by a Java worker that lost the error. It is shown unchanged.
         config = cast(dict[str, str], dict(state.configs[name]))
         return ConnectorInfo(name, config, state.tasks(name), self._type_of(name))
 
@@ -142,7 +141,7 @@ class HerderAnswers(OffsetRequests, Herder):
 
     def task_infos(self, name: str) -> Future[list[TaskInfo]]:
         def infos() -> list[TaskInfo]:
-            state = self._known(name)
+            state = self._existing(name)
             return [
                 TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task])))
                 for task in state.tasks(name)
@@ -164,12 +163,12 @@ class HerderAnswers(OffsetRequests, Herder):
                 PluginKind.HEADER_CONVERTER,
             )
         registry = self._worker.plugins
-        found = [
+        plugins = [
             PluginInfo(plugin.name, kind, registry.version(plugin))
             for kind in kinds
             for plugin in registry.available(kind)
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(plugins))
 
     def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
         return self._pool.submit(self._validator.plugin_config, plugin, version)
@@ -195,14 +194,14 @@ class HerderAnswers(OffsetRequests, Herder):
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
         def operate() -> Any:
-            config = strings(self._known(name).configs[name])
+            config = strings(self._existing(name).configs[name])
             try:
                 return self._worker.operate(name, config, operation, arguments).result(
                     REQUEST_SECONDS
                 )
             except TimeoutError as error:
                 raise ConnectError(
-                    f"Timed out while connector {name} carried out operation {operation}"
+                    f"Timed out while connector {name} was running operation {operation}"
                 ) from error
 
         return self._pool.submit(operate)
@@ -214,18 +213,18 @@ class HerderAnswers(OffsetRequests, Herder):
 
         def start() -> None:  # config providers may block
             try:
-                config = strings(self._known(name).configs[name])
+                config = strings(self._existing(name).configs[name])
                 answer, cancel = self._worker.start_operation(
                     name, config, operation, arguments, running.show
                 )
-            except Exception as error:  # noqa: BLE001 - the client gets it
+            except Exception as error:  # noqa: BLE001 - passed on to the client
                 running.result.set_exception(error)
                 return
             running.started(cancel)
             answer.add_done_callback(partial(pass_on, running.result))
 
-        def submitted(begun: Future[None]) -> None:
-            if begun.cancelled():
+        def submitted(start: Future[None]) -> None:
+            if start.cancelled():
                 running.result.set_exception(ConnectError("the worker is stopping"))
 
         self._pool.submit(start).add_done_callback(submitted)
@@ -246,7 +245,9 @@ class HerderAnswers(OffsetRequests, Herder):
         return self._worker.plugins.version(plugin)
 
     def _why_no_transactions(self) -> str | None:
-        """Why this worker goes on without transactions; None: it has them. Any thread."""
+        """Return the reason why this worker runs without transactions, or None if it uses them.
+        Thread-safe.
+        """
         return None
 
     def set_logger_level(self, namespace: str, level: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`HerderThread`: the one thread of a herder, and the requests that run on it in order."""
+"""`HerderThread`: the thread of a herder, and the requests that run on it in order."""
 
 from __future__ import annotations
 
@@ -21,31 +21,34 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SETTLE_SECONDS = 60.0  # how long a request waits for tasks that stop or move; REST waits 90
+SETTLE_SECONDS = 60.0  # maximum time that a request waits for tasks to stop or move; REST waits 90
 SETTLE_PAUSE_SECONDS = 0.1
-STOPPING_TEXT = "Worker is shutting down"
+STOPPING_MESSAGE = "Worker is shutting down"
 
 
 class HerderThread(ABC):
-    """A subclass says what the thread does (`_main`) and how it ends (`_end`)."""
+    """Runs `_main` and then `_end` of a subclass on one thread."""
 
     def __init__(self, queue: RequestQueue, clock: Clock, thread_name: str) -> None:
-        """Prepare; nothing runs yet."""
+        """Initialize without starting anything."""
         self._queue = queue
         self._clock = clock
         self._state_read: Future[None] = Future()
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
-        self.failure: BaseException | None = None  # why the thread ended by itself
+        self.failure: BaseException | None = None  # reason why the thread ended unexpectedly
 
     def start(self) -> None:
-        """Begin; `started` tells when the worker is ready, `failure` when it cannot be."""
+        """Start the thread. `started` reports when the worker is ready, and `failure` why it cannot
+        be.
+        """
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order; False when that took longer than `timeout`
-        seconds."""
+        """Stop everything that runs here, in order. Return False if it takes longer than `timeout`
+        seconds.
+        """
         self._stopping.set()
         self._queue.wake()
         if self._thread.is_alive():
@@ -53,7 +56,7 @@ class HerderThread(ABC):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the herder's end; whether it has ended."""
+        """Wait for the thread to end. Return True if it has ended."""
         return self._ended.wait(seconds)
 
     def _run(self) -> None:
@@ -61,44 +64,46 @@ class HerderThread(ABC):
             self._main()
         except Exception as error:
             log.error(
-                "herder thread ends: %s",
+                "herder thread failed: %s",
                 error,
                 exc_info=not isinstance(error, ConfigError | RefusedError),
             )
             self.failure = error
         finally:
-            self._stopping.set()  # also after a failure: later requests get an error
+            self._stopping.set()  # also after a failure: later requests fail
             if not self._state_read.done():
-                self._state_read.set_exception(UnavailableError(STOPPING_TEXT))
+                self._state_read.set_exception(UnavailableError(STOPPING_MESSAGE))
             try:
                 self._end()
             except Exception as error:
-                log.exception("the herder does not end well")
+                log.exception("unexpected error while stopping the herder")
                 self.failure = self.failure or error
             finally:
                 self._ended.set()
-                self._refuse_waiting()
+                self._fail_waiting()
 
-    def _refuse_waiting(self) -> None:
-        """Run the actions that are left in the queue: requests see that the worker stops, and say
-        so."""
+    def _fail_waiting(self) -> None:
+        """Run the remaining actions in the queue. Requests then fail because the worker is
+        stopping.
+        """
         for action in self._queue.drain():
             try:
                 action()
             except Exception:
-                log.exception("a request at the end of the herder failed")
+                log.exception("unexpected error in a request while stopping the herder")
 
     @abstractmethod
     def _main(self) -> None:
-        """Work on the herder's thread until `_stopping` is set."""
+        """Run the herder's loop until `_stopping` is set."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Stop what runs here and what it is kept in; also after a failure."""
+        """Stop everything that runs here, then the stores. Also called after a failure."""
 
     def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run on the herder's thread; the answer, or the answer's future, ends in the future
-        returned."""
+        """Run an action on the herder's thread. Its result, or the result of the future that it
+        returns, completes the returned future.
+        """
         answer: StagedFuture[T] = StagedFuture()
         self._enqueue(lambda: self._answer(answer, action))
         return answer
@@ -106,43 +111,46 @@ class HerderThread(ABC):
     def _settled_request(
         self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]
     ) -> Future[T]:
-        """The same once `settled` is true, at the latest after `SETTLE_SECONDS`: then the action
-        decides by itself."""
+        """Run an action when `settled` returns True, or after `SETTLE_SECONDS` at the latest; the
+        action checks again.
+        """
         answer: StagedFuture[T] = StagedFuture()
         until = self._clock.monotonic() + SETTLE_SECONDS
 
-        def look() -> None:
+        def poll() -> None:
             if self._stopping.is_set() or settled() or self._clock.monotonic() >= until:
                 self._answer(answer, action)
             else:
-                self._queue.put(look, SETTLE_PAUSE_SECONDS)
+                self._queue.put(poll, SETTLE_PAUSE_SECONDS)
 
-        self._enqueue(look)
+        self._enqueue(poll)
         return answer
 
     def _enqueue(self, action: Callable[[], None]) -> None:
-        """Have a request worked on, or refused when the worker stops, or the herder's thread has
-        ended meanwhile."""
+        """Queue a request. It fails immediately if the worker is stopping or the thread has
+        ended.
+        """
         if self._stopping.is_set():
             action()
             return
         self._queue.put(action)
         if self._ended.is_set():
-            self._refuse_waiting()
+            self._fail_waiting()
 
     def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
-        """On the herder's thread: do what was asked. On any thread once the worker stops: refuse
-        it."""
+        """Run an action on the herder's thread. While the worker is stopping, fail it on any
+        thread.
+        """
         if self._stopping.is_set():
-            answer.set_exception(UnavailableError(STOPPING_TEXT))
+            answer.set_exception(UnavailableError(STOPPING_MESSAGE))
             return
         try:
             result = action()
-        except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
             answer.set_exception(error)
             return
         if isinstance(result, Future):
-            answer.part = result
+            answer.awaited = result
             result.add_done_callback(partial(pass_on, answer))
         else:
             answer.set_result(result)

@@ -1,16 +1,15 @@
-"""`LeaderCalls`: what a worker asks of the leader by itself, over HTTP; the REST layer implements
-it."""
+"""`LeaderCalls`: requests of a worker to the leader over HTTP. The REST layer implements them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-Signer: TypeAlias = Callable[[bytes], Mapping[str, str]]  # the headers that sign a body
+Signer: TypeAlias = Callable[[bytes], Mapping[str, str]]  # returns the headers that sign a body
 
 
 class LeaderCalls(Protocol):
-    """Each call waits for its answer, up to a deadline; safe on any thread."""
+    """Requests with a deadline. Thread-safe; each call waits for its response."""
 
     def put_task_configs(
         self, url: str, connector: str, configs: Sequence[Mapping[str, str]], sign: Signer
@@ -18,13 +17,13 @@ class LeaderCalls(Protocol):
         """Have the leader at this advertised URL publish a task set.
 
         Raises:
-            ConnectError: It refused, with its text, or could not be reached.
+            ConnectError: The leader rejected the request, with its message, or cannot be reached.
         """
 
     def request_stop(
         self, url: str, connector: str, start_number: int, reason: str, sign: Signer
     ) -> None:
-        """Have the leader stop a connector, as a task of this start asked. Errors: as above."""
+        """Have the leader stop a connector, as requested by one of its tasks. Errors: as above."""
 
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
         """Have the leader fence the producers of older source tasks. Errors: as above."""

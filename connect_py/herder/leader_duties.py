@@ -1,5 +1,4 @@
-"""`GroupDuties`: what a leader does for its group besides dividing the work. On the leader's
-thread."""
+"""`GroupDuties`: the leader's work in addition to the assignment. Runs on the leader's thread."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from connect_py.herder.status_publisher import worker_id_of
 from connect_py.herder.stores import Stores
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState
-from connect_py.storage.control_records import NOTHING, Item, Items
+from connect_py.storage.control_records import NO_ITEMS, Item, Items
 
 FLUSH_SECONDS = 5.0
 
@@ -24,8 +23,8 @@ class GroupDuties:
         self._config = config
         self._stores = stores
         self._clock = clock
-        # as read at this offset of the config topic
-        self._configured: tuple[Items, int] = (NOTHING, -2)
+        # at this offset of the config topic
+        self._configured: tuple[Items, int] = (NO_ITEMS, -2)
 
     def configured(self) -> tuple[Items, int]:
         state = self._stores.config.snapshot()
@@ -37,8 +36,8 @@ class GroupDuties:
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
         written = False
         for item, url in lost.items():
-            known = self._stores.status.get(item)
-            if known is not None and known.state is not State.UNASSIGNED:
+            status = self._stores.status.get(item)
+            if status is not None and status.state is not State.UNASSIGNED:
                 self._stores.status.put(
                     item, Status(State.UNASSIGNED, worker_id_of(url), generation)
                 )
@@ -63,5 +62,5 @@ class GroupDuties:
 
 
 def tasks_to_run(state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
-    """The tasks of a connector, unless it is to be stopped."""
+    """Return the tasks of a connector, or none if its target state is STOPPED."""
     return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)

@@ -1,5 +1,4 @@
-"""`LoggerLevels`: the levels of loggers as `/admin/loggers` shows and changes them, here and in all
-child processes."""
+"""`LoggerLevels`: logger levels of this process and its child processes, for `/admin/loggers`."""
 
 from __future__ import annotations
 
@@ -19,65 +18,63 @@ log = logging.getLogger(__name__)
 
 
 class LoggerLevels:
-    """Levels of this process, by Connect's names; changes go on to child processes. Safe on any
-    thread.
+    """Levels by Connect's logger names. Changes are forwarded to child processes. Thread-safe.
 
-    A logger is known once something in this process, or a line from a child process, has used it.
+    A logger exists once it has been used in this process or in a line of a child process.
     """
 
-    def __init__(
-        self, clock: Clock, tell_children: Callable[[Mapping[str, int | None]], None]
-    ) -> None:
-        """Tell the children what is set here already: they know nothing of the command line's
-        levels.
+    def __init__(self, clock: Clock, forward: Callable[[Mapping[str, int | None]], None]) -> None:
+        """Initialize, and forward the current levels: the child processes do not know the
+        command-line options.
 
-        `tell_children` gets levels by logger; "" is the root.
+        `tell_children` receives levels by logger name; "" is the root logger.
         """
         self._clock = clock
-        self._tell_children = tell_children
+        self._forward = forward
         self._modified: dict[str, int] = {}  # ms since the epoch, by name
         self._lock = threading.Lock()
-        own = {
+        levels = {
             name: logger.level
             for name, logger in self._loggers().items()
             if logger.level != logging.NOTSET
         }
-        tell_children({"" if name == ROOT else name: level for name, level in own.items()})
+        forward({"" if name == ROOT else name: level for name, level in levels.items()})
 
     def _loggers(self) -> dict[str, logging.Logger]:
-        # copied at once: other threads add to it
-        named = logging.Logger.manager.loggerDict.copy().items()
+        # copied in one step: other threads add to it
+        loggers = logging.Logger.manager.loggerDict.copy().items()
         return {
             ROOT: logging.getLogger(),
-            **{n: item for n, item in named if isinstance(item, logging.Logger)},
+            **{n: item for n, item in loggers if isinstance(item, logging.Logger)},
         }
 
     def all(self) -> dict[str, LoggerLevel]:
-        """The loggers that are not off, sorted by name."""
-        found = {
-            name: self._shown(name, logger) for name, logger in sorted(self._loggers().items())
+        """Return the loggers that are not off, sorted by name."""
+        levels = {
+            name: self._level_of(name, logger) for name, logger in sorted(self._loggers().items())
         }
-        return {name: level for name, level in found.items() if level.level != "OFF"}
+        return {name: level for name, level in levels.items() if level.level != "OFF"}
 
     def of(self, name: str) -> LoggerLevel:
-        """The level of one logger; `root` in any case.
+        """Return the level of one logger. `root` is case-insensitive.
 
         Raises:
-            NotFoundError: Nothing has used this logger.
+            NotFoundError: The logger has not been used.
         """
-        known = _canonical(name)
-        logger = self._loggers().get(known)
+        canonical_name = _canonical(name)
+        logger = self._loggers().get(canonical_name)
         if logger is None:
             raise NotFoundError(f"Logger {name} not found.")
-        return self._shown(known, logger)
+        return self._level_of(canonical_name, logger)
 
-    def _shown(self, name: str, logger: logging.Logger) -> LoggerLevel:
+    def _level_of(self, name: str, logger: logging.Logger) -> LoggerLevel:
         return LoggerLevel(_name_of(logger.getEffectiveLevel()), self._modified.get(name))
 
     def set(self, namespace: str, level: str) -> list[str]:
-        """Give a logger, made if it is unknown, and all whose names begin like its own this level.
+        """Set the level of a logger, created if necessary, and of all loggers whose names start
+        with its name.
 
-        `level` is one of `LEVELS`. Returns the names of those whose level really changed, sorted.
+        `level` is one of `LEVELS`. Returns the sorted names of the loggers whose level has changed.
         """
         number = LEVELS[level]
         with self._lock:
@@ -94,9 +91,15 @@ class LoggerLevels:
                 self._modified[each] = self._clock.time_ms()
         if changed:
             log.info(
-                "level of logger %s is now %s (%d loggers changed)", namespace, level, len(changed)
+                "set the level of logger %s to %s (%d loggers changed)",
+                namespace,
+                level,
+                len(changed),
+                namespace,
+                level,
+                len(changed),
             )
-            self._tell_children({"" if each == ROOT else each: number for each in changed})
+            self._forward({"" if each == ROOT else each: number for each in changed})
         return changed
 
 
@@ -105,5 +108,5 @@ def _canonical(name: str) -> str:
 
 
 def _name_of(level: int) -> str:
-    """The name of a level, of the next lower one for those between."""
+    """Return the name of a level, or of the next lower level that has a name."""
     return next((name for name, number in LEVELS.items() if level >= number), "ALL")

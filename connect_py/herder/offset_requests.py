@@ -1,4 +1,4 @@
-"""`OffsetRequests`: how a herder answers requests for the offsets of a connector."""
+"""`OffsetRequests`: requests for the offsets of a connector."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from connect_py.worker.worker import Worker
 
 T = TypeVar("T")
 
-THREADS = 4  # that validate, and wait for topics
-CONFIG_READ_SECONDS = 30.0  # for the config topic, before offsets are changed
-CONFLICT_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+THREADS = 4  # threads that validate and wait for topics
+CONFIG_READ_SECONDS = 30.0  # timeout for reading the config topic before offsets are changed
+CONFLICT_MESSAGE = (
+    "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+)
 
 
 class OffsetRequests(HerderThread):
-    """Offsets are changed for a stopped connector alone, once none of its tasks is left."""
+    """Offsets are changed only for a stopped connector, after all of its tasks have ended."""
 
     def __init__(
         self,
@@ -42,29 +44,29 @@ class OffsetRequests(HerderThread):
         clock: Clock,
         thread_name: str,
     ) -> None:
-        """Prepare; nothing runs yet."""
+        """Initialize without starting anything."""
         super().__init__(queue, clock, thread_name)
         self._configs = configs
         self._worker = worker
         self._stages = StageBoard(clock)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="validate")
-        self._altering: set[str] = set()  # connectors whose offsets are being changed
+        self._altering: set[str] = set()  # connectors with an offset change in progress
 
     @abstractmethod
     def _leader_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Like `_request`, for what only the leader may do."""
+        """Run an action on the leader's thread."""
 
     @abstractmethod
     def _running_anywhere(self) -> Items:
-        """What may still publish a status."""
+        """Return the items that may still publish a status."""
 
     def _state(self) -> ClusterConfigState:
         return self._configs.snapshot()
 
-    def _known(self, name: str, text: str = "Connector {} not found") -> ClusterConfigState:
+    def _existing(self, name: str, message: str = "Connector {} not found") -> ClusterConfigState:
         state = self._state()
         if name not in state.configs:
-            raise NotFoundError(text.format(name))
+            raise NotFoundError(message.format(name))
         return state
 
     def _type_of(self, name: str) -> str:
@@ -76,20 +78,20 @@ class OffsetRequests(HerderThread):
 
     def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
         def read() -> Future[list[ConnectorOffset]]:
-            return self._worker.offsets.read(name, strings(self._known(name).configs[name]))
+            return self._worker.offsets.read(name, strings(self._existing(name).configs[name]))
 
         return self._request(read)
 
     def alter_connector_offsets(
         self, name: str, offsets: Sequence[ConnectorOffset] | None
     ) -> Future[str]:
-        """The config topic is read to its end beside the threads that decide; then they look again.
+        """Change or reset the offsets of a stopped connector.
 
-        Tasks of a connector that was stopped a moment ago may still be ending: the request waits
-        for them.
+        The config topic is read to its end on a separate thread; then the state is checked again.
+        The request waits for tasks of a recently stopped connector to end.
         """
 
-        def look() -> Future[bool]:
+        def check_tasks() -> Future[bool]:
             def settled() -> bool:
                 state = self._state()
                 stopped = state.target_state(name) is TargetState.STOPPED and not state.tasks(name)
@@ -103,7 +105,7 @@ class OffsetRequests(HerderThread):
         def alter(runs_tasks: bool) -> Future[str]:
             self._check_stopped(name)
             if runs_tasks or name in self._altering:
-                raise RequestConflictError(CONFLICT_TEXT)
+                raise RequestConflictError(CONFLICT_MESSAGE)
             self._altering.add(name)
             with self._stages.stage(f"modifying offsets for connector {name}"):
                 altered = chain(
@@ -115,7 +117,7 @@ class OffsetRequests(HerderThread):
 
         return self._leader_request(
             lambda: chain(
-                look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks))
+                check_tasks(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks))
             )
         )
 
@@ -128,8 +130,8 @@ class OffsetRequests(HerderThread):
             ) from error
 
     def _check_stopped(self, name: str) -> ClusterConfigState:
-        """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
-        state = self._known(name)
+        """Raise unless the connector exists, its target state is STOPPED, and it has no tasks."""
+        state = self._existing(name)
         if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
             raise BadRequestError(
                 "Connectors must be in the STOPPED state before their offsets can be modified. "
@@ -139,13 +141,14 @@ class OffsetRequests(HerderThread):
         return state
 
     def _runs_tasks(self, name: str) -> bool:
-        """Whether tasks of a stopped connector may still be about. On the herder's thread."""
+        """Return True if tasks of a stopped connector may still be running. Called on the herder's
+        thread.
+        """
         running = self._running_anywhere()
         return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
 
     def _before_altering(self, name: str) -> Future[None]:
-        """What keeps zombies of a stopped connector from storing offsets of their own
-        afterwards."""
+        """Complete when zombie tasks of a stopped connector can no longer commit offsets."""
         return done(None)
 
     def _alter_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
@@ -153,5 +156,5 @@ class OffsetRequests(HerderThread):
         config, number = strings(state.configs[name]), state.start_numbers.get(name, 0)
         if self._type_of(name) != PluginKind.SINK.value:
             return self._worker.offsets.alter_source(name, config, offsets, number)
-        wanted = None if offsets is None else parse_sink_offsets(offsets)
-        return self._worker.offsets.alter_sink(name, config, wanted, number)
+        new_offsets = None if offsets is None else parse_sink_offsets(offsets)
+        return self._worker.offsets.alter_sink(name, config, new_offsets, number)

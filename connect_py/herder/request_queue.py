@@ -1,4 +1,4 @@
-"""`RequestQueue`: what the herder thread has been asked to do, now or later."""
+"""`RequestQueue`: actions for the herder's thread, immediate or delayed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from connect_py.clock import Clock
 @dataclass(order=True, slots=True)
 class _Entry:
     due: float  # monotonic seconds
-    number: int  # requests that are due at the same time run in the order they came
+    number: int  # order of arrival among entries that are due at the same time
     action: Callable[[], None] = field(compare=False)
 
 
 class RequestQueue:
-    """Actions by the time they are due. Filled by any thread, emptied by one."""
+    """Actions ordered by due time. Any thread may add actions; one thread removes them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,29 +29,29 @@ class RequestQueue:
         self._woken = False
 
     def put(self, action: Callable[[], None], delay_seconds: float = 0.0) -> None:
-        """Have `action` run on the herder's thread, at the earliest after the delay."""
+        """Run `action` on the herder's thread, not before the delay has passed."""
         due = self._clock.monotonic() + delay_seconds if delay_seconds else 0.0
         with self._condition:
             heapq.heappush(self._entries, _Entry(due, next(self._numbers), action))
             self._condition.notify()
 
     def wake(self) -> None:
-        """End a wait: there is something to look at that is no request."""
+        """End a wait although no action is due, because some state has changed."""
         with self._condition:
             self._woken = True
             self._condition.notify()
 
     def due(self) -> list[Callable[[], None]]:
-        """Take what may run now, in order."""
+        """Remove and return the due actions in order."""
         now = self._clock.monotonic()
-        taken = []
+        actions = []
         with self._condition:
             while self._entries and self._entries[0].due <= now:
-                taken.append(heapq.heappop(self._entries).action)
-        return taken
+                actions.append(heapq.heappop(self._entries).action)
+        return actions
 
     def wait(self, seconds: float) -> None:
-        """Return when something is due or `wake` was called, after `seconds` at the latest."""
+        """Wait until an action is due or `wake` is called, but at most `seconds`."""
         with self._condition:
             if self._entries:
                 seconds = min(seconds, max(0.0, self._entries[0].due - self._clock.monotonic()))
@@ -60,8 +60,8 @@ class RequestQueue:
             self._woken = False
 
     def drain(self) -> list[Callable[[], None]]:
-        """Take everything, due or not."""
+        """Remove and return all actions, due or not."""
         with self._condition:
-            taken = [entry.action for entry in sorted(self._entries)]
+            actions = [entry.action for entry in sorted(self._entries)]
             self._entries.clear()
-        return taken
+        return actions

@@ -1,5 +1,6 @@
-"""Signatures of requests between workers: an HMAC over the raw body, made with the session key of
-the config topic."""
+"""Signatures of requests between workers: an HMAC over the raw body with the session key of the
+config topic.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from connect_py.api.errors import ConnectError
 
 AUTHORIZATION_HEADER: Final = "X-Connect-Authorization"
 ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
-HASHES: Final[Mapping[str, str]] = {  # Java's names of the algorithms, in lower case
+HASHES: Final[Mapping[str, str]] = {  # Java's algorithm names in lower case
     "hmacmd5": "md5",
     "hmacsha1": "sha1",
     "hmacsha224": "sha224",
@@ -25,21 +26,21 @@ HASHES: Final[Mapping[str, str]] = {  # Java's names of the algorithms, in lower
 
 
 def sign(body: bytes, key: str, algorithm: str) -> dict[str, str]:
-    """The two headers that go with a body; `key` is base64, as the config topic holds it.
+    """Return the two headers that sign a body. `key` is base64, as stored in the config topic.
 
     Raises:
-        ConnectError: The algorithm is unknown here.
+        ConnectError: The algorithm is not supported.
     """
     name = HASHES.get(algorithm.lower())
     if name is None:
-        raise ConnectError(f"requests cannot be signed with {algorithm}")
+        raise ConnectError(f"unsupported signature algorithm: {algorithm}")
     digest = hmac.digest(base64.b64decode(key), body, name)
     return {AUTHORIZATION_HEADER: base64.b64encode(digest).decode(), ALGORITHM_HEADER: algorithm}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSignature:
-    """What a request between workers was signed with."""
+    """Signature of a request between workers."""
 
     body: bytes
     algorithm: str
@@ -49,10 +50,10 @@ class RequestSignature:
     def of(
         body: bytes, authorization: str | None, algorithm: str | None
     ) -> RequestSignature | None:
-        """Read the two headers; None when one is missing.
+        """Parse the two headers. Return None if one is missing.
 
         Raises:
-            ValueError: The algorithm is unknown here, or the signature is no base64.
+            ValueError: The algorithm is not supported, or the signature is not valid base64.
         """
         if authorization is None or algorithm is None:
             return None
@@ -61,9 +62,9 @@ class RequestSignature:
         try:
             return RequestSignature(body, algorithm, base64.b64decode(authorization, validate=True))
         except binascii.Error as error:
-            raise ValueError("the signature of the request is not base64") from error
+            raise ValueError("invalid request signature: not base64") from error
 
-    def made_with(self, key: str) -> bool:
-        """Whether this base64 key made the signature."""
+    def matches(self, key: str) -> bool:
+        """Return True if the signature was created with this base64 key."""
         expected = hmac.digest(base64.b64decode(key), self.body, HASHES[self.algorithm.lower()])
         return hmac.compare_digest(expected, self.digest)

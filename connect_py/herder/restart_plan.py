@@ -1,4 +1,4 @@
-"""Which parts of a connector a restart request means."""
+"""Selection of the connector and tasks that a restart request applies to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from connect_py.storage.config_state import RestartRequest
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """What is restarted, and the statuses to show for it: RESTARTING there, the known ones
-    elsewhere."""
+    """Items to restart, and the statuses to show: RESTARTING for these items, the current status
+    for the others.
+    """
 
     connector: bool
     tasks: tuple[ConnectorTaskId, ...]
@@ -23,24 +24,26 @@ class RestartPlan:
 def plan_restart(
     request: RestartRequest, connector: Status, tasks: Mapping[int, Status]
 ) -> RestartPlan:
-    """Apply a request to the statuses known now. An old trace is kept in what is shown."""
+    """Apply a restart request to the current statuses. The statuses to show retain their old stack
+    traces.
+    """
 
-    def wanted(status: Status) -> bool:
+    def is_selected(status: Status) -> bool:
         return not request.only_failed or status.state is State.FAILED
 
     chosen = [
         number
         for number, status in sorted(tasks.items())
-        if request.include_tasks and wanted(status)
+        if request.include_tasks and is_selected(status)
     ]
-    shown = {
+    task_statuses = {
         number: replace(status, state=State.RESTARTING) if number in chosen else status
         for number, status in sorted(tasks.items())
     }
-    with_connector = wanted(connector)
+    restarts_connector = is_selected(connector)
     return RestartPlan(
-        with_connector,
+        restarts_connector,
         tuple(ConnectorTaskId(request.connector, number) for number in chosen),
-        replace(connector, state=State.RESTARTING) if with_connector else connector,
-        shown,
+        replace(connector, state=State.RESTARTING) if restarts_connector else connector,
+        task_statuses,
     )

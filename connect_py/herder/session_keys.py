@@ -1,5 +1,4 @@
-"""`SessionKeys`: decides whether a request between workers was signed by one that reads our config
-topic."""
+"""`SessionKeys`: verifies that a request was signed by a worker that can read the config topic."""
 
 from __future__ import annotations
 
@@ -19,20 +18,25 @@ DEFAULT_BITS: Final = 256
 
 
 def successor(
-    known: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
+    current: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
 ) -> SessionKey | None:
-    """A new key, when one is due: none is known, or it is of another kind or size, or too old.
-    None: it stays.
+    """Return a new key if one is due: if there is none, or if it has a different algorithm or size,
+    or is too old.
+
+    Otherwise, return None.
 
     Args:
-        bits: The size that the worker's properties ask for; None leaves it to us.
-        ttl_ms: How long a key counts; 0 or less: for ever.
+        current: The current key.
+        algorithm: Algorithm of the key.
+        bits: Configured size. None selects the default.
+        ttl_ms: Maximum age of a key. 0 or less: unlimited.
+        now_ms: Current time.
     """
     if (
-        known is not None
-        and known.algorithm == algorithm
-        and (bits is None or 8 * len(base64.b64decode(known.key)) == bits // 8 * 8)
-        and not 0 < ttl_ms < now_ms - known.creation_timestamp
+        current is not None
+        and current.algorithm == algorithm
+        and (bits is None or 8 * len(base64.b64decode(current.key)) == bits // 8 * 8)
+        and not 0 < ttl_ms < now_ms - current.creation_timestamp
     ):
         return None
     key = base64.b64encode(secrets.token_bytes((bits or DEFAULT_BITS) // 8)).decode()
@@ -40,48 +44,53 @@ def successor(
 
 
 class SessionKeys:
-    """The key in force, and for a while the one before it: rotation does not reach all workers at
-    once."""
+    """The current session key, and the previous one during a grace period: rotation does not reach
+    all workers at the same time.
+    """
 
     def __init__(
         self, signing: str, accepted: Sequence[str], grace_seconds: float, clock: Clock
     ) -> None:
-        """`signing` is the algorithm of our own requests, `accepted` are those that others may
-        use."""
+        """Create the keys without a session key.
+
+        `signing` is the algorithm of this worker's requests; other workers may use the `accepted`
+        ones.
+        """
         self._signing = signing
         self._accepted = list(accepted)
         self._grace_seconds = grace_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._key: SessionKey | None = None
-        # until when it counts, monotonic seconds
+        # with the end of its grace period, in monotonic seconds
         self._previous: tuple[SessionKey, float] | None = None
 
     def take(self, key: SessionKey) -> None:
-        """A key was read from the config topic."""
+        """Store a key that was read from the config topic."""
         with self._lock:
             if self._key is not None and self._key.key != key.key:
                 self._previous = self._key, self._clock.monotonic() + self._grace_seconds
             self._key = key
 
     def headers(self, body: bytes) -> dict[str, str]:
-        """What to send with a request of our own.
+        """Return the headers that sign a request of this worker.
 
         Raises:
-            ConnectError: No key was read yet.
+            ConnectError: No key has been read yet.
         """
         with self._lock:
             key = self._key
         if key is None:
-            raise ConnectError("no session key was read from the config topic yet")
+            raise ConnectError("no session key has been read from the config topic yet")
         return sign(body, key.key, self._signing)
 
     def check(self, signature: RequestSignature | None) -> None:
-        """Let a request pass.
+        """Verify the signature of a request.
 
-        Raises: BadRequestError: It is not signed, or with an algorithm that this worker does not
-            accept. UnavailableError: No key was read yet. PermissionError: It was signed with
-            another key.
+        Raises:
+            BadRequestError: The request is not signed, or its algorithm is not accepted.
+            UnavailableError: No key has been read yet.
+            PermissionError: It was signed with a different key.
         """
         if signature is None:
             raise BadRequestError("Internal request missing required signature")
@@ -102,5 +111,5 @@ class SessionKeys:
                 "This worker is still starting up and has not been able to read a session key from "
                 "the config topic yet"
             )
-        if not any(signature.made_with(key.key) for key in keys):
+        if not any(signature.matches(key.key) for key in keys):
             raise PermissionError("Internal request contained invalid signature.")

@@ -1,5 +1,4 @@
-"""The offsets of a sink as users write them: topic, partition and offset, each a JSON scalar of
-some kind."""
+"""Offsets of a sink as written by users: topic, partition, and offset, each any JSON scalar."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
-    """Return the next offset to read per partition, None to reset it; of entries for one partition
-    the last counts.
+    """Return the next offset to read of each partition; None resets the partition. The last entry
+    of a partition wins.
 
     Raises:
-        BadRequestError: With Connect's text about the first entry that cannot be read.
+        BadRequestError: With Connect's message for the first invalid entry.
     """
     parsed: dict[TopicPartition, int | None] = {}
     for entry in offsets:
@@ -46,10 +45,10 @@ def _partition(partition: Mapping[str, Any] | None) -> TopicPartition:
     if number is None:
         raise BadRequestError(
             "Failed to parse the following Kafka partition value in the provided offsets: "
-            f"'{_text(partition[KAFKA_PARTITION])}'. Partition values for sink connectors need to "
-            f"be integers."
+            f"'{_java_string(partition[KAFKA_PARTITION])}'. Partition values for sink connectors "
+            "need to be integers."
         )
-    return TopicPartition(_text(partition[KAFKA_TOPIC]), number)
+    return TopicPartition(_java_string(partition[KAFKA_TOPIC]), number)
 
 
 def _offset(offset: Mapping[str, Any] | None) -> int | None:
@@ -64,28 +63,28 @@ def _offset(offset: Mapping[str, Any] | None) -> int | None:
     if number is None:
         raise BadRequestError(
             "Failed to parse the following Kafka offset value in the provided offsets: "
-            f"'{_text(offset[KAFKA_OFFSET])}'. Offset values for sink connectors need to be "
+            f"'{_java_string(offset[KAFKA_OFFSET])}'. Offset values for sink connectors need to be "
             f"integers."
         )
     return number
 
 
 def _whole(value: Any, *, bits: int) -> int | None:
-    text = _text(value)
-    if not _INTEGER.fullmatch(text):
+    string = _java_string(value)
+    if not _INTEGER.fullmatch(string):
         return None
-    number = int(text)
+    number = int(string)
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 
-def _text(value: Any) -> str:
-    """As Java prints it."""
+def _java_string(value: Any) -> str:
+    """Return a value as Java prints it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}={_text(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{key}={_java_string(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_text, value)) + "]"
+        return "[" + ", ".join(map(_java_string, value)) + "]"
     return str(value)

@@ -1,4 +1,6 @@
-"""`StageBoard`: what the herder thread is doing, for the texts of requests that time out."""
+"""`StageBoard`: current activity of the herder's thread, for the error messages of requests that
+time out.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,28 @@ from connect_py.herder.herder import Stage
 
 
 class StageBoard:
-    """Written by the threads that decide, read by any."""
+    """Stages in progress. Written by the deciding threads, read by any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._stages: tuple[Stage, ...] = ()  # those under way, the last one began last
+        self._stages: tuple[Stage, ...] = ()  # stages in progress, in order of their start
         self._last: Stage | None = None
 
     def current(self) -> Stage | None:
-        """The innermost stage under way, else the last one completed."""
+        """Return the innermost stage in progress, or else the last completed one."""
         stages = self._stages
         return stages[-1] if stages else self._last
 
     @contextmanager
     def stage(self, description: str) -> Iterator[None]:
-        """Say what is being done: `reading to the end of the config topic`."""
-        begun = Stage(description, self._clock.time_ms())
+        """Show a stage such as `reading to the end of the config topic` while the block runs."""
+        current = Stage(description, self._clock.time_ms())
         with self._lock:
-            self._stages = (*self._stages, begun)
+            self._stages = (*self._stages, current)
         try:
             yield
         finally:
             with self._lock:
-                self._stages = tuple(stage for stage in self._stages if stage is not begun)
-                self._last = Stage(description, begun.started_ms, self._clock.time_ms())
+                self._stages = tuple(stage for stage in self._stages if stage is not current)
+                self._last = Stage(description, current.started_ms, self._clock.time_ms())

@@ -1,5 +1,4 @@
-"""`StandaloneHerder`: one worker for itself. Nothing but offsets of sources outlives its
-process."""
+"""`StandaloneHerder`: herder of a single worker. Only source offsets survive its process."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ TICK_SECONDS: Final = 1.0
 
 
 class StandaloneHerder(AbstractHerder):
-    """Every request is its own to answer. Its thread only keeps them in order."""
+    """Answers every request itself. Its thread only orders them."""
 
     UNKNOWN_CONNECTOR: ClassVar[str] = "Connector {} not found"
     UNKNOWN_TASK: ClassVar[str] = "Task {} not found"
@@ -54,12 +53,12 @@ class StandaloneHerder(AbstractHerder):
         """Read the offsets; nothing runs yet.
 
         Args:
-            advertised_url: Where the REST API is, `http://host:port`.
-            commit: Our own version, shown beside Connect's.
-            make_worker: Makes the worker, given its listener and where source offsets are kept.
+            advertised_url: URL of the REST API, `http://host:port`.
+            commit: Version of connect-py, shown next to Connect's version.
+            make_worker: Creates the worker, given its listener and the store of source offsets.
 
         Raises:
-            ConnectError: The file of offsets cannot be used.
+            ConnectError: The offset file is not usable.
         """
         clock = clock or SystemClock()
         storage = LocalStorage(OFFSETS, Path(config.offset_file), clock)
@@ -84,11 +83,13 @@ class StandaloneHerder(AbstractHerder):
         self._self = WorkerInfo(
             advertised_url, worker_id_of(advertised_url), leads=True, is_self=True
         )
-        self._started = True  # there is nothing old to be read
+        self._started = True  # there are no topics to read
         self._state_read.set_result(None)
 
     def ready(self) -> None:
-        """The connectors of the command line were created: from now on the worker is healthy."""
+        """Note that the connectors of the command line have been created: the worker is healthy
+        from now on.
+        """
         self._ready.set_result(None)
 
     def started(self) -> bool:
@@ -125,8 +126,10 @@ class StandaloneHerder(AbstractHerder):
         return self._request(action)
 
     def _answer_put(self, created: Created) -> Future[Created]:
-        """Answer when the connector runs and its tasks are known, or fail as its start did."""
-        self._work.reconcile()  # now, so that there is something to wait for
+        """Respond when the connector is running and its tasks are known, or fail with the error of
+        its start.
+        """
+        self._work.reconcile()  # immediately, so that there is a start to wait for
         name = created.info.name
         return chain(
             self._work.settled(name),
@@ -148,11 +151,11 @@ class StandaloneHerder(AbstractHerder):
     ) -> Future[None]:
         return failed(
             ConnectError(
-                "Kafka Connect in standalone mode takes stop requests of its own tasks only."
+                "Kafka Connect in standalone mode accepts only the stop requests of its own tasks."
             )
         )
 
-    def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
+    def _request_stop(self, name: str, start_number: int, reason: str) -> Future[None]:
         return self._request(lambda: self._stop_as_requested(name, start_number, reason))
 
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:

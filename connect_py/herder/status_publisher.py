@@ -1,5 +1,6 @@
-"""`StatusPublisher`: turns the worker's news into statuses, and tells the herder what concerns
-it."""
+"""`StatusPublisher`: publishes the worker's events as statuses, and forwards requests to the
+herder.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from connect_py.storage.status_table import StatusId
 
 log = logging.getLogger(__name__)
 
-REPAIR_SECONDS = 3.0  # a status may take so long to be read back
+REPAIR_SECONDS = 3.0  # time until a written status is expected to be read back
 
 
 class StatusPublisher:
-    """The worker's listener. Any thread; returns at once."""
+    """Listener of the worker. Thread-safe; never blocks."""
 
     def __init__(
         self, store: StatusStore, worker_id: str, *, track_topics: bool, clock: Clock | None = None
@@ -29,30 +30,31 @@ class StatusPublisher:
         self._clock = clock or SystemClock()
         self._worker_id = worker_id
         self._track_topics = track_topics
-        self.generation = 0  # of the worker group; the herder sets it with each assignment
-        # the herder's: False once this worker's lease has ended
+        self.generation = 0  # of the worker group; set by the herder with each assignment
+        # set by the herder; returns False after this worker's lease has ended
         self.may_publish: Callable[[], bool] = lambda: True
         self._last: dict[
             StatusId, tuple[State, str | None, float]
-        ] = {}  # what was said of what runs here, and when
+        ] = {}  # last published state and trace of each running item, with its time
         self._waits: dict[StatusId, Waiting] = {}
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
-        self.version_of: Callable[[StatusId], str | None] = lambda _: None  # the herder's
-        # the herder's: ask the connector for task configurations
-        self.on_tasks_wanted: Callable[[str], None] = lambda _: None
-        # the herder's, as tasks ask for it
-        self.on_stop_wanted: Callable[[str, int, str], None] = lambda *_: None
+        self.version_of: Callable[[StatusId], str | None] = lambda _: None  # set by the herder
+        # set by the herder: requests the task configurations of a connector
+        self.on_tasks_requested: Callable[[str], None] = lambda _: None
+        # set by the herder: stops a connector as requested by its task
+        self.on_stop_callback: Callable[[str, int, str], None] = lambda *_: None
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
-        """Write a status in this worker's name; the version of an instance that is gone is not
-        known."""
+        """Write a status on behalf of this worker. The version of an instance that no longer exists
+        is unknown.
+        """
         if not self.may_publish():
             log.info(
-                "status %s of %s is not published: this worker lost its place in the group",
+                "not publishing status %s of %s: this worker has lost its membership in the group",
                 state.value,
                 id,
             )
-            self._last.pop(id, None)  # it ends here; when it starts again, that is news
+            self._last.pop(id, None)  # it ends here; a later start publishes a new status
             self._forget(id)
             return
         trace = None if trace is None else masked(trace)
@@ -72,30 +74,29 @@ class StatusPublisher:
                 Status(state, self._worker_id, self.generation, trace, version, waiting, warnings),
             )
         except ConnectError as error:
-            log.error("status %s of %s is not published: %s", state.value, id, error)
+            log.error("failed to publish status %s of %s: %s", state.value, id, error)
 
     def repair(self, running: Iterable[StatusId]) -> None:
-        """Say again what was spoken over: by a worker that lost these late, or by a leader in this
-        worker's name."""
+        """Publish statuses again that a former owner or a leader has overwritten."""
         for id in running:  # noqa: A001 - Connect's word
-            last, known = self._last.get(id), self._store.get(id)
-            if last is None or known is None:
+            last, current = self._last.get(id), self._store.get(id)
+            if last is None or current is None:
                 continue
-            state, trace, said = last
-            if known.worker_id == self._worker_id and known.state is state:
+            state, trace, published_at = last
+            if current.worker_id == self._worker_id and current.state is state:
                 continue
-            if self._clock.monotonic() - said > REPAIR_SECONDS:
+            if self._clock.monotonic() - published_at > REPAIR_SECONDS:
                 log.warning(
-                    "status %s of %s is published again: %s of %s stands there",
+                    "publishing status %s of %s again: it was overwritten with %s by %s",
                     state.value,
                     id,
-                    known.state.value,
-                    known.worker_id,
+                    current.state.value,
+                    current.worker_id,
                 )
                 self.publish(id, state, trace)
 
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
-        """Say what a connector or a task waits for, beside RUNNING."""
+        """Publish the reason why a running connector or task is waiting."""
         if waiting is None:
             self._waits.pop(id, None)
         else:
@@ -103,7 +104,7 @@ class StatusPublisher:
         self._publish_again(id)
 
     def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
-        """Publish the warnings of a task, next to RUNNING."""
+        """Publish the warnings of a running task."""
         self._warnings[id] = tuple(map(masked, warnings))
         self._publish_again(id)
 
@@ -119,22 +120,22 @@ class StatusPublisher:
     def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         self.publish(id, state, trace)
         if state is State.RUNNING and isinstance(id, str):
-            self.on_tasks_wanted(id)
+            self.on_tasks_requested(id)
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         if self._track_topics:
             try:
                 self._store.put_topic(id, topic)
             except ConnectError as error:
-                log.error("topic %s of %s is not recorded: %s", topic, id, error)
+                log.error("failed to record topic %s of %s: %s", topic, id, error)
 
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
-        self.on_stop_wanted(id.connector, start_number, masked(reason))
+        self.on_stop_callback(id.connector, start_number, masked(reason))
 
     def on_reconfiguration_requested(self, name: str) -> None:
-        self.on_tasks_wanted(name)
+        self.on_tasks_requested(name)
 
 
 def worker_id_of(url: str) -> str:
-    """How statuses name the worker of an advertised URL: host and port."""
+    """Return the worker ID of an advertised URL: host and port, as in statuses."""
     return url.partition("://")[2].rstrip("/")

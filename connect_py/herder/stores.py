@@ -1,4 +1,4 @@
-"""`Stores`: the internal topics of a worker group, from its start to its end."""
+"""`Stores`: clients of the internal topics of a worker group."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from connect_py.storage.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
 
-STARTUP_SECONDS = 15 * 60.0  # how long internal topics may stay unreadable at start
+# maximum time for which internal topics may be unreadable during startup
+STARTUP_SECONDS = 15 * 60.0
 STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Made, started and stopped by the herder."""
+    """Created, started, and stopped by the herder."""
 
     config: ConfigStore
     status: StatusStore
@@ -52,8 +53,9 @@ class Stores:
         on_control: ControlListener,
         pause: Callable[[float], bool],
     ) -> Self:
-        """Make them; nothing is read yet. `on_config` and `on_control` hear what comes; `pause` as
-        of `TopicAdmin`."""
+        """Create the stores without reading. `on_config` and `on_control` receive new records; for
+        `pause` see `TopicAdmin`.
+        """
         leader = LeaderProducer(clients, config.group_id)
         create = config["internal.topics.automatic.creation.enable"]
         logs = KafkaLogs(clients)
@@ -68,7 +70,7 @@ class Stores:
 
     @property
     def logs(self) -> Sequence[ConfigStore | StatusStore | OffsetStore | ControlStore]:
-        """Those that read a topic."""
+        """Stores that read a topic."""
         return self.config, self.status, self.offset, self.control
 
     def start(
@@ -79,16 +81,16 @@ class Stores:
         refusals: StartRefusals,
         stopping: threading.Event,
     ) -> bool:
-        """Create or check the topics and read them to their ends, for up to a quarter of an hour;
-        False at a stop.
+        """Create or check the topics and read them to their ends, within 15 minutes. Return False
+        if the worker stops.
 
         Raises:
-            ConfigError: A topic is not as it must be.
-            RefusedError: The cluster refuses what this worker needs.
+            ConfigError: The settings of a topic are invalid.
+            RefusedError: The cluster denies permissions that this worker needs.
             ConnectError: The topics cannot be read.
         """
         deadline = clock.monotonic() + STARTUP_SECONDS
-        begun = False
+        started = False
         while not stopping.is_set():
             try:
                 with stages.stage("initializing and reading to the end of internal topics"):
@@ -98,10 +100,10 @@ class Stores:
                     )
                     for topic in topics:
                         self.topics.ensure(topic)
-                    if not begun:
+                    if not started:
                         for store in self.logs:
                             store.start()
-                        begun = True
+                        started = True
                     for store in self.logs:
                         store.refresh_unless(stopping, READ_SECONDS)
                 return True
@@ -116,16 +118,18 @@ class Stores:
                 if clock.monotonic() > deadline:
                     raise
                 log.warning(
-                    "internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS
+                    "internal topics are not ready, retrying in %g s: %s",
+                    STARTUP_PAUSE_SECONDS,
+                    error,
                 )
                 stopping.wait(STARTUP_PAUSE_SECONDS)
         return False
 
     def check_refusals(self, refusals: StartRefusals) -> None:
-        """Give up the start once the cluster has refused something for a minute.
+        """Abort the startup if the cluster has denied a permission for a minute.
 
         Raises:
-            RefusedError: It has.
+            RefusedError: A permission has been denied.
         """
         for store in self.logs:
             if store.refusal is not None:
@@ -133,7 +137,7 @@ class Stores:
         refusals.check()
 
     def stop(self) -> None:
-        """Stop reading, and give the leader's producer up."""
+        """Stop reading, and release the leader's producer."""
         for store in self.logs:
             store.stop()
         self.leader.release()

@@ -1,5 +1,4 @@
-"""Whether a connector's new task configurations have to be published, and whether a task set is in
-force."""
+"""Comparison of a connector's new task configurations with its current ones."""
 
 from __future__ import annotations
 
@@ -12,10 +11,11 @@ from connect_py.storage.config_state import ClusterConfigState
 def differs(
     state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]
 ) -> str | None:
-    """Say why these task configurations are not those in force; None when they are.
+    """Return the reason why task configurations differ from the current ones, or None if they do
+    not.
 
-    Values are compared as they are stored, with their placeholders. Any change of the connector's
-    own configuration counts, because tasks read it too.
+    Values are compared with unresolved placeholders. Any change of the connector's own
+    configuration counts as well, because tasks read it too.
     """
     if name in state.inconsistent:
         return "its task configurations are incomplete"
@@ -32,10 +32,10 @@ def differs(
 
 
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
-    """Whether a connector is to run, with the tasks that were started under this number and the
-    configuration of then.
+    """Return True if a connector should run with the task set of this number and an unchanged
+    configuration.
 
-    Where the configuration has changed since, its tasks are about to be replaced.
+    If the configuration has changed since, the tasks are about to be replaced.
     """
     if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
         return False

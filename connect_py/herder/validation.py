@@ -1,7 +1,7 @@
-"""`Validator`: what is wrong with a connector's configuration.
+"""`Validator`: validates the configuration of a connector.
 
-Composed of the framework's keys, the connector's, those of its transformations, predicates and
-converters, and of client overrides.
+The result combines the keys of the framework, the connector, its transformations, predicates, and
+converters, and client overrides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from connect_py.herder.herder import (
     ConfigKeyInfo,
 )
 from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.validation_rows import Rows, below, config_infos, key_info
+from connect_py.herder.validation_rows import Rows, config_infos, key_info, without_prefix
 from connect_py.herder.validation_rules import VALIDATION_SECONDS, ConnectorRules
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
@@ -58,7 +58,7 @@ CONVERTER_TYPE = ConfigKey(
     NO_DEFAULT,
     None,
     Importance.LOW,
-    "Whether the converter is for keys, values or headers; the worker says it.",
+    "Whether the converter is used for keys, values, or headers. Set by the worker.",
 )
 VALID_KINDS = (
     "Valid types are sink, source, converter, header_converter, transformation, predicate."
@@ -67,7 +67,7 @@ _IMPORTANCES = list(Importance)
 
 
 class Validator:
-    """Safe on any thread; calls wait for the connector process."""
+    """Thread-safe; calls wait for the connector process."""
 
     def __init__(
         self,
@@ -76,25 +76,26 @@ class Validator:
         why_no_transactions: Callable[[], str | None] = lambda: None,
         is_configured: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Prepare.
+        """Create the validator.
 
         Args:
-            why_no_transactions: Why the worker goes on without transactions; None: it has them.
-            is_configured: Whether there is a connector of this name.
+            why_no_transactions: Returns the reason why the worker runs without transactions, or
+                None.
+            is_configured: Returns True if a connector of this name exists.
         """
         self._config = config
         self._worker = worker
         self._rules = ConnectorRules(config, worker, why_no_transactions, is_configured)
         self._plugins = worker.plugins
 
-    # ------------------------------------------------------------------ validate
+    # Validation
 
     def validate(self, config: Config, stages: StageBoard) -> ConfigInfos:
-        """Validate a configuration as a user sent it; `stages` learns what is being done.
+        """Validate a configuration as sent by a user. `stages` shows the progress.
 
         Raises:
-            BadRequestError: It names no connector class, or one that does not exist.
-            ConnectError: The connector's own check raised, or took too long.
+            BadRequestError: The connector class is missing or unknown.
+            ConnectError: The connector's own validation failed or timed out.
         """
         class_name = config.get("connector.class")
         if class_name is None:
@@ -137,29 +138,31 @@ class Validator:
             raise BadRequestError(str(error)) from error
 
     def _versions(self, plugin: Plugin) -> list[str]:
-        found = (
+        versions = (
             self._plugins.version(p)
             for p in self._plugins.available(plugin.kind)
             if p.name == plugin.name
         )
-        return [version for version in found if version is not None]
+        return [version for version in versions if version is not None]
 
     def _version_problem(self, plugin: Plugin, spec: str | None) -> str | None:
-        """Why no installed version fits; BadRequestError when the spec does not parse."""
+        """Return the reason why no installed version matches, or None. BadRequestError if the range
+        is invalid.
+        """
         if spec is None:
             return None
         installed = self._versions(plugin)
         try:
-            wanted = VersionRange.parse(spec)
+            version_range = VersionRange.parse(spec)
         except ConfigError as error:
             raise BadRequestError(str(error)) from error
         same = (each for each in self._plugins.available(plugin.kind) if each.name == plugin.name)
-        if any(self._plugins.fits(each, wanted) for each in same):
+        if any(self._plugins.fits(each, version_range) for each in same):
             return None
-        listed = ", ".join(installed)
+        versions = ", ".join(installed)
         return (
-            f"Plugin {plugin.name} not found that matches the version range {wanted}, available "
-            f"versions: [{listed}]"
+            f"Plugin {plugin.name} not found that matches the version range {version_range}, "
+            f"available versions: [{versions}]"
         )
 
     def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> Rows:
@@ -174,9 +177,11 @@ class Validator:
             chosen = props.get(name)
             if chosen is None:
                 continue
-            found, problem = self._look_up(name, chosen.strip(), kind)
-            rows.values[name].value = None if found is None else found.name
-            rows.values[f"{name}.plugin.version"].visible = found is not None
+            plugin_of_converter, problem = self._look_up(name, chosen.strip(), kind)
+            rows.values[name].value = (
+                None if plugin_of_converter is None else plugin_of_converter.name
+            )
+            rows.values[f"{name}.plugin.version"].visible = plugin_of_converter is not None
             if problem is not None:
                 rows.error(name, problem)
         return rows
@@ -190,13 +195,17 @@ class Validator:
         return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
 
     def _defaults(self, plugin: Plugin, props: Config) -> FrameworkDefaults:
-        """Converters are the worker's; their versions those of the converters in force."""
+        """Return the defaults: the worker's converters, and the versions of the effective
+        converters.
+        """
         versions: dict[str, str | None] = {}
         for key, kind in CONVERTER_KINDS.items():
             in_force = (props.get(key) or self._config[key]).strip()
-            found, problem = self._look_up(key, in_force, kind)
+            converter, problem = self._look_up(key, in_force, kind)
             versions[key] = (
-                None if found is None or problem is not None else self._plugins.version(found)
+                None
+                if converter is None or problem is not None
+                else self._plugins.version(converter)
             )
         return FrameworkDefaults(
             self._plugins.version(plugin),
@@ -210,7 +219,7 @@ class Validator:
         )
 
     def _look_up(self, key: str, name: str, kind: PluginKind) -> tuple[Plugin | None, str | None]:
-        """The plugin of this name, of another kind even, and what is wrong with it."""
+        """Return the plugin with this name, even of another kind, and the error, if any."""
         try:
             return self._plugins.find(name, kind), None
         except UnknownPluginError:
@@ -230,18 +239,17 @@ class Validator:
             if value is None:
                 rows.error(name, NULL_TEXT)
 
-    # ------------------------------------------------------------------ transformations and
-    # predicates
+    # Transformations and predicates
 
     def _add_aliases(self, rows: Rows, props: Config) -> None:
-        for kind, prefix, what in (
+        for kind, prefix, label in (
             (PluginKind.TRANSFORMATION, "transforms", "Transformation"),
             (PluginKind.PREDICATE, "predicates", "Predicate"),
         ):
             for alias in dict.fromkeys(rows.values[prefix].value or ()):
                 group = f"{prefix.capitalize()}: {alias}"
                 self._add_alias(
-                    rows, props, kind, f"{prefix}.{alias}.", group, f"{what} {{}} for {alias}"
+                    rows, props, kind, f"{prefix}.{alias}.", group, f"{label} {{}} for {alias}"
                 )
         for alias in dict.fromkeys(rows.values["transforms"].value or ()):
             prefix = f"transforms.{alias}."
@@ -311,22 +319,26 @@ class Validator:
     def _add_alias_keys(
         self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str
     ) -> None:
-        """The plugin's own keys, and for a transformation the two that every one has, sorted
-        together."""
+        """Add the keys of the plugin, sorted together with the implicit keys of every
+        transformation.
+        """
         implicit = ConfigDef()
         if plugin.kind is PluginKind.TRANSFORMATION:
             implicit.define(
-                "predicate", Type.STRING, default=None, doc="Alias of the predicate that decides."
+                "predicate",
+                Type.STRING,
+                default=None,
+                doc="Alias of the predicate that decides whether the transformation applies.",
             )
             implicit.define(
                 "negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated."
             )
-        own = {
+        plugin_props = {
             k: v
-            for k, v in below(props, prefix).items()
+            for k, v in without_prefix(props, prefix).items()
             if k not in ("type", "plugin.version", *implicit.keys)
         }
-        checked = self._wait_plugin(plugin, own)
+        checked = self._wait_plugin(plugin, plugin_props)
         values = {key: _prefixed(value, key, prefix + key) for key, value in checked.values.items()}
         full_names = ConfigDef(replace(key, name=prefix + key.name) for key in implicit)
         values |= {
@@ -348,30 +360,30 @@ class Validator:
     def _wait_plugin(self, plugin: Plugin, props: Config) -> ConnectorValidation:
         return self._worker.validate_plugin(plugin, props).result(VALIDATION_SECONDS)
 
-    # ------------------------------------------------------------------ connector and converters
+    # Connector and converters
 
     def _add_connector(self, rows: Rows, plugin: Plugin, class_name: str, props: Config) -> None:
         checked = self._worker.validate_connector(plugin.name, props).result(VALIDATION_SECONDS)
         defined = {key.name: key for key in checked.definitions if not key.internal}
         for name, key in defined.items():
-            known = rows.values.get(name)
+            existing = rows.values.get(name)
             value = checked.values.get(name) or ConfigValue(name)
             if name in props and props[name] is None and NULL_TEXT not in value.errors:
                 value.errors.append(NULL_TEXT)
-            elif name in rows.keys and known is not None:
-                value.errors.extend(text for text in known.errors if text not in value.errors)
+            elif name in rows.keys and existing is not None:
+                value.errors.extend(text for text in existing.errors if text not in value.errors)
             rows.add(key, value)
         for name in (DEAD_LETTER_TABLE, REPLAY_TOPIC):
             if (props.get(name) or "").strip() and name not in defined:
                 rows.error(
                     name,
-                    f"{class_name} keeps no dead letters in a table; use "
-                    f"errors.deadletterqueue.topic.name",
+                    f"{class_name} does not support a dead letter table; use "
+                    "errors.deadletterqueue.topic.name",
                 )
         for name, value in checked.values.items():
             if name not in defined and (name not in rows.values or value.errors):
-                known = rows.values.setdefault(name, value)
-                known.errors.extend(text for text in value.errors if text not in known.errors)
+                existing = rows.values.setdefault(name, value)
+                existing.errors.extend(text for text in value.errors if text not in existing.errors)
 
     def _converter_rows(self, props: Config) -> Rows:
         rows = Rows()
@@ -386,13 +398,13 @@ class Validator:
                 )
             except ConnectError:
                 continue  # reported on the class key
-            own = {
+            converter_props = {
                 key: value
-                for key, value in below(props, f"{name}.").items()
+                for key, value in without_prefix(props, f"{name}.").items()
                 if key != "plugin.version"
             }
             kind = name.partition(".")[0]
-            checked = self._wait_plugin(plugin, {**own, CONVERTER_TYPE.name: kind})
+            checked = self._wait_plugin(plugin, {**converter_props, CONVERTER_TYPE.name: kind})
             values = {CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind), **checked.values}
             for key in self._with_converter_type(plugin, checked.definitions):
                 full = replace(
@@ -403,22 +415,23 @@ class Validator:
         return rows
 
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
-        """What is shown of a converter's keys. The worker sets the type of a converter; none has to
-        define that key."""
-        shown = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
+        """Return the visible keys of a converter. The worker sets the converter type, so a
+        converter need not define it.
+        """
+        visible_keys = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
-        return [CONVERTER_TYPE, *shown] if problem is None else shown
+        return [CONVERTER_TYPE, *visible_keys] if problem is None else visible_keys
 
-    # ------------------------------------------------------------------ answers
+    # Responses
 
     def plugin_config(self, name: str, version: str | None) -> list[ConfigKeyInfo]:
-        """The keys of one plugin, for `GET /connector-plugins/{p}/config`.
+        """Return the keys of one plugin, for `GET /connector-plugins/{p}/config`.
 
         Raises:
             NotFoundError: No plugin has this name.
-            BadRequestError: The version is not installed or does not parse.
+            BadRequestError: The version is invalid or not installed.
         """
-        # configurations may use it, this path never could
+        # allowed in configurations, but never in this path
         nested_alias = "$" in name and "." not in name
         try:
             if nested_alias:
@@ -447,8 +460,8 @@ class Validator:
             framework = (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(
                 defaults
             )
-            known = {key.name for key in keys}
-            keys += [key for key in framework if key.name not in known]
+            names = {key.name for key in keys}
+            keys += [key for key in framework if key.name not in names]
         if plugin.kind in (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER):
             keys = self._with_converter_type(plugin, keys)
         return [key_info(key) for key in keys]
@@ -463,8 +476,9 @@ _INTERFACES = {
 
 
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
-    """The value under its full name. A missing key is named in full; other texts name it as the
-    plugin does."""
+    """Return the value under its full name. Only the error for a missing key is adapted to the full
+    name.
+    """
     missing = str(MissingConfigError(name))
     errors = [str(MissingConfigError(full)) if text == missing else text for text in value.errors]
     return ConfigValue(full, value.value, list(value.recommended_values), errors, value.visible)

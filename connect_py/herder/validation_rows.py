@@ -1,5 +1,6 @@
-"""`Rows`: definitions and values of a configuration while it is validated, and how answers show
-them."""
+"""`Rows`: definitions and values of a configuration during validation, and their form in
+responses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from connect_py.herder.herder import Config, ConfigInfo, ConfigInfos, ConfigKeyI
 
 @dataclass(slots=True)
 class Rows:
-    """Definitions and values under way, in order; a key may have only one of the two."""
+    """Definitions and values in order. A key may have only one of the two."""
 
     keys: dict[str, ConfigKey] = field(default_factory=dict)
     values: dict[str, ConfigValue] = field(default_factory=dict)
@@ -34,8 +35,9 @@ class Rows:
 def config_infos(
     class_name: str, parts: Sequence[Rows], count: int, raw: Config, redacted: Iterable[str]
 ) -> ConfigInfos:
-    """What is answered: keys without a definition first. A key in `redacted` shows its placeholder
-    as it came."""
+    """Return the response. Keys without a definition come first. A key in `redacted` shows its
+    unresolved placeholder.
+    """
     hidden = set(redacted)
     without_definition = [
         ConfigInfo(None, _value_info(value, None, raw, hidden))
@@ -65,7 +67,7 @@ def config_infos(
 
 
 def key_info(key: ConfigKey) -> ConfigKeyInfo:
-    """A definition as answers show it."""
+    """Return a definition in the form of responses."""
     return ConfigKeyInfo(
         key.name,
         key.type.value,
@@ -85,26 +87,28 @@ def _value_info(
     value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]
 ) -> ConfigValueInfo:
     if value.name in redacted:
-        errors = [redacted_text(value.name)] if value.errors else []
+        errors = [redacted_error(value.name)] if value.errors else []
         return ConfigValueInfo(value.name, raw[value.name], [], errors, value.visible)
-    shown = [to_text(item, kind or Type.STRING) or "" for item in value.recommended_values]
+    recommended_values = [
+        to_text(item, kind or Type.STRING) or "" for item in value.recommended_values
+    ]
     return ConfigValueInfo(
         value.name,
         to_text(value.value, kind or Type.STRING),
-        shown,
+        recommended_values,
         list(value.errors),
         value.visible,
     )
 
 
-def redacted_text(name: str) -> str:
-    """The error of a value that a provider gave, which it does not show."""
+def redacted_error(name: str) -> str:
+    """Return the error for an invalid value from a config provider, without the value."""
     return (
         f"Invalid value for configuration '{name}': the value resolved from the config provider "
         "reference failed validation"
     )
 
 
-def below(props: Config, prefix: str) -> dict[str, str | None]:
-    """What begins with a prefix, without it."""
+def without_prefix(props: Config, prefix: str) -> dict[str, str | None]:
+    """Return the entries with a prefix, without the prefix."""
     return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}

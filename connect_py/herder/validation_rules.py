@@ -1,4 +1,4 @@
-"""`ConnectorRules`: rules over several keys of a connector, and over what the worker offers it."""
+"""`ConnectorRules`: validation rules that involve several keys of a connector, or the worker."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ _BOUNDARY_PROBLEMS: Mapping[object, str] = {
 
 
 class ConnectorRules:
-    """Each check adds its errors to the rows. Safe on any thread; calls wait for the connector
-    process."""
+    """Each check adds its errors to the rows. Thread-safe; calls wait for the connector process."""
 
     def __init__(
         self,
@@ -61,14 +60,14 @@ class ConnectorRules:
         topics = [topic for topic in rows.values["topics"].value or () if topic]
         pattern = (props.get("topics.regex") or "").strip()
         dead_letters = (props.get("errors.deadletterqueue.topic.name") or "").strip()
-        text = None
+        error = None
         if topics and pattern:
-            text = "topics and topics.regex are mutually exclusive options, but both are set."
+            error = "topics and topics.regex are mutually exclusive options, but both are set."
         elif not topics and not pattern:
-            text = "Must configure one of topics or topics.regex"
-        if text is not None:
-            rows.error("topics", text)
-            rows.error("topics.regex", text)
+            error = "Must configure one of topics or topics.regex"
+        if error is not None:
+            rows.error("topics", error)
+            rows.error("topics.regex", error)
         elif dead_letters in topics:
             rows.error(
                 "topics",
@@ -98,61 +97,72 @@ class ConnectorRules:
             )
 
     def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """What a user demands of transactions must be there: of the worker, and of the connector,
-        which is asked."""
+        """Check the transactional settings of a source against the worker, and against the
+        connector's own answer.
+        """
         if self._config.group_id is None:
-            return  # a standalone worker has no transactions to offer, and Java's does not look
+            # a standalone worker does not support transactions; Java does not check this either
+            return
         name = "exactly.once.support"
         if not rows.values[name].errors and str(rows.values[name].value).lower() == "required":
             if not exactly_once_sources(self._config.props):
                 rows.error(name, "This worker does not have exactly-once source support enabled.")
-            problem = self._asked(plugin, props, "exactly_once_support", _EXACTLY_ONCE_PROBLEMS)
+            problem = self._check_answer(
+                plugin, props, "exactly_once_support", _EXACTLY_ONCE_PROBLEMS
+            )
             if problem is not None:
                 rows.error(name, problem)
         name = "transaction.boundary"
         if not rows.values[name].errors and str(rows.values[name].value).lower() == "connector":
-            problem = self._asked(
+            problem = self._check_answer(
                 plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS
             )
             if problem is not None:
                 rows.error(name, problem)
 
     def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """What a connector cannot do without must be granted; its tasks would all fail."""
-        known = {key: value for key, value in props.items() if value is not None}
-        name = known.get("name", "")
+        """Check that the cluster grants the transactions that a connector needs; otherwise, all of
+        its tasks would fail.
+        """
+        non_null_props = {key: value for key, value in props.items() if value is not None}
+        name = non_null_props.get("name", "")
         try:
-            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(
-                VALIDATION_SECONDS
-            )
-            if wanted is None:
+            transactional_id = self._worker.call_connector(
+                plugin, "transactional_id", non_null_props
+            ).result(VALIDATION_SECONDS)
+            if transactional_id is None:
                 return
-            why = self._why_no_transactions()
-            # asking would fence the tasks that run
-            if why is None and not self._is_configured(name):
-                why = self._worker.why_not_granted(name, known, wanted).result(VALIDATION_SECONDS)
+            reason = self._why_no_transactions()
+            # this check would fence the running tasks
+            if reason is None and not self._is_configured(name):
+                reason = self._worker.why_not_granted(
+                    name, non_null_props, transactional_id
+                ).result(VALIDATION_SECONDS)
         except Exception:
-            log.exception("the transactional id of %s was not checked", plugin.name)
+            log.exception("failed to check the transactional id of %s", plugin.name)
             return
-        if why is not None:
+        if reason is not None:
             rows.error(
                 "connector.class",
-                f"The connector writes in transactions, which the cluster does not grant: {why}. "
-                f"Its tasks need TransactionalId '{wanted}' (ACL: Write and Describe)",
+                f"The connector writes in transactions, but the cluster denies them: {reason}. "
+                f"Its tasks need TransactionalId '{transactional_id}' "
+                "(required ACL: Write and Describe)",
             )
 
-    def _asked(
+    def _check_answer(
         self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]
     ) -> str | None:
-        """Ask the connector, and return what is wrong with its answer."""
-        known = {key: value for key, value in props.items() if value is not None}
+        """Call a method of the connector, and return the error for its answer, if any."""
+        non_null_props = {key: value for key, value in props.items() if value is not None}
         try:
-            answer = self._worker.call_connector(plugin, method, known).result(VALIDATION_SECONDS)
+            answer = self._worker.call_connector(plugin, method, non_null_props).result(
+                VALIDATION_SECONDS
+            )
         except Exception as error:
             log.exception("%s of %s failed", method, plugin.name)
-            text = str(error).strip()
+            message = str(error).strip()
             return "An unexpected error occurred during validation" + (
-                f": {text}" if text else "; please see the worker logs for more details."
+                f": {message}" if message else "; please see the worker logs for more details."
             )
         return problems.get(answer)
 

@@ -1,5 +1,4 @@
-"""What has to start and stop so that this worker runs its share of what the config topic says: data
-in, actions out."""
+"""Actions that bring this worker from its current items to its configured ones. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,16 +13,16 @@ from connect_py.storage.control_records import Item
 
 @dataclass(slots=True)
 class RequestedWork:
-    """What the herder asked the worker to do for one connector."""
+    """Items of one connector that the herder has requested from the worker."""
 
-    # of the configuration that its connector was started with; -1: its connector is not here
+    # of the configuration with which its connector was started; -1: the connector does not run here
     config_offset: int = -1
     target: TargetState = TargetState.STARTED
-    # the start number of the set each belongs to
+    # start number of the task set of each task
     tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)
-    # of these tasks: asked to stop, may still run
+    # tasks that were requested to stop and may still be running
     stopping: set[ConnectorTaskId] = field(default_factory=set)
-    leaving: bool = False  # its connector was asked to stop for good
+    leaving: bool = False  # the connector was requested to stop permanently
 
     @property
     def empty(self) -> bool:
@@ -32,14 +31,14 @@ class RequestedWork:
 
 @dataclass(frozen=True, slots=True)
 class StartConnector:
-    """Start it, or start it again with a new configuration."""
+    """Start a connector, or restart it with a new configuration."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTarget:
-    """Tell connector and tasks of a new target state."""
+    """Apply a new target state to a connector and its tasks."""
 
     name: str
     target: TargetState
@@ -53,7 +52,7 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopTasks:
-    """Stop these; tasks of a newer set start only when all of an older one have ended."""
+    """Stop tasks. Tasks of a newer set start only after all tasks of older sets have ended."""
 
     name: str
     tasks: tuple[ConnectorTaskId, ...]
@@ -61,7 +60,7 @@ class StopTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopConnector:
-    """The connector was deleted, or another worker is to run it."""
+    """Stop a connector that was deleted or reassigned to another worker."""
 
     name: str
 
@@ -74,28 +73,28 @@ def plan(
     requested: Mapping[str, RequestedWork],
     assigned: Set[Item] | None = None,
 ) -> Sequence[Action]:
-    """Return what to do, sorted by connector; nothing when everything runs as it should.
+    """Return the required actions, sorted by connector.
 
-    A connector that is on its way out, and tasks that are being stopped, are left alone until that
-    is over.
+    A connector or task that is being stopped is skipped until it has stopped.
 
     Args:
-        held: What the herder asked of this worker so far.
-        assigned: What this worker may run; everything when None.
+        state: Configuration of the cluster.
+        requested: Items that the herder has requested from this worker so far.
+        assigned: Items that this worker may run; None: all.
     """
     actions: list[Action] = []
     for name in sorted({*requested, *state.configs}):
         item = requested.get(name) or RequestedWork()
         target = state.target_state(name)
-        mine = name in state.configs and (assigned is None or name in assigned)
-        here = item.config_offset >= 0 and not item.leaving
-        if mine and not item.leaving and item.config_offset != state.config_offsets[name]:
+        is_assigned = name in state.configs and (assigned is None or name in assigned)
+        is_running = item.config_offset >= 0 and not item.leaving
+        if is_assigned and not item.leaving and item.config_offset != state.config_offsets[name]:
             actions.append(StartConnector(name))
-        elif item.target is not target and name in state.configs and (here or item.tasks):
+        elif item.target is not target and name in state.configs and (is_running or item.tasks):
             actions.append(SetTarget(name, target))
         actions.extend(_task_actions(name, state, item, target, assigned))
-        # a deleted one ends after its tasks
-        if here and not mine and (name in state.configs or not item.tasks):
+        # a deleted connector ends after its tasks
+        if is_running and not is_assigned and (name in state.configs or not item.tasks):
             actions.append(StopConnector(name))
     return actions
 
@@ -108,15 +107,19 @@ def _task_actions(
     assigned: Set[Item] | None,
 ) -> Sequence[StartTasks | StopTasks]:
     number = state.start_numbers.get(name, -1)
-    wanted = () if target is TargetState.STOPPED else tuple(state.tasks(name))
-    mine = [task for task in wanted if assigned is None or task in assigned]
-    older = [task for task, of in item.tasks.items() if task not in wanted or of != number]
+    configured_tasks = () if target is TargetState.STOPPED else tuple(state.tasks(name))
+    assigned_tasks = [task for task in configured_tasks if assigned is None or task in assigned]
+    older_tasks = [
+        task
+        for task, start_number in item.tasks.items()
+        if task not in configured_tasks or start_number != number
+    ]
     stop = [
         task
         for task in item.tasks
-        if task not in item.stopping and (task in older or task not in mine)
+        if task not in item.stopping and (task in older_tasks or task not in assigned_tasks)
     ]
-    start = [] if older else [task for task in mine if task not in item.tasks]
+    start = [] if older_tasks else [task for task in assigned_tasks if task not in item.tasks]
     actions: list[StartTasks | StopTasks] = []
     if stop:
         actions.append(StopTasks(name, tuple(stop)))

@@ -1,5 +1,6 @@
-"""`WorkRunner`: carries out the work plan on this worker, and publishes the task sets of its
-connectors."""
+"""`WorkRunner`: executes the work plan on this worker, and publishes the task sets of its
+connectors.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +46,22 @@ Config: TypeAlias = Mapping[str, str | None]
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
-    """What a connector was asked; `again` when it has news that its answer may not hold yet."""
+class _TaskConfigsRequest:
+    """A pending request for task configurations. `again` is set if the answer may already be
+    outdated.
+    """
 
     config_offset: int
     again: bool = False
-    waiting: list[Future[None]] = field(default_factory=list)  # for the outcome
+    # futures that complete with the outcome
+    waiting: list[Future[None]] = field(default_factory=list)
 
 
 class WorkRunner:
-    """Belongs to the herder's thread: all methods are called there, and completions come back
-    through the queue.
+    """Starts and stops connectors and tasks. All methods run on the herder's thread; completions
+    arrive through its queue.
 
-    A member of a group runs what is `assigned` to it, starts what it can `claim`, and sets
-    `publish`.
+    In a group, the herder sets `assigned`, `claim`, and `publish`.
     """
 
     def __init__(
@@ -70,8 +73,9 @@ class WorkRunner:
         queue: RequestQueue,
         on_stopped: Callable[[str], None],
     ) -> None:
-        """Prepare. `on_stopped` is called when tasks of a connector, or all of it, have ended for
-        good."""
+        """Create the runner. `on_stopped` is called when tasks of a connector, or the connector,
+        have ended permanently.
+        """
         self._worker = worker
         self._configs = configs
         self._publisher = publisher
@@ -79,20 +83,21 @@ class WorkRunner:
         self._queue = queue
         self._on_stopped = on_stopped
         self._requested: dict[str, RequestedWork] = {}
-        self._asked: dict[str, _Question] = {}  # connectors that divide their work just now
-        self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
+        # connectors with a pending request for task configurations
+        self._requests: dict[str, _TaskConfigsRequest] = {}
+        self._starts: dict[str, Future[None]] = {}  # last start of each requested connector
         self._reload = ConfigReload(resolver, queue, self._restart_all)
-        self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
-        # which of these may be started at this moment
+        self.assigned: Set[Item] | None = None  # items that this worker may run; None: all
+        # returns the items that may be started now
         self.claim: Callable[[Items], Items] = lambda items: items
         self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = (
             self._publish_here
         )
-        # hears what may be running here, after every change
+        # receives the items that may be running here after every change
         self.on_running: Callable[[Items], None] = lambda _: None
 
     def reconcile(self) -> int:
-        """Start and stop what the config topic asks for; returns the number of actions."""
+        """Start and stop items according to the config topic. Return the number of actions."""
         state = self._configs.snapshot()
         actions = plan(state, self._requested, self.assigned)
         for action in actions:
@@ -101,8 +106,7 @@ class WorkRunner:
         return len(actions)
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
-        """Connectors and tasks that the worker was asked to run, and those that have not stopped
-        yet."""
+        """Return the connectors and tasks that were requested or have not stopped yet."""
         connectors = [
             name for name in sorted(self._requested) if self._requested[name].config_offset >= 0
         ]
@@ -111,12 +115,12 @@ class WorkRunner:
         ]
 
     def running_items(self) -> Items:
-        """The same as one set."""
+        """Return the connectors and tasks of `running` as one set."""
         connectors, tasks = self.running()
         return frozenset((*connectors, *tasks))
 
     def owns(self, item: Item) -> bool:
-        """Whether an item runs here and is not being stopped."""
+        """Return True if an item runs here and is not being stopped."""
         requested = self._requested.get(
             item.connector if isinstance(item, ConnectorTaskId) else item
         )
@@ -157,12 +161,12 @@ class WorkRunner:
             )
 
     def _then(self, future: Future[None], action: Callable[[], None]) -> None:
-        """Go on, on the herder's thread, however the future ended."""
+        """Run an action on the herder's thread after a future has completed or failed."""
 
         def done(ended: Future[None]) -> None:
             error = ended.exception()
             if error is not None:
-                log.warning("a stop ended with an error: %s", error)
+                log.warning("error while stopping: %s", error)
             self._queue.put(action)
 
         future.add_done_callback(done)
@@ -178,7 +182,7 @@ class WorkRunner:
         requested = self._requested[name]
         requested.config_offset, requested.leaving = -1, False
         self._starts.pop(name, None)
-        self._drop_question(name)
+        self._drop_request(name)
         self._stopped(name, requested)
 
     def _stopped(self, name: str, requested: RequestedWork) -> None:
@@ -188,8 +192,8 @@ class WorkRunner:
         self.reconcile()
 
     def start_connector(self, name: str, *, restarting: bool = False) -> Future[None]:
-        """Start a connector, or start it again; its listener publishes the outcome."""
-        self._drop_question(name)  # an earlier life's answer counts no more, should it ever come
+        """Start or restart a connector. The listener publishes the outcome."""
+        self._drop_request(name)  # the answer of the previous instance is obsolete
         state = self._configs.snapshot()
         try:
             config = strings(state.configs[name])
@@ -204,22 +208,25 @@ class WorkRunner:
         return started
 
     def settled(self, name: str) -> Future[None]:
-        """Done when the connector has started, if it is to run, and its tasks are known; fails as
-        either failed."""
+        """Return a future that completes when the connector has started, if it should run, and its
+        tasks are known.
+
+        It fails if either step fails.
+        """
         outcome: Future[None] = Future()
 
-        def divided() -> None:
-            question = self._asked.get(name)
-            if question is None:
+        def wait_for_tasks() -> None:
+            request = self._requests.get(name)
+            if request is None:
                 outcome.set_result(None)
             else:
-                question.waiting.append(outcome)
+                request.waiting.append(outcome)
 
         def started(start: Future[None]) -> None:
             error = start.exception()
             if error is None:
-                # after the question, which the worker's listener has put there
-                self._queue.put(divided)
+                # after the request, which the worker's listener has queued
+                self._queue.put(wait_for_tasks)
             else:
                 outcome.set_exception(error)
 
@@ -230,14 +237,15 @@ class WorkRunner:
             start.add_done_callback(started)
         return outcome
 
-    def _drop_question(self, name: str) -> None:
-        """Forget what a connector was asked; who waits for the outcome need not wait."""
-        question = self._asked.pop(name, None)
-        settle(question.waiting if question else (), None)
+    def _drop_request(self, name: str) -> None:
+        """Drop a pending request for task configurations, and complete the futures that wait for
+        it.
+        """
+        request = self._requests.pop(name, None)
+        settle(request.waiting if request else (), None)
 
     def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
-        """Start a task of the set in force, or start it again; its listener publishes the
-        outcome."""
+        """Start or restart a task of the current set. The listener publishes the outcome."""
         state = self._configs.snapshot()
         try:
             config, connector_config = (
@@ -263,23 +271,24 @@ class WorkRunner:
         limit, enforced = self._limit(config)
         if task.task >= limit and enforced:
             raise TooManyTasksError(
-                f"The connector {task.connector} has generated more tasks than tasks.max, which is "
-                f"{limit}: task "
-                f"{task.task} does not start. Set tasks.max.enforce to false to permit it"
+                f"The connector {task.connector} has generated more tasks than tasks.max, which "
+                f"is {limit}: task {task.task} is not started. Set tasks.max.enforce to false "
+                "to allow it"
             )
 
     def _limit(self, config: Mapping[str, str]) -> tuple[int, bool]:
-        # nothing else is asked for: a provider may hang
-        wanted = ("tasks.max", "tasks.max.enforce")
-        resolved = self._resolver.resolve({key: config[key] for key in wanted if key in config})
+        # resolve only these keys: a config provider may hang
+        keys = ("tasks.max", "tasks.max.enforce")
+        resolved = self._resolver.resolve({key: config[key] for key in keys if key in config})
         limit = parse("tasks.max", resolved.get("tasks.max", "1"), Type.INT)
         return limit, parse(
             "tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN
         )
 
-    def ask_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
-        """Have a running connector divide its work, and publish the answer if it is news; failures
-        are retried."""
+    def request_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
+        """Request the task configurations of a running connector, and publish them if they have
+        changed. Failures are retried.
+        """
         state = self._configs.snapshot()
         if (
             name not in state.configs
@@ -287,10 +296,10 @@ class WorkRunner:
             or not self.owns(name)
         ):
             return
-        if name in self._asked:
-            self._asked[name].again = True
+        if name in self._requests:
+            self._requests[name].again = True
             return
-        question = self._asked[name] = _Question(state.config_offsets[name])
+        request = self._requests[name] = _TaskConfigsRequest(state.config_offsets[name])
         try:
             config = strings(state.configs[name])
             limit, _ = self._limit(config)
@@ -299,73 +308,71 @@ class WorkRunner:
             answer = failed(error)
         answer.add_done_callback(
             lambda done: self._queue.put(
-                partial(self._task_configs_answered, name, question, done, retry_seconds)
+                partial(self._task_configs_answered, name, request, done, retry_seconds)
             )
         )
 
     def _task_configs_answered(
         self,
         name: str,
-        question: _Question,
+        request: _TaskConfigsRequest,
         answer: Future[list[dict[str, str]]],
         retry_seconds: float,
     ) -> None:
-        if self._asked.get(name) is not question:
+        if self._requests.get(name) is not request:
             return
         state = self._configs.snapshot()
-        current = (
-            state.config_offsets.get(name, -1) == question.config_offset and not question.again
-        )
+        current = state.config_offsets.get(name, -1) == request.config_offset and not request.again
         if not current or state.target_state(name) is not TargetState.STARTED:
-            # what was asked is out of date; a deleted one is not asked again
-            self._ask_again(name, question)
+            # the request is outdated; a deleted connector is not asked again
+            self._request_again(name, request)
             return
         error = answer.exception()
         published = self.publish(name, answer.result()) if error is None else failed(error)
         if published.done():
-            self._divided(name, question, published, retry_seconds)
+            self._finish_request(name, request, published, retry_seconds)
         else:
             published.add_done_callback(
                 lambda ended: self._queue.put(
-                    partial(self._divided, name, question, ended, retry_seconds)
+                    partial(self._finish_request, name, request, ended, retry_seconds)
                 )
             )
 
-    def _ask_again(self, name: str, question: _Question) -> None:
-        del self._asked[name]
-        self.ask_task_configs(name)
-        if name in self._asked:
-            self._asked[name].waiting += question.waiting
+    def _request_again(self, name: str, request: _TaskConfigsRequest) -> None:
+        del self._requests[name]
+        self.request_task_configs(name)
+        if name in self._requests:
+            self._requests[name].waiting += request.waiting
         else:
-            settle(question.waiting, None)
+            settle(request.waiting, None)
 
-    def _divided(
-        self, name: str, question: _Question, published: Future[None], retry_seconds: float
+    def _finish_request(
+        self, name: str, request: _TaskConfigsRequest, published: Future[None], retry_seconds: float
     ) -> None:
-        """A connector has divided its work, and the outcome is published, or either failed."""
-        if self._asked.get(name) is not question:
+        """Complete a request after its result was published, or after a failure."""
+        if self._requests.get(name) is not request:
             return
-        if question.again:
-            self._ask_again(name, question)
+        if request.again:
+            self._request_again(name, request)
             return
-        del self._asked[name]
+        del self._requests[name]
         error = published.exception()
-        settle(question.waiting, error)
+        settle(request.waiting, error)
         stopped = self._configs.snapshot().target_state(name) is TargetState.STOPPED
         if error is None or stopped or isinstance(error, NotFoundError):
-            return  # it does not run any more
+            return  # the connector is not running any more
         if isinstance(error, TooManyTasksError | ConfigError):
-            log.error("connector %s fails: %s", name, error)
+            log.error("connector %s failed: %s", name, error)
             self._publisher.on_state(name, State.FAILED, stack_trace(error))
             return
         log.error(
-            "connector %s: task configurations failed, again in %.2f s",
+            "connector %s: failed to generate task configurations, retrying in %.2f s",
             name,
             retry_seconds,
             exc_info=error,
         )
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
-        self._queue.put(partial(self.ask_task_configs, name, following), retry_seconds)
+        self._queue.put(partial(self.request_task_configs, name, following), retry_seconds)
 
     def _publish_here(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
         try:
@@ -375,8 +382,12 @@ class WorkRunner:
         return done(None)
 
     def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Write the task set to the config topic if it is news. NotFoundError, BadRequestError:
-        deleted or stopped."""
+        """Write the task set to the config topic if it has changed.
+
+        Raises:
+            NotFoundError: The connector was deleted.
+            BadRequestError: The connector was stopped.
+        """
         state = self._configs.snapshot()
         if name not in state.configs:
             raise NotFoundError(f"Connector {name} not found")
@@ -384,19 +395,20 @@ class WorkRunner:
             raise BadRequestError(
                 f"Cannot submit non-empty set of task configs for stopped connector {name}"
             )
-        why = task_set.differs(state, name, configs)
-        if why is not None:
+        reason = task_set.differs(state, name, configs)
+        if reason is not None:
             log.info(
-                "connector %s: publishing %d task configurations, because %s",
+                "connector %s: publishing %d task configurations because %s",
                 name,
                 len(configs),
-                why,
+                reason,
             )
             self._configs.put_task_configs(name, configs)
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
-        """Restart what a plan names, as far as it is held here; statuses say so between stop and
-        start."""
+        """Restart the connector and tasks of a plan that run here. Their status is RESTARTING
+        between stop and start.
+        """
         if connector and self.owns(name):
             self.start_connector(name, restarting=True)
         for task in tasks:
@@ -404,18 +416,18 @@ class WorkRunner:
                 self.start_task(task, restarting=True)
 
     def _restart_all(self, name: str) -> bool:
-        """Restart what is held of a connector here; False when nothing is."""
+        """Restart everything of a connector that runs here. Return False if nothing does."""
         tasks = [task for task in self.running()[1] if task.connector == name and self.owns(task)]
-        here = self.owns(name)
-        self.restart(name, connector=here, tasks=tasks)
-        return here or bool(tasks)
+        runs_here = self.owns(name)
+        self.restart(name, connector=runs_here, tasks=tasks)
+        return runs_here or bool(tasks)
 
 
 def strings(config: Config) -> dict[str, str]:
-    """A configuration without nulls.
+    """Return a configuration without nulls.
 
     Raises:
-        ConfigError: With Connect's text, naming the first key that has none.
+        ConfigError: With Connect's message for the first key whose value is null.
     """
     for key, value in config.items():
         if value is None:

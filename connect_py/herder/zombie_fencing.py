@@ -1,5 +1,6 @@
-"""`ZombieFencing`: sees to it that no task of an earlier set of a source writes once tasks of a new
-one may."""
+"""`ZombieFencing`: fences the tasks of earlier sets of a source before tasks of a new set may
+write.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +22,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """One fencing under way; requests that come meanwhile wait with the others."""
+    """A fencing in progress, with the requests that wait for it."""
 
-    start_number: int  # of the task set that is to come
+    start_number: int  # of the new task set
     waiting: list[Future[None]] = field(default_factory=list)
 
 
 class ZombieFencing:
-    """The leader's part of exactly-once sources, on the herder's thread.
+    """The leader's part of exactly-once sources. Runs on the leader's thread.
 
-    The config topic says how many producers the last task set that wrote had (the task count
-    record), and whether a newer set has been published since. Between the steps the leader may die:
+    The config topic contains the number of producers of the last task set that has written (the
+    task count record), and records whether a newer set has been published since. Effects of a
+    leader crash:
 
-    1. the producers are fenced: the next leader fences them again
-    2. the new count is recorded: tasks may start; the next leader has nothing to do
+    1. After fencing the producers: the next leader fences them again.
+    2. After recording the new count: tasks may start, and the next leader has nothing to do.
     """
 
     def __init__(
@@ -43,23 +45,25 @@ class ZombieFencing:
         queue: RequestQueue,
         fence_producers: Callable[[str, int], Future[None]],
     ) -> None:
-        """Prepare. `fence_producers` takes the transactional ids of the first so many tasks of a
-        connector."""
+        """Create the component. `fence_producers` fences the transactional IDs of the first N tasks
+        of a connector.
+        """
         self._configs = configs
         self._queue = queue
         self._fence_producers = fence_producers
         self._active: dict[str, _Round] = {}
 
     def fence(self, name: str) -> Future[None]:
-        """Fence a source connector's old tasks; done when tasks of the set in force may write."""
+        """Fence the old tasks of a source connector. Completes when tasks of the current set may
+        write.
+        """
         state = self._configs.snapshot()
         if name not in state.pending_fencing:
-            log.debug("connector %s: all old tasks are fenced already", name)
+            log.debug("connector %s: all old tasks are already fenced", name)
             return done(None)
         before, count = state.task_count_records.get(name), state.task_counts.get(name, 0)
         if before is None or before == count == 1:
-            # No producer has ever been there, or the one that may be there is fenced by its
-            # successor.
+            # There has never been a producer, or there is exactly one, which its successor fences.
             self._configs.put_task_count_record(name, count)
             return done(None)
         start_number = _start_number(state, name)
@@ -80,19 +84,19 @@ class ZombieFencing:
         error = ended.exception()
         state = self._configs.snapshot()
         if error is None and _start_number(state, name) != active.start_number:
-            error = ConnectError("the connector has a new set of tasks meanwhile")
+            error = ConnectError("the connector has a new set of tasks")
         if error is None:
             try:
                 self._configs.put_task_count_record(name, state.task_counts.get(name, 0))
             except FencedError as fenced:
-                _tell(name, active, fenced)
-                raise  # the herder leads no longer
+                _complete(name, active, fenced)
+                raise  # ends the term of the leader
             except ConnectError as problem:
                 error = problem
-        _tell(name, active, error)
+        _complete(name, active, error)
 
 
-def _tell(name: str, active: _Round, error: BaseException | None) -> None:
+def _complete(name: str, active: _Round, error: BaseException | None) -> None:
     failure = (
         None
         if error is None

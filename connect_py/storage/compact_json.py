@@ -1,8 +1,8 @@
-"""JSON in the byte form of Java's schemaless converter: compact, control characters escaped short,
-others raw.
+"""JSON with the same bytes as Java's schemaless converter: compact, with short escapes for control
+characters.
 
-Characters beyond U+FFFF are escaped as two halves, as Java writes them. Java finds source offsets
-by the bytes of their keys, so each byte counts.
+Characters above U+FFFF are escaped as surrogate pairs, as in Java. Java looks up source offsets by
+the bytes of their keys, so every byte matters.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f":
 
 
 def encode(value: object) -> bytes:
-    """Return the bytes that Java would store for a value of maps, lists, texts, numbers, booleans
-    and null.
+    """Return the bytes that Java would store for maps, lists, strings, numbers, booleans, and null.
 
     Raises:
-        TypeError: Something else is inside.
+        TypeError: The value contains another type.
     """
-    return _text(value).encode("utf-8", "replace")
+    return _encode_value(value).encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> Any:
@@ -36,7 +35,7 @@ def decode(data: bytes) -> Any:
     return json.loads(data.decode("utf-8"))
 
 
-def _text(value: object) -> str:
+def _encode_value(value: object) -> str:
     if value is None:
         return "null"
     if value is True:
@@ -44,18 +43,22 @@ def _text(value: object) -> str:
     if value is False:
         return "false"
     if isinstance(value, str):
-        return '"' + _ESCAPED.sub(lambda found: _escape(found[0]), value) + '"'
+        return '"' + _ESCAPED.sub(lambda match: _escape(match[0]), value) + '"'
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
         return _double(value)
     if isinstance(value, Mapping):
         return (
-            "{" + ",".join(f"{_text(str(key))}:{_text(item)}" for key, item in value.items()) + "}"
+            "{"
+            + ",".join(
+                f"{_encode_value(str(key))}:{_encode_value(item)}" for key, item in value.items()
+            )
+            + "}"
         )
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return "[" + ",".join(map(_text, value)) + "]"
-    raise TypeError(f"{type(value).__name__} has no JSON form here")
+        return "[" + ",".join(map(_encode_value, value)) + "]"
+    raise TypeError(f"cannot encode {type(value).__name__} as JSON")
 
 
 def _escape(character: str) -> str:
@@ -66,15 +69,16 @@ def _escape(character: str) -> str:
 
 
 def _double(value: float) -> str:
-    """Java's text: plain from 0.001 to 10,000,000, else with an exponent; always with a
-    fraction."""
+    """Format a number as Java does: plain from 0.001 to 10,000,000, otherwise with an exponent, and
+    always with a fraction.
+    """
     if value != value or value in (float("inf"), float("-inf")):
-        raise TypeError(f"{value} has no JSON form here")
+        raise TypeError(f"cannot encode {value} as JSON")
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        text = format(Decimal(repr(value)), "f")
-        return text if "." in text else f"{text}.0"
+        formatted = format(Decimal(repr(value)), "f")
+        return formatted if "." in formatted else f"{formatted}.0"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)
-    text = "".join(map(str, digits)).rstrip("0") or "0"
+    formatted = "".join(map(str, digits)).rstrip("0") or "0"
     power = exponent + len(digits) - 1
-    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"
+    return f"{'-' if sign else ''}{formatted[0]}.{formatted[1:] or '0'}E{power}"

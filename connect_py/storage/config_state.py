@@ -1,5 +1,4 @@
-"""What the config topic says: plain records in, state and changes out. No I/O, no thread of its
-own."""
+"""State of the config topic, built from its records. No I/O, no threads."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ LOGGER_PREFIX = "logger-cluster-"
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """The key that signs calls between workers."""
+    """Key that signs requests between workers."""
 
     key: str  # base64
     algorithm: str
@@ -46,7 +45,7 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequest:
-    """A command to restart a connector, its tasks, or only what failed of them."""
+    """Request to restart a connector and possibly its tasks, or only the failed ones."""
 
     connector: str
     include_tasks: bool
@@ -54,7 +53,9 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Of several pending requests the one with the highest impact wins."""
+        """Rank of the request. Of several pending requests, the one with the highest impact
+        wins.
+        """
         return 2 * (not self.only_failed) + self.include_tasks
 
 
@@ -107,8 +108,9 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigState:
-    """A snapshot of the config topic. `offset` is the last record's plus one; -1 before anything
-    was read."""
+    """Snapshot of the config topic. `offset` is the next offset to read, or -1 before the first
+    record.
+    """
 
     offset: int = -1
     session_key: SessionKey | None = None
@@ -117,7 +119,8 @@ class ClusterConfigState:
     task_counts: Mapping[str, int] = field(default_factory=dict)
     task_configs: Mapping[ConnectorTaskId, TaskConfig] = field(default_factory=dict)
     applied_configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
-    generations: Mapping[str, int] = field(default_factory=dict)  # of task configs, first 0
+    # number of task sets so far; the first is 0
+    generations: Mapping[str, int] = field(default_factory=dict)
     # offset of the commit record of the task set
     start_numbers: Mapping[str, int] = field(default_factory=dict)
     # offset of the connector record
@@ -125,24 +128,24 @@ class ClusterConfigState:
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
-    # of connectors that a task of theirs had stopped
+    # of connectors that were stopped by one of their tasks
     stop_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def connectors(self) -> list[str]:
-        """Names of the connectors that have a configuration, sorted."""
+        """Return the sorted names of the configured connectors."""
         return sorted(self.configs)
 
     def target_state(self, name: str) -> TargetState:
         return self.target_states.get(name, TargetState.STARTED)
 
     def tasks(self, name: str) -> list[ConnectorTaskId]:
-        """The task set in force; none while it is inconsistent."""
+        """Return the current task set; empty while it is inconsistent."""
         if name in self.inconsistent or name not in self.configs:
             return []
         return [ConnectorTaskId(name, number) for number in range(self.task_counts.get(name, 0))]
 
     def all_task_configs(self, name: str) -> list[TaskConfig]:
-        """The configurations of `tasks(name)`, in order."""
+        """Return the configurations of `tasks(name)` in order."""
         return [self.task_configs[task] for task in self.tasks(name)]
 
 
@@ -151,15 +154,16 @@ def task_key(task: ConnectorTaskId) -> str:
 
 
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
-    """Both fields: readers that do not know STOPPED see PAUSED. The reason is ours: a Java worker
-    passes over it."""
+    """Return both fields: readers that do not support STOPPED see PAUSED. Java workers ignore the
+    reason.
+    """
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
-    why = {} if reason is None else {"reason": reason}
-    return {"state": older.value, "state.v2": state.value, **why}
+    reason_field = {} if reason is None else {"reason": reason}
+    return {"state": older.value, "state.v2": state.value, **reason_field}
 
 
 class ConfigTable:
-    """Applies the records of the config topic in order. Not safe for several threads."""
+    """Applies the records of the config topic in order. Not thread-safe."""
 
     def __init__(self) -> None:
         self._offset = -1
@@ -197,22 +201,23 @@ class ConfigTable:
         )
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
-        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an
-        error."""
+        """Apply one record. Unknown or malformed records are logged and skipped; no error is
+        raised.
+        """
         self._offset = offset + 1
         try:
             name = (key or b"").decode("utf-8")
             data = None if value is None else compact_json.decode(value)
         except ValueError as error:
             log.error(
-                "config topic, offset %d: not readable as JSON (%s); skipped",
+                "config topic, offset %d: skipping record that is not valid JSON (%s)",
                 offset,
                 type(error).__name__,
             )
             return []
         if data is not None and not isinstance(data, dict):
             log.error(
-                "config topic, key %s: value is a %s, expected an object; skipped",
+                "config topic, key %s: skipping record, expected an object but found a %s",
                 name,
                 type(data).__name__,
             )
@@ -230,25 +235,25 @@ class ConfigTable:
                 return method(name[len(prefix) :], data, offset)
         if name == SESSION_KEY:
             return self._session(data)
-        log.error("config topic, offset %d: unknown key %s; skipped", offset, name)
+        log.error("config topic, offset %d: skipping unknown key %s", offset, name)
         return []
 
     def _target_state(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if data is None:
             self._target_states.pop(name, None)
             self._stop_reasons.pop(name, None)
-            # the connector is still there, and no longer paused or stopped
+            # the connector still exists and is no longer paused or stopped
             if name in self._configs:
                 self._target_states[name] = TargetState.STARTED
             return []
-        text = data.get("state.v2", data.get("state"))
+        value = data.get("state.v2", data.get("state"))
         try:
-            state = TargetState(text)
+            state = TargetState(value)
         except ValueError:
             log.error(
-                "config topic: target state of connector %s is %r, which is unknown; skipped",
+                "config topic: skipping unknown target state of connector %s: %r",
                 name,
-                text,
+                value,
             )
             return []
         changed = self._target_states.get(name) is not state
@@ -260,14 +265,12 @@ class ConfigTable:
 
     def _connector(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if data is None:
-            known = name in self._configs
+            exists = name in self._configs
             self._forget(name)
-            return [ConnectorRemoved(name)] if known else []
+            return [ConnectorRemoved(name)] if exists else []
         properties = _properties(data)
         if properties is None:
-            log.error(
-                "config topic: configuration of connector %s has the wrong shape; skipped", name
-            )
+            log.error("config topic: skipping malformed configuration of connector %s", name)
             return []
         self._configs[name] = properties
         self._config_offsets[name] = offset
@@ -275,9 +278,9 @@ class ConfigTable:
         return [ConnectorChanged(name)]
 
     def _forget(self, name: str) -> None:
-        """Drop what is held for a connector, but not how many producers its tasks had.
+        """Remove a connector, but not the number of its producers.
 
-        They may still be at work when a connector of that name is created again, which must fence
+        They may still be running when a connector with the same name is created, which must fence
         them all.
         """
         for entries in (
@@ -303,11 +306,12 @@ class ConfigTable:
         properties = None if data is None else _properties(data)
         if not dash or not number.isdecimal() or int(number) not in INT32:
             log.error(
-                "config topic: task key %s has no connector and number; skipped", TASK_PREFIX + rest
+                "config topic: skipping task key %s without connector and number",
+                TASK_PREFIX + rest,
             )
         elif properties is None:
             log.error(
-                "config topic: configuration of task %s is missing or has the wrong shape; skipped",
+                "config topic: skipping missing or malformed configuration of task %s",
                 rest,
             )
         else:
@@ -316,12 +320,12 @@ class ConfigTable:
 
     def _commit(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if name not in self._configs:
-            # compaction took the configuration: what is held for it is of no use
+            # compaction has removed the configuration: the rest is obsolete
             self._forget(name)
             return []
         count = _int32(data, "tasks")
         if count is None or count < 0:
-            log.error("config topic: commit of connector %s has no task count; skipped", name)
+            log.error("config topic: skipping commit of connector %s without task count", name)
             return []
         buffered = self._buffered.pop(name, {})
         missing = [number for number in range(count) if number not in buffered]
@@ -350,18 +354,14 @@ class ConfigTable:
             return []
         flags = [data.get(flag, False) for flag in ("include-tasks", "only-failed")]
         if not all(isinstance(flag, bool) for flag in flags):
-            log.error(
-                "config topic: restart request of connector %s has the wrong shape; skipped", name
-            )
+            log.error("config topic: skipping malformed restart request of connector %s", name)
             return []
         return [RestartRequested(RestartRequest(name, *flags))]
 
     def _task_count(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         count = _int32(data, "task-count")
         if count is None:
-            log.error(
-                "config topic: task count record of connector %s has the wrong shape; skipped", name
-            )
+            log.error("config topic: skipping malformed task count record of connector %s", name)
             return []
         self._task_count_records[name] = count
         self._pending_fencing.discard(name)
@@ -370,7 +370,7 @@ class ConfigTable:
     def _logger(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         level = None if data is None else data.get("level")
         if not isinstance(level, str) or level.strip().upper() not in LEVELS:
-            log.warning("config topic: level of logger %s is missing or unknown; skipped", name)
+            log.warning("config topic: skipping missing or unknown level of logger %s", name)
             return []
         return [LoggerLevelRequested(name, level.strip().upper())]
 
@@ -383,7 +383,7 @@ class ConfigTable:
             or not isinstance(algorithm, str)
             or not isinstance(created, int)
         ):
-            log.error("config topic: the session key has the wrong shape; skipped")
+            log.error("config topic: skipping malformed session key")
             return []
         self._session_key = SessionKey(key, algorithm, created)
         return [SessionKeyChanged(self._session_key)]

@@ -1,5 +1,4 @@
-"""`ConfigStore`: the config topic, read into a snapshot and written in the orders that keep it
-valid."""
+"""`ConfigStore`: reads the config topic into a snapshot, and writes it in valid order."""
 
 from __future__ import annotations
 
@@ -33,18 +32,19 @@ from connect_py.storage.storage_log import LogMaker, LogRecord, TransactionWrite
 log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 30.0  # for a write and reading it back
-FENCED_TEXT = (
+FENCED_MESSAGE = (
     "Failed to write to config topic; this may be due to a transient error and the "
     "request can be safely retried"
 )
 
 
 class ConfigStore(LogStore):
-    """Reads on the log's thread; writes on the caller's, waiting at most `WRITE_SECONDS` each.
+    """Reads on the log's thread. Writes on the caller's thread and blocks for at most
+    `WRITE_SECONDS` each.
 
-    Writes need leadership, except of target states and logger levels. Errors of all writes:
-    `FencedError` (another worker leads), ConnectError with Connect's text (the record may still
-    arrive).
+    Writes require leadership, except of target states and logger levels. All writes raise
+    `FencedError` (another worker leads) or ConnectError with Connect's message (the record may
+    still be written).
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class ConfigStore(LogStore):
         leader: TransactionWriter,
         on_change: Callable[[Sequence[Change]], None],
     ) -> None:
-        """Prepare. `on_change` is called on the log's thread with what a record changed, start-up
-        included."""
+        """Create the store. `on_change` receives the changes by each record on the log's thread,
+        including during startup.
+        """
         self._leader = leader
         self._on_change = on_change
         self._table = ConfigTable()
@@ -64,7 +65,7 @@ class ConfigStore(LogStore):
         super().__init__(topic, logs.log(topic, "configs", self._apply, read_committed=True))
 
     def snapshot(self) -> ClusterConfigState:
-        """What was read so far. Any thread."""
+        """Return the current state. Thread-safe."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = self._table.snapshot()
@@ -80,17 +81,17 @@ class ConfigStore(LogStore):
     def put_connector_config(
         self, name: str, config: Mapping[str, str | None], target_state: TargetState | None = None
     ) -> None:
-        """Create or replace a connector; the target state, if given, comes first."""
+        """Create or replace a connector, after writing its initial target state, if any."""
         writes = [[self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]]
         if target_state is not None:
             writes.insert(
                 0, [self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state))]
             )
-        self._lead(writes, "connector configuration")
+        self._write_as_leader(writes, "connector configuration")
 
     def remove_connector_config(self, name: str) -> None:
         """Delete a connector: its configuration, then its target state."""
-        self._lead(
+        self._write_as_leader(
             [
                 [self._write(f"{CONNECTOR_PREFIX}{name}", None)],
                 [self._write(f"{TARGET_STATE_PREFIX}{name}", None)],
@@ -99,44 +100,50 @@ class ConfigStore(LogStore):
         )
 
     def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str | None]]) -> None:
-        """Publish a task set. A crash before the commit record leaves the old one valid."""
+        """Publish a task set. After a crash before the commit record, the old one remains valid."""
         if configs:
             self.refresh(WRITE_SECONDS)
             tasks = [
                 self._write(task_key(ConnectorTaskId(name, number)), {"properties": dict(config)})
                 for number, config in enumerate(configs)
             ]
-            # together: they mean nothing before the commit record
-            self._lead([tasks], "task configurations")
-        self._lead(
+            # in one transaction: they have no effect before the commit record
+            self._write_as_leader([tasks], "task configurations")
+        self._write_as_leader(
             [[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]],
             "task configurations",
         )
 
     def put_target_state(self, name: str, state: TargetState) -> None:
-        """Pause or resume. Any worker may; to stop is the leader's, see `put_stop`."""
-        self._anyone(f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state")
+        """Pause or resume a connector. Any worker may do so; only the leader may stop one, see
+        `put_stop`.
+        """
+        self._write_as_member(
+            f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state"
+        )
 
     def put_stop(self, name: str, reason: str | None = None) -> None:
-        """Stop: the empty task set and the target state, together, or a crash would leave a
-        connector without tasks.
+        """Stop a connector. The empty task set and the target state are written in one transaction;
+        otherwise, a crash could leave it without tasks.
 
-        `reason`: why, if it was no user.
+        `reason` is set if it was not stopped by a user.
         """
         target = target_state_value(TargetState.STOPPED, reason)
         empty = self._write(f"{COMMIT_PREFIX}{name}", {"tasks": 0})
-        self._lead([[empty, self._write(f"{TARGET_STATE_PREFIX}{name}", target)]], "target state")
+        self._write_as_leader(
+            [[empty, self._write(f"{TARGET_STATE_PREFIX}{name}", target)]], "target state"
+        )
 
     def put_restart_request(self, request: RestartRequest) -> None:
-        """Have every worker restart what it owns of a connector."""
+        """Request every worker to restart its items of a connector."""
         value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
-        self._lead(
+        self._write_as_leader(
             [[self._write(f"{RESTART_PREFIX}{request.connector}", value)]], "restart request"
         )
 
     def put_task_count_record(self, name: str, count: int) -> None:
-        """Note how many producers of source tasks may exist, after the old ones were fenced."""
-        self._lead(
+        """Record the possible number of source producers, after fencing the old ones."""
+        self._write_as_leader(
             [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
         )
 
@@ -146,22 +153,22 @@ class ConfigStore(LogStore):
             "algorithm": key.algorithm,
             "creation-timestamp": key.creation_timestamp,
         }
-        self._lead([[self._write(SESSION_KEY, value)]], "session key")
+        self._write_as_leader([[self._write(SESSION_KEY, value)]], "session key")
 
     def put_logger_level(self, logger: str, level: str) -> None:
-        """Ask every worker to set a logger's level; the text is kept as the client sent it."""
-        self._anyone(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
+        """Request every worker to set a logger level, which is stored as sent by the client."""
+        self._write_as_member(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
 
     def _write(self, key: str, value: object | None) -> Write:
         return Write(
             self.topic, key.encode(), None if value is None else compact_json.encode(value)
         )
 
-    def _lead(self, transactions: Sequence[Sequence[Write]], what: str) -> None:
-        """Write transactions one after the other and read the last one back.
+    def _write_as_leader(self, transactions: Sequence[Sequence[Write]], label: str) -> None:
+        """Write transactions in order and read the last one back.
 
-        A Java cluster may read uncommitted records later: what stands in one transaction with
-        others must be harmless when it is exposed without them.
+        A Java cluster may later read uncommitted records. Therefore, each record of a transaction
+        must be harmless without the others.
         """
         try:
             last = -1
@@ -171,13 +178,13 @@ class ConfigStore(LogStore):
         except FencedError:
             raise
         except ConnectError as error:
-            log.error("the %s was not written: %s", what, error)  # the caller has the trace
-            raise ConnectError(f"Error writing {what} to Kafka") from error
+            log.error("failed to write the %s: %s", label, error)  # the caller logs the stack trace
+            raise ConnectError(f"Error writing {label} to Kafka") from error
 
-    def _anyone(self, key: str, value: object, what: str) -> None:
+    def _write_as_member(self, key: str, value: object, label: str) -> None:
         try:
             self._log.write(key.encode(), compact_json.encode(value), WRITE_SECONDS)
             self.refresh(WRITE_SECONDS)
         except ConnectError as error:
-            log.error("the %s was not written: %s", what, error)  # the caller has the trace
-            raise ConnectError(f"Error writing {what} to Kafka") from error
+            log.error("failed to write the %s: %s", label, error)  # the caller logs the stack trace
+            raise ConnectError(f"Error writing {label} to Kafka") from error

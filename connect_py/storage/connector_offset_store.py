@@ -1,5 +1,6 @@
-"""`ConnectorOffsetStores`: where the offsets of each source connector are kept, a topic of its own
-included."""
+"""`ConnectorOffsetStores`: offset stores of source connectors, including those with their own
+topic.
+"""
 
 from __future__ import annotations
 
@@ -23,87 +24,93 @@ from connect_py.storage.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
 
-OWN_TOPIC = "offsets.storage.topic"  # of a connector's configuration
+OWN_TOPIC = "offsets.storage.topic"  # key in a connector's configuration
 Offsets: TypeAlias = Sequence[tuple[SourcePartition, SourceOffset | None]]
 Records: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
 
 class ConnectorOffsetStore:
-    """The offsets of one source connector. All methods may be called from any thread.
+    """Offsets of one source connector. Thread-safe.
 
-    With a topic of the connector's own, that one counts, and the worker's is what a partition falls
-    back to. So a reset goes to the worker's first: the other way round, a crash in between would
-    bring an old offset back.
+    If the connector has its own topic, that one takes precedence, and the worker's topic is the
+    fallback per partition. Therefore, a reset is written to the worker's topic first; in the
+    opposite order, a crash in between would restore an old offset.
     """
 
-    def __init__(self, connector: str, shared: OffsetStore, own: OffsetStore | None) -> None:
+    def __init__(self, connector: str, shared: OffsetStore, own_store: OffsetStore | None) -> None:
         self._connector = connector
         self._shared = shared
-        self._own = own
+        self._own_store = own_store
 
     @property
     def topic(self) -> str:
-        """The topic that counts."""
-        return (self._own or self._shared).topic
+        """Name of the primary topic."""
+        return (self._own_store or self._shared).topic
 
     @property
     def is_own(self) -> bool:
-        """Whether that is the connector's own."""
-        return self._own is not None
+        """True if the primary topic is the connector's own."""
+        return self._own_store is not None
 
     def refresh(self, timeout: float) -> None:
-        """Read to the ends; LogTimeoutError."""
-        if self._own is not None:
-            self._own.refresh(timeout)
+        """Read to the ends. LogTimeoutError."""
+        if self._own_store is not None:
+            self._own_store.refresh(timeout)
         self._shared.refresh(timeout)
 
     def get(self, partition: SourcePartition) -> SourceOffset | None:
-        """The offset of one source partition."""
-        found = None if self._own is None else self._own.get(self._connector, partition)
-        return self._shared.get(self._connector, partition) if found is None else found
+        """Return the offset of one source partition."""
+        offset = (
+            None if self._own_store is None else self._own_store.get(self._connector, partition)
+        )
+        return self._shared.get(self._connector, partition) if offset is None else offset
 
     def offsets(self) -> list[tuple[SourcePartition, SourceOffset]]:
-        """Every source partition that has an offset."""
+        """Return every source partition that has an offset."""
         shared = self._shared.offsets(self._connector)
-        if self._own is None:
+        if self._own_store is None:
             return shared
-        own = self._own.offsets(self._connector)
-        known = {canonical(self._connector, partition) for partition, _ in own}
-        return own + [pair for pair in shared if canonical(self._connector, pair[0]) not in known]
+        own_offsets = self._own_store.offsets(self._connector)
+        own_keys = {canonical(self._connector, partition) for partition, _ in own_offsets}
+        return own_offsets + [
+            pair for pair in shared if canonical(self._connector, pair[0]) not in own_keys
+        ]
 
     def records(self, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
-        """The records that store offsets in `topic`, for who writes them in a transaction;
-        DataError: no primitives."""
-        return (self._own or self._shared).records(self._connector, offsets)
+        """Return the records that store offsets in `topic`, to be written in a transaction.
+        DataError for non-primitive values.
+        """
+        return (self._own_store or self._shared).records(self._connector, offsets)
 
     def set(self, offsets: Offsets, write: Callable[[Records], None] | None = None) -> Future[None]:
-        """Store offsets and wait until they are safe; None resets a partition.
+        """Store offsets and wait until they are acknowledged; None resets a partition.
 
         Args:
-            write: Writes the records to `topic`, where that must be done in a transaction.
+            offsets: Offsets by partition.
+            write: Writes the records to `topic`, if that requires a transaction.
 
         Returns:
-            As `copy`: before it is done, a copy may come after what others store.
+            See `copy`: before it completes, a copy may overwrite later changes of others.
 
         Raises:
             ConnectError: They were not written, or the outcome is unknown.
         """
         resets = [pair for pair in offsets if pair[1] is None]
-        if self._own is not None and resets:
+        if self._own_store is not None and resets:
             self._shared.set(self._connector, resets).result()
         if write is None:
-            (self._own or self._shared).set(self._connector, offsets).result()
+            (self._own_store or self._shared).set(self._connector, offsets).result()
         else:
             write(self.records(offsets))
         return self.copy([pair for pair in offsets if pair[1] is not None])
 
     def copy(self, offsets: Offsets) -> Future[None]:
-        """Have the worker's topic follow what is in the connector's own; does not wait, and also
-        logs a failure.
+        """Copy offsets of the connector's own topic to the worker's. Does not block; failures are
+        also logged.
 
-        Done when nothing is on its way any more.
+        Completes when no write is pending.
         """
-        if self._own is None or not offsets:
+        if self._own_store is None or not offsets:
             return done(None)
         copied = self._shared.set(self._connector, offsets)
         copied.add_done_callback(self._copied)
@@ -113,7 +120,9 @@ class ConnectorOffsetStore:
         error = ended.exception()
         if error is not None:
             log.warning(
-                "offsets of connector %s are in its own topic only: %s", self._connector, error
+                "offsets of connector %s were stored only in its own topic: %s",
+                self._connector,
+                error,
             )
 
 
@@ -124,9 +133,9 @@ class _Opened:
 
 
 class ConnectorOffsetStores:
-    """Opens the stores of connectors, and shares what is open already. Safe for several threads.
+    """Opens stores of connectors and shares open ones. Thread-safe.
 
-    A connector's own topic is read by a thread of its own as long as one of its users has it open.
+    A connector's own topic is read by a dedicated thread while any user has it open.
     """
 
     def __init__(
@@ -136,11 +145,15 @@ class ConnectorOffsetStores:
         shared_topic: StorageTopic | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take the worker's store.
+        """Create the stores on top of the worker's store.
 
-        Args: shared_topic: Where the worker's store is, whose partitions and replication factor a
-            connector's own topic
-                gets when it is made; None: in a file, and the broker's defaults hold.
+        Args:
+            shared: Store of the worker.
+            worker_props: Properties of the worker.
+            shared_topic: Topic of the worker's store, whose partitions and replication factor apply
+                to new
+                topics of connectors. None: it is a file, and the broker's defaults apply.
+            clock: Source of monotonic time.
         """
         self._shared = shared
         self._worker_props = dict(worker_props)
@@ -153,14 +166,15 @@ class ConnectorOffsetStores:
     def open(
         self, connector: str, config: Mapping[str, str], timeout: float
     ) -> Iterator[ConnectorOffsetStore]:
-        """Have a connector's store open, its own topic made when it is missing and read to its end.
+        """Open a connector's store. Its own topic is created if necessary and read to its end.
 
         Args:
-            config: The connector's, placeholders resolved.
+            connector: Name of the connector.
+            config: Resolved configuration of the connector.
             timeout: Seconds for reading to the end.
 
         Raises:
-            ConnectError: The topic is not available, or cannot be read in time.
+            ConnectError: The topic is not available or cannot be read in time.
         """
         topic = (config.get(OWN_TOPIC) or "").strip()
         clients = ConnectorStorageClients.of(ClientConfigs(self._worker_props, config, connector))
@@ -192,13 +206,13 @@ class ConnectorOffsetStores:
             return opened
 
     def _ensure(self, topic: str, clients: StorageClients) -> None:
-        like = self._shared_topic
-        wanted = StorageTopic(
+        template = self._shared_topic
+        new_topic = StorageTopic(
             topic,
             OWN_TOPIC,
-            like.partitions if like else -1,
-            like.replication_factor if like else -1,
-            {**(like.settings if like else {}), "cleanup.policy": "compact"},
+            template.partitions if template else -1,
+            template.replication_factor if template else -1,
+            {**(template.settings if template else {}), "cleanup.policy": "compact"},
         )
         create = (
             self._worker_props.get("internal.topics.automatic.creation.enable", "true")
@@ -206,7 +220,7 @@ class ConnectorOffsetStores:
             .lower()
             == "true"
         )
-        TopicAdmin(clients.admin(), self._clock, create=create).ensure(wanted)
+        TopicAdmin(clients.admin(), self._clock, create=create).ensure(new_topic)
 
     def _leave(self, key: tuple[str, str, str]) -> None:
         with self._lock:

@@ -1,8 +1,7 @@
-"""What stands in the control topic of a worker group: terms of leaders, hellos of members,
-assignments.
+"""Records of a worker group's control topic: terms of leaders, heartbeats of members, assignments.
 
-Values are JSON with a version; readers skip what they cannot read and ignore fields of later
-versions. Work is written as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
+Values are JSON with a version; readers skip unreadable records and ignore fields of later versions.
+Items are written as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
 """
 
 from __future__ import annotations
@@ -16,17 +15,19 @@ from connect_py.storage import compact_json
 
 EPOCH_KEY = b"epoch"
 ASSIGNMENT_KEY = b"assignment"
-HELLO_PREFIX = b"member-"
+MEMBER_PREFIX = b"member-"
 VERSION = 1
 
 Item: TypeAlias = str | ConnectorTaskId
-"""A piece of work: a connector by its name, or a task."""
+"""A connector by its name, or a task."""
 Items: TypeAlias = frozenset[Item]
-NOTHING: Items = frozenset()
+NO_ITEMS: Items = frozenset()
 
 
-class Turn(NamedTuple):
-    """Which assignment: the leader's epoch, and the round in it. Later ones compare greater."""
+class AssignmentVersion(NamedTuple):
+    """Version of an assignment: the leader's epoch and the round within it. Later versions compare
+    greater.
+    """
 
     epoch: int = 0
     round: int = 0
@@ -34,13 +35,14 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One term of one leader. A higher number wins everywhere; the generation goes into
-    statuses."""
+    """One term of one leader. The highest number wins everywhere; the generation is used in
+    statuses.
+    """
 
     number: int
     worker_url: str
     generation: int
-    # the leader writes without transactions: nothing would keep another one from writing, too
+    # the leader writes without transactions, so another leader would not be fenced
     alone: bool = False
 
     def encode(self) -> bytes:
@@ -57,7 +59,7 @@ class Epoch:
 
     @staticmethod
     def decode(value: bytes | None) -> Epoch | None:
-        """None for anything that is no epoch."""
+        """Return the decoded epoch, or None if the value is not one."""
         data = _object(value)
         number, url, generation = data.get("epoch"), data.get("worker"), data.get("generation")
         if (
@@ -70,22 +72,21 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A member's sign of life. A member is one life of one worker: who loses its lease comes back
-    as another."""
+class Heartbeat:
+    """Heartbeat of a member. A worker that loses its lease rejoins as a new member."""
 
     member: str
-    number: int  # rises with each hello of a member
-    url: str  # advertised
-    epoch: int  # the highest this member has heard of
-    applied: Turn  # the assignment that it works by
-    config_offset: int  # how far it has read the config topic
-    assigned: Items = NOTHING  # what that assignment gives it
-    stopping: Items = NOTHING  # what it has to stop and may still run
+    number: int  # increases with each heartbeat of a member
+    url: str  # advertised URL
+    epoch: int  # highest epoch that this member has seen
+    applied: AssignmentVersion  # the assignment that it has applied
+    config_offset: int  # offset up to which it has read the config topic
+    assigned: Items = NO_ITEMS  # items of that assignment
+    stopping: Items = NO_ITEMS  # items that it must stop and may still be running
 
     @property
     def key(self) -> bytes:
-        return hello_key(self.member)
+        return heartbeat_key(self.member)
 
     def encode(self) -> bytes:
         return compact_json.encode(
@@ -96,40 +97,40 @@ class Hello:
                 "epoch": self.epoch,
                 "applied": list(self.applied),
                 "config": self.config_offset,
-                "assigned": _work(self.assigned),
-                "stopping": _work(self.stopping),
+                "assigned": _encode_items(self.assigned),
+                "stopping": _encode_items(self.stopping),
             }
         )
 
     @staticmethod
-    def decode(key: bytes, value: bytes | None) -> Hello | None:
-        """None for anything that is no hello."""
+    def decode(key: bytes, value: bytes | None) -> Heartbeat | None:
+        """Return the decoded heartbeat, or None if the value is not one."""
         data = _object(value)
         try:
             epoch, round_ = data["applied"]
-            hello = Hello(
-                key.removeprefix(HELLO_PREFIX).decode(),
+            heartbeat = Heartbeat(
+                key.removeprefix(MEMBER_PREFIX).decode(),
                 data["number"],
                 data["url"],
                 data["epoch"],
-                Turn(epoch, round_),
+                AssignmentVersion(epoch, round_),
                 data["config"],
-                _items(data["assigned"]),
-                _items(data["stopping"]),
+                _decode_items(data["assigned"]),
+                _decode_items(data["stopping"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
-        numbers = (hello.number, hello.epoch, hello.config_offset, *hello.applied)
+        numbers = (heartbeat.number, heartbeat.epoch, heartbeat.config_offset, *heartbeat.applied)
         return (
-            hello
-            if isinstance(hello.url, str) and all(isinstance(number, int) for number in numbers)
+            heartbeat
+            if isinstance(heartbeat.url, str) and all(isinstance(number, int) for number in numbers)
             else None
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What an assignment gives to one member."""
+class MemberAssignment:
+    """Assignment of one member."""
 
     url: str
     items: Items
@@ -137,41 +138,49 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who may run what, until the next one. Only the leader writes it, through its fenced producer.
+    """Items of all members until the next assignment. Only the leader writes it, with its fenced
+    producer.
 
-    A member runs nothing but its own place; an item stands in a new place only after everybody else
-    who may have run it has said that it stopped, or surely lost its lease.
+    A member runs only its own items. An item is assigned to a member only after all others that may
+    have been running it have reported that it stopped, or have definitely lost their lease.
     """
 
-    turn: Turn
+    version: AssignmentVersion
     generation: int
-    config_offset: int  # of the configuration that it divides
-    places: Mapping[str, Place]  # by member
-    # work that waits for the worker of this URL: to come back, or for others to stop it
+    config_offset: int  # of the configuration on which it is based
+    members: Mapping[str, MemberAssignment]  # by member ID
+    # items that wait for the worker with this URL, to return, or for others to stop them
     awaited: Mapping[Item, str]
-    delay_ms: int  # how long it still waits
-    complete: bool = True  # every member that may hold a lease is known to its leader
+    delay_ms: int  # remaining waiting time
+    complete: bool = True  # the leader knows every member that may hold a lease
 
     def owner_url(self, item: Item) -> str | None:
-        """The URL of the worker that runs an item."""
-        return next((place.url for place in self.places.values() if item in place.items), None)
+        """Return the URL of the worker that runs an item."""
+        return next(
+            (
+                assigned_member.url
+                for assigned_member in self.members.values()
+                if item in assigned_member.items
+            ),
+            None,
+        )
 
     def encode(self) -> bytes:
         return compact_json.encode(
             {
                 "v": VERSION,
-                "epoch": self.turn.epoch,
-                "round": self.turn.round,
+                "epoch": self.version.epoch,
+                "round": self.version.round,
                 "generation": self.generation,
                 "config": self.config_offset,
                 "delay": self.delay_ms,
                 "complete": self.complete,
                 "members": {
-                    member: {"url": place.url, **_work(place.items)}
-                    for member, place in sorted(self.places.items())
+                    member: {"url": assigned_member.url, **_encode_items(assigned_member.items)}
+                    for member, assigned_member in sorted(self.members.items())
                 },
                 "awaited": {
-                    url: _work(item for item, of in self.awaited.items() if of == url)
+                    url: _encode_items(item for item, of in self.awaited.items() if of == url)
                     for url in sorted(set(self.awaited.values()))
                 },
             }
@@ -179,25 +188,29 @@ class Assignment:
 
     @staticmethod
     def decode(value: bytes | None) -> Assignment | None:
-        """None for anything that is no assignment."""
+        """Return the decoded assignment, or None if the value is not one."""
         data = _object(value)
         try:
             assignment = Assignment(
-                Turn(data["epoch"], data["round"]),
+                AssignmentVersion(data["epoch"], data["round"]),
                 data["generation"],
                 data["config"],
                 {
-                    member: Place(place["url"], _items(place))
-                    for member, place in data["members"].items()
+                    member: MemberAssignment(assigned_member["url"], _decode_items(assigned_member))
+                    for member, assigned_member in data["members"].items()
                 },
-                {item: url for url, work in data["awaited"].items() for item in _items(work)},
+                {
+                    item: url
+                    for url, work in data["awaited"].items()
+                    for item in _decode_items(work)
+                },
                 data["delay"],
                 data.get("complete") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         numbers = (
-            *assignment.turn,
+            *assignment.version,
             assignment.generation,
             assignment.config_offset,
             assignment.delay_ms,
@@ -205,22 +218,22 @@ class Assignment:
         return assignment if all(isinstance(number, int) for number in numbers) else None
 
 
-def hello_key(member: str) -> bytes:
-    """Where a member's hellos stand; a null there says that it left."""
-    return HELLO_PREFIX + member.encode()
+def heartbeat_key(member: str) -> bytes:
+    """Return the key of a member's heartbeats. A null value means that it has left."""
+    return MEMBER_PREFIX + member.encode()
 
 
-def order(item: Item) -> tuple[bool, str, int]:
-    """Connectors first, then tasks, by name and number."""
+def sort_key(item: Item) -> tuple[bool, str, int]:
+    """Return a sort key: connectors first, then tasks, by name and number."""
     if isinstance(item, ConnectorTaskId):
         return True, item.connector, item.task
     return False, item, -1
 
 
-def _work(items: Iterable[Item]) -> dict[str, Any]:
+def _encode_items(items: Iterable[Item]) -> dict[str, Any]:
     connectors: list[str] = []
     tasks: dict[str, list[int]] = {}
-    for item in sorted(items, key=order):
+    for item in sorted(items, key=sort_key):
         if isinstance(item, ConnectorTaskId):
             tasks.setdefault(item.connector, []).append(item.task)
         else:
@@ -228,7 +241,7 @@ def _work(items: Iterable[Item]) -> dict[str, Any]:
     return {"connectors": connectors, "tasks": tasks}
 
 
-def _items(work: Mapping[str, Any]) -> Items:
+def _decode_items(work: Mapping[str, Any]) -> Items:
     tasks = {
         ConnectorTaskId(name, int(number))
         for name, numbers in work["tasks"].items()

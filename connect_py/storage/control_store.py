@@ -1,5 +1,4 @@
-"""`ControlStore`: the control topic of a worker group, whose leader and members write what
-`control_records` holds."""
+"""`ControlStore`: the control topic of a worker group; see `control_records`."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from typing import Protocol
 from connect_py.storage.control_records import (
     ASSIGNMENT_KEY,
     EPOCH_KEY,
-    HELLO_PREFIX,
+    MEMBER_PREFIX,
     Assignment,
     Epoch,
-    Hello,
-    hello_key,
+    Heartbeat,
+    heartbeat_key,
 )
 from connect_py.storage.kafka_based_log import KafkaBasedLog
 from connect_py.storage.leader_producer import LeaderProducer
@@ -26,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class ControlListener(Protocol):
-    """Takes the records of the topic in order, on the reader's thread; returns soon."""
+    """Receives the records of the topic in order on the reader's thread; must not block."""
 
-    def on_hello(self, hello: Hello) -> None: ...
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None: ...
 
     def on_left(self, member: str) -> None: ...
 
@@ -37,11 +36,11 @@ class ControlListener(Protocol):
     def on_assignment(self, assignment: Assignment) -> None: ...
 
     def on_topic_lost(self) -> None:
-        """The topic was made anew and is read from its beginning."""
+        """Handle a recreated topic, which is read from its beginning."""
 
 
 class ControlStore(LogStore):
-    """Reads the control topic; the leader writes it through its producer."""
+    """Reads the control topic. The leader writes it with its producer."""
 
     def __init__(
         self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener
@@ -61,19 +60,19 @@ class ControlStore(LogStore):
         )
 
     def put_epoch(self, epoch: Epoch, timeout: float) -> None:
-        """Announce a term; errors of `LeaderProducer.write`, LogTimeoutError."""
+        """Announce a term. Errors of `LeaderProducer.write`, LogTimeoutError."""
         written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
         self._log.await_offset(written, timeout)
 
     def put_assignment(
         self, epoch: Epoch, assignment: Assignment, removed: Iterable[str], timeout: float
     ) -> None:
-        """Write an assignment with its epoch, which must not be older in the topic, and take
-        members out.
+        """Write an assignment with its epoch, and remove members.
 
-        `removed` are those whose lease surely ended. Errors of `LeaderProducer.write`.
+        The sessions of the members in `removed` have definitely expired. Errors of
+        `LeaderProducer.write`.
         """
-        writes = [Write(self.topic, hello_key(member), None) for member in removed]
+        writes = [Write(self.topic, heartbeat_key(member), None) for member in removed]
         writes += [
             Write(self.topic, EPOCH_KEY, epoch.encode()),
             Write(self.topic, ASSIGNMENT_KEY, assignment.encode()),
@@ -90,13 +89,13 @@ class ControlStore(LogStore):
             assignment = Assignment.decode(record.value)
             if assignment is not None:
                 return self._listener.on_assignment(assignment)
-        elif key.startswith(HELLO_PREFIX):
+        elif key.startswith(MEMBER_PREFIX):
             if record.value is None:
                 return self._listener.on_left(
-                    key.removeprefix(HELLO_PREFIX).decode(errors="replace")
+                    key.removeprefix(MEMBER_PREFIX).decode(errors="replace")
                 )
-            hello = Hello.decode(key, record.value)
-            if hello is not None:
-                return self._listener.on_hello(hello)
-        log.warning("control topic, offset %d: not readable; skipped", record.offset)
+            heartbeat = Heartbeat.decode(key, record.value)
+            if heartbeat is not None:
+                return self._listener.on_heartbeat(heartbeat)
+        log.warning("control topic, offset %d: skipping unreadable record", record.offset)
         return None

@@ -1,5 +1,4 @@
-"""Reads the offsets that Java's standalone worker left: a serialised `HashMap<byte[], byte[]>`, and
-nothing else."""
+"""Reads offset files of Java's standalone worker: a serialized `HashMap<byte[], byte[]>`."""
 
 from __future__ import annotations
 
@@ -13,40 +12,41 @@ _MAGIC: Final = b"\xac\xed\x00\x05"
 _NULL, _REFERENCE, _CLASS, _OBJECT, _ARRAY, _BLOCK, _END = 0x70, 0x71, 0x72, 0x73, 0x75, 0x77, 0x78
 _FIRST_HANDLE: Final = 0x7E0000
 _VERSION_AND_FLAGS: Final = 9  # bytes
-_FIELDS: Final = 8  # bytes: load factor and threshold of the map, which mean nothing here
+_FIELDS: Final = 8  # bytes: load factor and threshold of the map, which are not used
 
 
 def read_java_offsets(path: Path) -> dict[bytes, bytes]:
-    """Return keys and values as Java wrote them; what is null is left out.
+    """Return keys and values as Java wrote them, without null entries.
 
     Raises:
         OSError: The file cannot be read.
-        ConnectError: It holds something else.
+        ConnectError: The file has different contents.
     """
     data = path.read_bytes()
     if not data:
-        return {}  # as `touch` makes it
+        return {}  # as created by `touch`
     try:
         return _ObjectStream(data).map()
     except (ValueError, IndexError, struct.error) as error:
-        raise ConnectError(f"{path} holds no offsets of a standalone worker: {error}") from error
+        raise ConnectError(
+            f"{path} is not a valid offset file of a standalone worker: {error}"
+        ) from error
 
 
 class _ObjectStream:
-    """The tokens of Java's object streams, as far as such a map needs them. ValueError on any
-    other."""
+    """Reads the tokens of Java's object streams that such a map needs. ValueError on any other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
         self._handles: list[
             str | bytes | None
-        ] = []  # what later references mean: class names, arrays, the map
+        ] = []  # targets of back references: class names, arrays, the map
 
     def map(self) -> dict[bytes, bytes]:
-        """The one object of the stream."""
+        """Return the map, the only object of the stream."""
         if self._take(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it is no Java object stream")
+            raise ValueError("not a Java object stream")
         self._expect(_OBJECT)
         name = self._class()
         if name != "java.util.HashMap":
@@ -64,17 +64,17 @@ class _ObjectStream:
     def _class(self) -> str:
         token = self._number("B")
         if token == _REFERENCE:
-            known = self._handles[self._number("I") - _FIRST_HANDLE]
-            if isinstance(known, str):
-                return known
+            referenced = self._handles[self._number("I") - _FIRST_HANDLE]
+            if isinstance(referenced, str):
+                return referenced
         if token != _CLASS:
             raise ValueError(f"expected a class at byte {self._at - 1}")
-        name = self._text()
+        name = self._string()
         self._take(_VERSION_AND_FLAGS)
         self._handles.append(name)
         for _ in range(self._number("H")):
-            self._number("B")  # a primitive's type
-            self._text()
+            self._number("B")  # type of a primitive field
+            self._string()
         self._expect(_END)
         self._expect(_NULL)  # no superclass
         return name
@@ -84,29 +84,29 @@ class _ObjectStream:
         if token == _NULL:
             return None
         if token == _REFERENCE:
-            known = self._handles[self._number("I") - _FIRST_HANDLE]
-            if isinstance(known, bytes):
-                return known
+            referenced = self._handles[self._number("I") - _FIRST_HANDLE]
+            if isinstance(referenced, bytes):
+                return referenced
         if token != _ARRAY or self._class() != "[B":
             raise ValueError(f"expected an array of bytes at byte {self._at - 1}")
-        place = len(self._handles)
+        index = len(self._handles)
         self._handles.append(None)
         array = self._take(self._number("I"))
-        self._handles[place] = array
+        self._handles[index] = array
         return array
 
     def _take(self, count: int) -> bytes:
-        taken = self._data[self._at : self._at + count]
-        if len(taken) != count:
-            raise ValueError("it ends too early")
+        chunk = self._data[self._at : self._at + count]
+        if len(chunk) != count:
+            raise ValueError("unexpected end of file")
         self._at += count
-        return taken
+        return chunk
 
     def _number(self, form: str) -> int:
         value: int = struct.unpack(f">{form}", self._take(struct.calcsize(form)))[0]
         return value
 
-    def _text(self) -> str:
+    def _string(self) -> str:
         return self._take(self._number("H")).decode()
 
     def _expect(self, token: int) -> None:

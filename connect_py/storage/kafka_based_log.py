@@ -30,28 +30,27 @@ from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
 log = logging.getLogger(__name__)
 
-POLL_SLICE_SECONDS = 0.1  # the client has no wakeup; requests are noticed this late at worst
+POLL_SLICE_SECONDS = 0.1  # the client has no wakeup; requests are noticed after at most this time
 BATCH = 1_000
 METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
 ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
-# a client that reads nothing for so long, though the log is longer, gets a successor
+# a client that reads nothing for this long, although the log is longer, is replaced
 STALLED_SECONDS = 15.0
 
 
 @dataclass(slots=True)
 class _ReadToEnd:
     future: Future[None]
-    ends: Mapping[int, int] | None = None  # None: not asked for yet
+    ends: Mapping[int, int] | None = None  # None: not requested yet
 
 
 class KafkaBasedLog:
-    """A `StorageLog` in Kafka: reads a topic for ever on a thread of its own, with all partitions
-    assigned.
+    """A `StorageLog` in Kafka: reads all partitions of a topic continuously on a dedicated thread.
 
-    `start` returns at once; `read_to_end` tells when everything written so far was applied. All
-    methods may be called from any thread.
+    `start` returns immediately; `read_to_end` completes when all previously written records have
+    been applied. Thread-safe.
     """
 
     def __init__(
@@ -65,10 +64,11 @@ class KafkaBasedLog:
         clock: Clock | None = None,
         on_reset: Callable[[], None] | None = None,
     ) -> None:
-        """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is
-        read again."""
+        """Create the log. `on_reset` is called on the reader's thread when the topic was recreated
+        and is read again.
+        """
         self.topic = topic
-        self.refusal: str | None = None  # why the broker refuses reads of it
+        self.refusal: str | None = None  # error message if the broker denies reading it
         self._clients = clients
         self._client = client
         self._apply = apply
@@ -81,24 +81,24 @@ class KafkaBasedLog:
         self._producer: Producer | None = None
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
-        self._ask_again_at = 0.0  # monotonic
-        # monotonic; the first of the questions in a row that had no answer
-        self._unknown_since: float | None = None
-        self._seemed_lower: dict[
+        self._next_request_at = 0.0  # monotonic
+        # monotonic; time of the first of the consecutive requests without response
+        self._unanswered_since: float | None = None
+        self._lower_ends: dict[
             int, int
-        ] = {}  # ends that were below our positions when they were asked for last
-        self._moved = False  # whether the client returned anything since that was looked at
-        self._moved_at = 0.0  # monotonic
+        ] = {}  # ends below the current positions at the last request
+        self._has_progress = False  # the client has returned messages since the last check
+        self._progress_at = 0.0  # monotonic
         self._thread = threading.Thread(
             target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True
         )
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush what was sent, end the thread, close the clients; requests that still wait fail."""
+        """Flush pending writes, end the thread, and close the clients. Pending requests fail."""
         with self._producer_lock:
             if self._producer is not None and self._producer.flush(STOP_SECONDS):
                 self._producer.purge()
@@ -106,11 +106,11 @@ class KafkaBasedLog:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
-        self._refuse_requests()
+        self._fail_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied: quicker than the end when only a
-        marker follows it.
+        """Wait until this record of partition 0 was applied. Faster than waiting for the end if
+        only a marker follows.
 
         Raises:
             LogTimeoutError: It took longer than `timeout` seconds.
@@ -118,18 +118,20 @@ class KafkaBasedLog:
         self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
 
     def read_to_end(self) -> Future[None]:
-        """Done when every record that was in the topic at this call has been applied."""
+        """Return a future that completes when all current records of the topic have been
+        applied.
+        """
         return self._request(None)
 
     def _request(self, ends: Mapping[int, int] | None) -> Future[None]:
         request = _ReadToEnd(Future(), ends)
         self._requests.put(request)
         if self._stopping.is_set():
-            self._refuse_requests()
+            self._fail_requests()
         return request.future
 
-    def _refuse_requests(self) -> None:
-        """Fail the requests that wait: the reader has ended."""
+    def _fail_requests(self) -> None:
+        """Fail the pending requests because the reader has ended."""
         while True:
             try:
                 request = self._requests.get_nowait()
@@ -161,29 +163,26 @@ class KafkaBasedLog:
         value: bytes | None,
         done: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record, soon; `done` is called on the reader's thread, or on the one that
-        flushes.
+        """Write one record soon. `done` is called on the reader's thread or on one that flushes.
 
         Raises:
-            ConnectError: The local queue is full, or the client cannot go on.
+            ConnectError: The local queue is full, or the client has failed.
         """
         try:
             self._writer().produce(self.topic, value, key, on_delivery=_delivery(done))
         except BufferError as error:
-            raise ConnectError(
-                f"too many records wait to be written to topic '{self.topic}'"
-            ) from error
+            raise ConnectError(f"too many pending writes to topic '{self.topic}'") from error
         except KafkaException as error:
             raise ConnectError(
-                f"topic '{self.topic}' cannot be written: {error.args[0].str()}"
+                f"failed to write to topic '{self.topic}': {error.args[0].str()}"
             ) from error
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
         """Write one record and wait for its acknowledgement.
 
         Raises:
-            LogTimeoutError: There was none in time; the record may still arrive.
-            ConnectError: The broker refused it.
+            LogTimeoutError: It was not acknowledged in time; it may still be written.
+            ConnectError: The broker rejected it.
         """
         outcome: Future[None] = Future()
 
@@ -192,20 +191,19 @@ class KafkaBasedLog:
                 outcome.set_result(None)
             else:
                 outcome.set_exception(
-                    ConnectError(f"topic '{self.topic}' was not written: {error.str()}")
+                    ConnectError(f"failed to write to topic '{self.topic}': {error.str()}")
                 )
 
         self.send(key, value, done)
         self.flush(timeout)
         if not outcome.done():
             raise LogTimeoutError(
-                f"timed out after {timeout:g} s while writing topic '{self.topic}'"
+                f"timed out after {timeout:g} s while writing to topic '{self.topic}'"
             )
         outcome.result()
 
     def flush(self, timeout: float) -> None:
-        """Wait until everything sent so far was acknowledged or refused, at most `timeout`
-        seconds."""
+        """Wait up to `timeout` seconds until everything sent so far is acknowledged or rejected."""
         self._writer().flush(timeout)
 
     def _writer(self) -> Producer:
@@ -223,36 +221,36 @@ class KafkaBasedLog:
                 while not self._stopping.is_set():
                     self._step(consumer, waiting)
                     if self._is_stalled(waiting):
-                        consumer = self._succeeded(consumer)
+                        consumer = self._replace_client(consumer)
         finally:
             consumer.close()
-            self._refuse_requests()
+            self._fail_requests()
             for request in waiting:
                 request.future.set_exception(
                     ConnectError(f"the reader of topic '{self.topic}' has ended")
                 )
 
     def _assign(self, consumer: Consumer) -> bool:
-        """Take all partitions from their beginning, waiting for the topic as long as it takes."""
+        """Assign all partitions from their beginning. Waits for the topic without a limit."""
         since, warned = self._clock.monotonic(), False
         while not self._stopping.is_set():
             try:
-                found = consumer.list_topics(self.topic, timeout=2.0).topics[self.topic]
-                if found.error is None and found.partitions:
+                metadata = consumer.list_topics(self.topic, timeout=2.0).topics[self.topic]
+                if metadata.error is None and metadata.partitions:
                     consumer.assign(
                         [
                             KafkaTopicPartition(self.topic, p, OFFSET_BEGINNING)
-                            for p in found.partitions
+                            for p in metadata.partitions
                         ]
                     )
-                    self._positions = dict.fromkeys(found.partitions, 0)
+                    self._positions = dict.fromkeys(metadata.partitions, 0)
                     return True
             except KafkaException as error:
-                log.debug("topic %s: no metadata yet: %s", self.topic, error)
+                log.debug("topic %s: waiting for metadata: %s", self.topic, error)
             if not warned and self._clock.monotonic() - since > METADATA_SECONDS:
                 warned = True
                 log.warning(
-                    "topic '%s' is not known to the cluster after %g s; still waiting",
+                    "topic '%s' does not exist in the cluster after %g s; still waiting",
                     self.topic,
                     METADATA_SECONDS,
                 )
@@ -262,31 +260,31 @@ class KafkaBasedLog:
     def _step(self, consumer: Consumer, waiting: list[_ReadToEnd]) -> None:
         message = consumer.poll(POLL_SLICE_SECONDS)
         if message is not None:
-            self._take(message)
+            self._process(message)
             for more in consumer.consume(BATCH, 0):
-                self._take(more)
+                self._process(more)
         if self._producer is not None:
             self._producer.poll(0)
         while not self._requests.empty():
             waiting.append(self._requests.get())
-        self._ask_ends(consumer, [request for request in waiting if request.ends is None])
+        self._request_ends(consumer, [request for request in waiting if request.ends is None])
         for request in [r for r in waiting if r.ends is not None and self._reached(r.ends)]:
             waiting.remove(request)
             request.future.set_result(None)
 
     def _is_stalled(self, waiting: Sequence[_ReadToEnd]) -> bool:
-        """Whether the client has stopped without a word, which was seen after a broker had been
-        away for a while."""
+        """Return True if the client silently stopped reading, which was observed after broker
+        outages.
+        """
         now = self._clock.monotonic()
-        if self._moved or not any(request.ends is not None for request in waiting):
-            self._moved, self._moved_at = False, now
-        return now - self._moved_at >= STALLED_SECONDS
+        if self._has_progress or not any(request.ends is not None for request in waiting):
+            self._has_progress, self._progress_at = False, now
+        return now - self._progress_at >= STALLED_SECONDS
 
-    def _succeeded(self, stalled: Consumer) -> Consumer:
-        """A new client that goes on where this one stood."""
+    def _replace_client(self, stalled: Consumer) -> Consumer:
+        """Create a client that resumes at the positions of the stalled one."""
         log.warning(
-            "topic '%s' is longer than what was read, and nothing came for %g s: a new client "
-            "reads it",
+            "topic '%s' has more records, but none were received for %g s: replacing the client",
             self.topic,
             STALLED_SECONDS,
             extra={"action": "client_renewed"},
@@ -299,28 +297,28 @@ class KafkaBasedLog:
                 for p, position in self._positions.items()
             ]
         )
-        self._moved_at = self._clock.monotonic()
+        self._progress_at = self._clock.monotonic()
         return consumer
 
-    def _take(self, message: Message) -> None:
-        self._moved = True
+    def _process(self, message: Message) -> None:
+        self._has_progress = True
         error = message.error()
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                # the client demands the name of a group and asks for its coordinator; this one
-                # joins none
+                # the client requires a group name and looks up its coordinator, but this one never
+                # joins it
                 return
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self.refusal = (
-                    f"topic '{self.topic}' may not be read: {error.str()} (ACL: Read "
-                    f"and Describe on it)"
+                    f"not authorized to read topic '{self.topic}': {error.str()} (required ACL: "
+                    "Read and Describe)"
                 )
             if error.code() == KafkaError._PARTITION_EOF:
                 self.refusal = None
                 self._positions[partition] = max(self._positions.get(partition, 0), offset)
             elif error.fatal():
-                log.error("topic %s cannot be read: %s", self.topic, error.str())
+                log.error("failed to read topic %s: %s", self.topic, error.str())
             else:
                 client_log.warning("topic %s: %s", self.topic, error.str())
             return
@@ -338,15 +336,15 @@ class KafkaBasedLog:
             self._apply(record)
         except Exception:
             log.exception(
-                "topic %s, partition %d, offset %d could not be applied",
+                "failed to apply a record of topic %s, partition %d, offset %d",
                 self.topic,
                 partition,
                 offset,
             )
         self._positions[partition] = offset + 1
 
-    def _ask_ends(self, consumer: Consumer, requests: list[_ReadToEnd]) -> None:
-        if not requests or self._admin is None or self._clock.monotonic() < self._ask_again_at:
+    def _request_ends(self, consumer: Consumer, requests: list[_ReadToEnd]) -> None:
+        if not requests or self._admin is None or self._clock.monotonic() < self._next_request_at:
             return
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
         spec = {KafkaTopicPartition(self.topic, p): latest for p in self._positions}
@@ -359,32 +357,35 @@ class KafkaBasedLog:
             }
         except KafkaException as error:
             now = self._clock.monotonic()
-            since = self._unknown_since = (
-                now if self._unknown_since is None else self._unknown_since
+            since = self._unanswered_since = (
+                now if self._unanswered_since is None else self._unanswered_since
             )
-            # a topic that was just made has no leader for a moment
-            lasts = now - since >= PATIENCE_SECONDS
-            level = logging.WARNING if lasts else logging.INFO
+            # a new topic has no leader for a moment
+            is_persistent = now - since >= PATIENCE_SECONDS
+            level = logging.WARNING if is_persistent else logging.INFO
             client_log.log(
-                level, "end of topic %s is not known yet: %s", self.topic, error.args[0].str()
+                level,
+                "failed to read the end offsets of topic %s, will retry: %s",
+                self.topic,
+                error.args[0].str(),
             )
-            # The client keeps the leader epoch that a restarted broker refuses, so a new one asks
-            # again.
+            # The client retains a leader epoch that a restarted broker rejects; a new client
+            # requests it again.
             self._admin = self._clients.admin()
-            self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
+            self._next_request_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # callers that wait have a deadline
-        self._unknown_since = None
+        self._unanswered_since = None
         lower = {
             partition: end
             for partition, end in ends.items()
             if end < self._positions.get(partition, 0)
         }
-        # brokers that go down or come up have been seen to say so
-        if lower and lower != self._seemed_lower:
-            self._seemed_lower = lower
-            self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
+        # brokers have been observed to report this while starting or stopping
+        if lower and lower != self._lower_ends:
+            self._lower_ends = lower
+            self._next_request_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return
-        self._seemed_lower = {}
+        self._lower_ends = {}
         if lower:
             starts = {
                 p: OFFSET_BEGINNING if p in lower else position
@@ -395,13 +396,13 @@ class KafkaBasedLog:
             )
             for partition in lower:
                 self._reset(partition)
-            return  # and the ends are asked for again, as it may still be growing
+            return  # the ends are requested again, because the topic may still be growing
         for request in requests:
             request.ends = ends
 
     def _reset(self, partition: int) -> None:
-        """Offsets went back: this is another topic of the same name."""
-        log.warning("topic %s was made anew: it is read again", self.topic)
+        """Restart a partition after its offsets have decreased: the topic was recreated."""
+        log.warning("topic %s was recreated: reading it again", self.topic)
         self._positions[partition] = 0
         if self._on_reset is not None:
             self._on_reset()
@@ -412,7 +413,7 @@ class KafkaBasedLog:
 
 @dataclass(frozen=True, slots=True)
 class KafkaLogs:
-    """Opens topics as logs: a `LogMaker`."""
+    """Opens topics as logs; implements `LogMaker`."""
 
     clients: StorageClients
 

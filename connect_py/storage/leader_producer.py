@@ -1,5 +1,6 @@
-"""`LeaderProducer`: the transactional producer that proves who leads the worker group, or one for a
-worker alone."""
+"""`LeaderProducer`: the transactional producer that proves leadership, or one without transactions
+for a single worker.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +20,24 @@ from connect_py.storage.storage_log import Write
 log = logging.getLogger(__name__)
 
 ADMIN_SECONDS = 5.0
-TRANSACTION_STATE = "__transaction_state"  # the brokers' own topic
+TRANSACTION_STATE = "__transaction_state"  # internal topic of the brokers
 _FACTOR = "transaction.state.log.replication.factor"  # of that topic
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class FencedError(ConnectError):
-    """Another worker leads now; nothing of this transaction was written."""
+    """Another worker has become the leader; nothing of this transaction was written."""
 
 
 class WriteOutcomeUnknownError(ConnectError):
-    """The transaction may or may not have been committed: read the topic before trying again."""
+    """The transaction may have been committed or not: read the topic before retrying."""
 
 
 class LeaderProducer:
-    """Writes in transactions under the group's stable id. One thread at a time (the herder's).
+    """Writes transactions with the group's transactional ID. Used by one thread at a time.
 
-    After a failure that is no fencing the producer is `broken`: writes fail until `acquire` makes a
-    new one.
+    After any failure except fencing, the producer is `broken`: writes fail until `acquire` creates
+    a new one.
     """
 
     def __init__(self, clients: StorageClients, group_id: str) -> None:
@@ -44,20 +45,21 @@ class LeaderProducer:
         self._id = f"connect-cluster-{group_id}"
         self._producer: Producer | None = None
         self.broken = False
-        # why this worker goes on without transactions; None: it does not
+        # reason for running without transactions; None: it uses them
         self.alone: str | None = None
 
-    def go_alone(self, why: str) -> None:
-        """Write without transactions from the next `acquire` on: nothing fences another leader
-        then."""
-        self.alone = why
+    def go_alone(self, reason: str) -> None:
+        """Write without transactions after the next `acquire`. Other leaders are not fenced in that
+        case.
+        """
+        self.alone = reason
 
     def acquire(self, timeout: float) -> None:
-        """Take the id: its earlier holder is fenced from now on, and its open transaction aborted.
+        """Acquire the ID. Its previous owner is fenced, and its open transaction is aborted.
 
         Raises:
-            NoTransactionsError: The cluster grants no transactions to this worker.
-            ConnectError: The cluster did not answer in time.
+            NoTransactionsError: The cluster denies transactions to this worker.
+            ConnectError: The cluster did not respond in time.
         """
         self.release()
         if self.alone is not None:
@@ -71,25 +73,26 @@ class LeaderProducer:
             problem: KafkaError = error.args[0]
             if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise NoTransactionsError(
-                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on "
-                    f"TransactionalId '{self._id}')"
+                    f"not authorized to use transactional id '{self._id}' (required ACL: Write "
+                    f"and Describe on TransactionalId '{self._id}')"
                 ) from error
             if (
                 problem.code() == KafkaError._TIMED_OUT
                 and (reason := self._impossible()) is not None
             ):
                 raise NoTransactionsError(
-                    f"transactional id '{self._id}' was not obtained: {reason}"
+                    f"failed to acquire transactional id '{self._id}': {reason}"
                 ) from error
             raise ConnectError(
-                f"transactional id {self._id} was not obtained: {problem.str()}"
+                f"failed to acquire transactional id {self._id}: {problem.str()}"
             ) from error
         self._producer = producer
         self.broken = False
 
     def _impossible(self) -> str | None:
-        """Why the cluster can serve no transaction at all; None when it can, or when that is not
-        known."""
+        """Return the reason why the cluster does not support any transactions, or None if unknown
+        or supported.
+        """
         admin = self._clients.admin()
         try:
             cluster = admin.list_topics(timeout=ADMIN_SECONDS)
@@ -102,12 +105,12 @@ class LeaderProducer:
         if factor is not None and int(factor) <= brokers:
             return None
         return (
-            f"the cluster has no topic {TRANSACTION_STATE}; {_FACTOR} is {factor or 'not known'}, "
+            f"the cluster has no topic {TRANSACTION_STATE}; {_FACTOR} is {factor or 'unknown'}, "
             f"the number of brokers is {brokers}"
         )
 
     def release(self) -> None:
-        """Let go of the producer; the id stays ours until another worker takes it."""
+        """Release the producer. The ID remains acquired until another worker takes it."""
         self._producer = None
 
     def _break(self) -> None:
@@ -118,17 +121,15 @@ class LeaderProducer:
         """Write records in one transaction and return the offset of the last one.
 
         Raises:
-            FencedError: Another worker took the id.
-            WriteOutcomeUnknownError: The commit was sent and no answer came; `acquire` settles it.
+            FencedError: Another worker has acquired the ID.
+            WriteOutcomeUnknownError: The commit was not acknowledged; `acquire` settles it.
             ConnectError: Nothing was written.
         """
         producer = self._producer
         if producer is None and self.broken:
-            raise ConnectError(
-                f"transactional id {self._id} waits for a new producer after a failure"
-            )
+            raise ConnectError(f"transactional id {self._id} needs a new producer after a failure")
         if producer is None:
-            raise FencedError("this worker does not lead its group")
+            raise FencedError("this worker is not the leader of its group")
         if self.alone is not None:
             return self._write_alone(producer, writes, timeout)
         offsets: list[int] = []
@@ -148,13 +149,13 @@ class LeaderProducer:
             if problem.code() in _FENCED:
                 self.release()
                 raise FencedError(
-                    f"transactional id {self._id} was taken by another worker"
+                    f"transactional id {self._id} was acquired by another worker"
                 ) from error
             if problem.txn_requires_abort():
                 self._abort(producer, error, refused)
             self._break()
             raise WriteOutcomeUnknownError(
-                f"outcome of a transaction of {self._id}: {problem.str()}"
+                f"unknown outcome of a transaction of {self._id}: {problem.str()}"
             ) from error
         return offsets[-1]
 
@@ -168,7 +169,7 @@ class LeaderProducer:
                 )
             producer.flush(timeout)
         except (KafkaException, BufferError) as error:
-            log.warning("records of the group's leader were not written: %s", error)
+            log.warning("failed to write records of the leader: %s", error)
         if refused:
             self._break()
             raise _not_writable(refused)
@@ -185,37 +186,40 @@ class LeaderProducer:
         problem = error.args[0] if isinstance(error, KafkaException) else None
         if problem is not None and problem.code() in _FENCED:
             self.release()
-            raise FencedError(f"transactional id {self._id} was taken by another worker") from error
+            raise FencedError(
+                f"transactional id {self._id} was acquired by another worker"
+            ) from error
         try:
             producer.abort_transaction(5.0)
         except KafkaException as abort_error:
             log.warning(
-                "transaction of %s was not aborted: %s", self._id, abort_error.args[0].str()
+                "failed to abort a transaction of %s: %s", self._id, abort_error.args[0].str()
             )
-        self._break()  # the next acquire aborts what is open
+        self._break()  # the next acquire aborts an open transaction
         if refused:
             raise _not_writable(refused) from error
-        raise ConnectError(f"a transaction of {self._id} was not written: {error}") from error
+        raise ConnectError(f"failed to write a transaction of {self._id}: {error}") from error
 
 
 def _not_writable(topics: Set[str]) -> RefusedError:
     return RefusedError(
         "; ".join(
-            f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(topics)
+            f"not authorized to write to topic '{topic}' (required ACL: Write)"
+            for topic in sorted(topics)
         )
     )
 
 
 def _broker_setting(admin: AdminClient, broker: str, name: str) -> str | None:
-    """A setting of a broker; None when this client may not know it."""
+    """Return a setting of a broker, or None if this client may not read it."""
     resource = ConfigResource(ResourceType.BROKER, broker)
     try:
-        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(
-            ADMIN_SECONDS + 1
-        )
+        configs = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[
+            resource
+        ].result(ADMIN_SECONDS + 1)
     except (KafkaException, TimeoutError):
         return None
-    return None if name not in found else found[name].value
+    return None if name not in configs else configs[name].value
 
 
 def _note_offset(

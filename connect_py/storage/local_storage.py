@@ -1,5 +1,4 @@
-"""`LocalStorage`: logs of one process, for standalone mode: in memory, and those that must last in
-a file."""
+"""`LocalStorage`: logs of a standalone worker, in memory or, if they must persist, in a file."""
 
 from __future__ import annotations
 
@@ -23,71 +22,71 @@ from connect_py.storage.storage_log import LogRecord, Write
 
 log = logging.getLogger(__name__)
 
-SUFFIX: Final = ".connect-py.jsonl"  # after the name of Java's file, which is never written
-# a file is written anew when this many of its lines, and three quarters, are out of date
+SUFFIX: Final = ".connect-py.jsonl"  # appended to the name of Java's file, which is never written
+# a file is rewritten when this many of its lines, and three quarters of all, are obsolete
 SPARE_LINES: Final = 1_000
 
 
 class OffsetFile:
-    """A file of records, one JSON object a line: `{"key": text, "value": text or null}`. One thread
-    at a time.
+    """A file of records, one JSON object per line: `{"key": string, "value": string or null}`. Not
+    thread-safe.
 
-    The first time there is none, what Java's worker left is taken over.
+    If it does not exist, it is initialized from the file of Java's worker.
     """
 
     def __init__(self, java_file: Path) -> None:
         self._java_file = java_file
         self.path = java_file.with_name(java_file.name + SUFFIX)
-        self._live: dict[bytes, bytes] = {}
+        self._records: dict[bytes, bytes] = {}
         self._lines = 0
         self._file: BinaryIO | None = None
-        self._torn = False  # the last line may be half of one
+        self._has_torn_line = False  # the last line may be incomplete
 
     def open(self) -> dict[bytes, bytes]:
-        """Read what is there and return it; from now on `append` may be called.
+        """Read and return the existing records. Must be called before `append`.
 
         Raises:
-            ConnectError: The file, or Java's, cannot be read or made.
+            ConnectError: The file, or Java's, cannot be read or created.
         """
         try:
             if self.path.exists():
                 self._read()
             elif self._java_file.exists():
-                self._live = read_java_offsets(self._java_file)
+                self._records = read_java_offsets(self._java_file)
                 log.info(
-                    "took %d offsets over from %s; they are kept in %s from now on",
-                    len(self._live),
+                    "imported %d offsets from %s; they are stored in %s from now on",
+                    len(self._records),
                     self._java_file,
                     self.path,
                 )
             self._rewrite()
         except (OSError, ValueError) as error:
-            raise ConnectError(f"offsets cannot be kept in {self.path}: {error}") from error
-        return dict(self._live)
+            raise ConnectError(f"failed to open offset file {self.path}: {error}") from error
+        return dict(self._records)
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write records and return when the disk has them.
+        """Write records and wait until they are on disk.
 
         Raises:
-            ConnectError: It could not be done; some of them may be there.
+            ConnectError: Writing failed; some of them may have been written.
         """
         if self._file is None:
             raise ConnectError(f"{self.path} is not open")
         try:
-            if self._torn:
+            if self._has_torn_line:
                 self._rewrite()
-            self._torn = True
+            self._has_torn_line = True
             self._file.write(b"".join(_line(key, value) for key, value in records))
             self._file.flush()
             os.fdatasync(self._file.fileno())
-            self._torn = False
+            self._has_torn_line = False
             for key, value in records:
-                self._keep(key, value)
-            if self._lines > SPARE_LINES and self._lines > 4 * len(self._live):
+                self._store(key, value)
+            if self._lines > SPARE_LINES and self._lines > 4 * len(self._records):
                 self._rewrite()
         except OSError as error:
             raise ConnectError(
-                f"offsets were not written to {self.path}: {error.strerror}"
+                f"failed to write offsets to {self.path}: {error.strerror}"
             ) from error
 
     def close(self) -> None:
@@ -95,43 +94,40 @@ class OffsetFile:
         if file is not None:
             file.close()
 
-    def _keep(self, key: bytes, value: bytes | None) -> None:
+    def _store(self, key: bytes, value: bytes | None) -> None:
         self._lines += 1
-        self._live.pop(key, None)  # the order of the last writes is kept
+        self._records.pop(key, None)  # entries are in the order of their last writes
         if value is not None:
-            self._live[key] = value
+            self._records[key] = value
 
     def _read(self) -> None:
         data = self.path.read_bytes()
         whole, _, torn = data.rpartition(b"\n")
         if torn:
-            log.warning(
-                "%s ends with a line that was not written to its end; it is left out", self.path
-            )
+            log.warning("%s: ignoring incomplete last line", self.path)
         for line in whole.splitlines():
             entry = json.loads(line)
             value = entry["value"]
-            self._keep(entry["key"].encode(), None if value is None else value.encode())
+            self._store(entry["key"].encode(), None if value is None else value.encode())
         if self._java_file.exists() and self._java_file.stat().st_mtime > self.path.stat().st_mtime:
             log.warning(
-                "%s was written by Java's worker later than %s, which counts; remove that to start "
-                "from Java's",
+                "%s was written by Java's worker after %s, which takes precedence; remove the "
+                "latter to start from Java's",
                 self._java_file,
                 self.path,
             )
 
     def _rewrite(self) -> None:
-        """Write what lives into a new file, and put it in the old one's place; until then the old
-        one stays in use."""
-        fresh = self.path.with_name(f"{self.path.name}.new")
-        with fresh.open("wb") as file:
-            file.write(b"".join(_line(key, value) for key, value in self._live.items()))
+        """Write the current records to a new file that then replaces the old one."""
+        new_path = self.path.with_name(f"{self.path.name}.new")
+        with new_path.open("wb") as file:
+            file.write(b"".join(_line(key, value) for key, value in self._records.items()))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(self.path)
-        with contextlib.suppress(OSError):  # what it could not write then, it still cannot
+        new_path.replace(self.path)
+        with contextlib.suppress(OSError):  # it could not be written before and still cannot
             self.close()
-        self._lines, self._torn = len(self._live), False
+        self._lines, self._has_torn_line = len(self._records), False
         self._file = self.path.open("ab")
 
 
@@ -145,7 +141,7 @@ def _line(key: bytes, value: bytes | None) -> bytes:
 
 
 class LocalLog:
-    """A `StorageLog`: what is written is read at once, on the thread that wrote it."""
+    """A `StorageLog` whose records are read immediately on the thread that writes them."""
 
     refusal: str | None = None
 
@@ -156,12 +152,12 @@ class LocalLog:
         self._clock = clock
         self._file = file
         self._offset = 0
-        self._lock = threading.RLock()  # what is applied may be answered with another record
+        self._lock = threading.RLock()  # applying a record may write another one
 
     def start(self) -> None:
         if self._file is not None:
             for key, value in self._file.open().items():
-                self._take(key, value)
+                self._process(key, value)
 
     def stop(self) -> None:
         if self._file is not None:
@@ -193,25 +189,27 @@ class LocalLog:
         return
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
-        """Write records and return the offset of the last one; ConnectError."""
+        """Write records and return the offset of the last one. ConnectError."""
         with self._lock:
             if self._file is not None:
                 self._file.append(records)
             for key, value in records:
-                self._take(key, value)
+                self._process(key, value)
             return self._offset - 1
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _process(self, key: bytes, value: bytes | None) -> None:
         record = LogRecord(0, self._offset, self._clock.time_ms(), key, value)
         self._offset += 1
         self._apply(record)
 
 
 class LocalStorage:
-    """A `LogMaker` and a `TransactionWriter`. Logs are known by their topics' names."""
+    """Implements `LogMaker` and `TransactionWriter`. Logs are identified by topic names."""
 
     def __init__(self, offset_topic: str, offset_file: Path, clock: Clock | None = None) -> None:
-        """Name the log that lasts, and the file of Java's that it takes over."""
+        """Create the storage with the name of the persistent log, and the file of Java's worker
+        that it is imported from.
+        """
         self._clock = clock or SystemClock()
         self._files = {offset_topic: OffsetFile(offset_file)}
         self._logs: dict[str, LocalLog] = {}
@@ -219,7 +217,7 @@ class LocalStorage:
     def log(
         self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
     ) -> LocalLog:
-        """Open a log; each once."""
+        """Open a log; each may be opened once."""
         opened = self._logs[topic] = LocalLog(apply, self._clock, self._files.get(topic))
         return opened
 

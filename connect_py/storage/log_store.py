@@ -1,4 +1,4 @@
-"""`LogStore`: what every store over an internal topic has in common."""
+"""`LogStore`: base class of stores over an internal topic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from concurrent.futures import wait
 from connect_py.clock import SystemClock
 from connect_py.storage.storage_log import LogTimeoutError, StorageLog
 
-STOP_SLICE_SECONDS = 0.2  # a stop is noticed this late at worst
+STOP_SLICE_SECONDS = 0.2  # maximum delay of a stop
 
 
 class LogStore:
-    """Applies what a log holds to a table of its own. All methods may be called from any thread."""
+    """Applies the records of a log to a table. Thread-safe."""
 
     def __init__(self, topic: str, log: StorageLog) -> None:
         self.topic = topic
@@ -20,31 +20,29 @@ class LogStore:
 
     @property
     def refusal(self) -> str | None:
-        """Why the broker does not let this worker read the topic; None when it does."""
+        """Error message if the broker denies reading the topic, otherwise None."""
         return self._log.refusal
 
     def start(self) -> None:
-        """Begin to read; `refresh` tells when the end is reached."""
+        """Start reading; `refresh` waits for the end."""
         self._log.start()
 
     def stop(self) -> None:
-        """Flush and end."""
+        """Flush writes and stop."""
         self._log.stop()
 
     def refresh(self, timeout: float) -> None:
-        """Read to the end; LogTimeoutError."""
+        """Read to the end. LogTimeoutError."""
         self._log.await_end(timeout)
 
     def refresh_unless(self, stopping: threading.Event, timeout: float) -> None:
-        """The same, but a stop ends the wait; LogTimeoutError then, too."""
+        """Read to the end unless the worker stops; LogTimeoutError in that case as well."""
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
         read = self._log.read_to_end()
         while not wait([read], STOP_SLICE_SECONDS).done:
             if stopping.is_set():
-                raise LogTimeoutError(
-                    f"topic '{self.topic}' was not read to its end: the worker stops"
-                )
+                raise LogTimeoutError(f"stopped while reading topic '{self.topic}' to its end")
             if clock.monotonic() >= deadline:
                 raise LogTimeoutError(
                     f"timed out after {timeout:g} s while reading topic '{self.topic}' to its end"
@@ -52,5 +50,5 @@ class LogStore:
         read.result()
 
     def flush(self, timeout: float) -> None:
-        """Wait for pending writes, at most `timeout` seconds."""
+        """Wait up to `timeout` seconds for pending writes."""
         self._log.flush(timeout)

@@ -1,5 +1,6 @@
-"""`OffsetStore`: an offset topic of source connectors, read into a table and written under the keys
-seen last."""
+"""`OffsetStore`: an offset topic of source connectors, read into a table and written with the
+latest keys.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from connect_py.storage.storage_log import LogMaker, LogRecord
 
 
 class OffsetStore(LogStore):
-    """Offsets by source partition. All methods may be called from any thread."""
+    """Offsets by source partition. Thread-safe."""
 
     def __init__(self, topic: str, logs: LogMaker) -> None:
         self._table = OffsetTable()
@@ -33,34 +34,34 @@ class OffsetStore(LogStore):
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """The offset of one source partition, from what was read so far."""
+        """Return the offset of one source partition as read so far."""
         with self._lock:
             return self._table.get(connector, partition)
 
     def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
-        """Every source partition of a connector that has an offset."""
+        """Return every source partition of a connector that has an offset."""
         with self._lock:
             return self._table.offsets(connector)
 
     def set(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> Future[None]:
-        """Write offsets; None resets a partition. Done when all are acknowledged and `get` knows
-        them.
+        """Write offsets; None resets a partition. Completes when all are acknowledged and returned
+        by `get`.
 
         Raises:
-            DataError: A member is no primitive; nothing is written.
+            DataError: A value is not primitive; nothing is written.
         """
         return self._write(self.records(connector, offsets))
 
     def records(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records, key and value, that store offsets; for who writes them with a producer of
-        its own.
+        """Return the records, as pairs of key and value, that store offsets, for writing with
+        another producer.
 
         Raises:
-            DataError: A member is no primitive.
+            DataError: A value is not primitive.
         """
         for partition, offset in offsets:
             check_primitives(partition)
@@ -70,29 +71,29 @@ class OffsetStore(LogStore):
 
     def _write(self, records: Sequence[tuple[bytes, bytes | None]]) -> Future[None]:
         outcome: Future[None] = Future()
-        left = len(records)
+        pending = len(records)
         problem: KafkaError | None = None
-        if not left:
+        if not pending:
             outcome.set_result(None)
 
-        def done(error: KafkaError | None) -> None:
-            nonlocal left, problem
-            left -= 1
+        def delivered(error: KafkaError | None) -> None:
+            nonlocal pending, problem
+            pending -= 1
             problem = problem or error
-            if left:
-                return  # the last delivery settles the outcome
+            if pending:
+                return  # the last delivery completes the outcome
             if problem is not None:
-                outcome.set_exception(ConnectError(f"offsets were not written: {problem.str()}"))
+                outcome.set_exception(ConnectError(f"failed to write offsets: {problem.str()}"))
             else:
                 self._log.read_to_end().add_done_callback(read_back)
 
-        def read_back(done_reading: Future[None]) -> None:
-            error = done_reading.exception()
+        def read_back(reading: Future[None]) -> None:
+            error = reading.exception()
             if error is None:
                 outcome.set_result(None)
             else:
                 outcome.set_exception(error)
 
         for key, value in records:
-            self._log.send(key, value, done)
+            self._log.send(key, value, delivered)
         return outcome

@@ -1,5 +1,4 @@
-"""What the offset topic says: offsets of source partitions by canonical key; raw keys remembered.
-No I/O."""
+"""State of an offset topic: offsets by canonical source partition, and their raw keys. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Canonical: TypeAlias = tuple[str, tuple[tuple[str, str, object], ...] | None]
 
 
 def canonical(connector: str, partition: SourcePartition) -> Canonical:
-    """An identity that does not depend on the order of members or on how a number is written."""
+    """Return a key that depends neither on the order of fields nor on the notation of numbers."""
     if partition is None:
         return connector, None
     return connector, tuple(
@@ -34,15 +33,15 @@ def _kind(value: Primitive) -> str:
 
 
 def _plain(value: Primitive) -> object:
-    """A value that sorts within its kind; numbers that are equal are the same."""
+    """Return a value that sorts within its kind; equal numbers are the same."""
     return "" if value is None else value
 
 
 def check_primitives(values: Mapping[str, Any] | None) -> None:
-    """Offsets hold only primitives.
+    """Check that offsets contain only primitive values.
 
     Raises:
-        DataError: With Connect's text, naming the first member that is something else.
+        DataError: With Connect's message, for the first field with another type.
     """
     for key, value in (values or {}).items():
         if not isinstance(value, str | int | float | bool | None):
@@ -60,17 +59,17 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """The key of a source partition without an offset yet, members in the order of Java's hash
-    maps.
+    """Return the key of a source partition without an offset, with fields in the order of Java's
+    hash maps.
 
-    Java looks offsets up by the bytes that it would write itself.
+    Java looks up offsets by the bytes that it would write itself.
     """
     members = partition and {name: partition[name] for name in _java_order(list(partition))}
     return compact_json.encode([connector, members])
 
 
 def _java_order(names: list[str]) -> list[str]:
-    """The order in which a `HashMap` that these were put into gives them back."""
+    """Return names in the iteration order of a `HashMap`."""
     buckets = 16
     while len(names) > buckets * 3 // 4:
         buckets *= 2
@@ -86,27 +85,27 @@ def _spread_hash(text: str) -> int:
 
 
 class OffsetTable:
-    """Applies the records of an offset topic. Not safe for several threads."""
+    """Applies the records of an offset topic. Not thread-safe."""
 
     def __init__(self) -> None:
         self._partitions: dict[Canonical, SourcePartition] = {}
-        self._by_raw: dict[bytes, SourceOffset] = {}
+        self._offsets_by_raw_key: dict[bytes, SourceOffset] = {}
         self._raw_keys: dict[
             Canonical, dict[bytes, None]
-        ] = {}  # in the order last written; live ones and dead ones
-        self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, time stamp
+        ] = {}  # in the order last written, including deleted ones
+        self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, timestamp
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Take one record. A key of the wrong shape is logged and skipped, never an error."""
+        """Apply one record. Malformed keys are logged and skipped; no error is raised."""
         parsed = _parse_key(key)
         if parsed is None:
-            log.warning("offset topic: a key is not a list of connector and partition; skipped")
+            log.warning("offset topic: skipping key that is not a list of connector and partition")
             return
         raw = key or b""
         other = self._stamps.get(raw)
         if other is not None and other[0] != partition:
             log.warning(
-                "offset topic: a key of connector %s is in two partitions; the newest wins",
+                "offset topic: a key of connector %s occurs in two partitions; the latest wins",
                 parsed[0],
             )
             if timestamp < other[1]:
@@ -114,7 +113,7 @@ class OffsetTable:
         identity = canonical(*parsed)
         self._stamps[raw] = (partition, timestamp)
         if value is None:
-            self._by_raw.pop(raw, None)
+            self._offsets_by_raw_key.pop(raw, None)
             return
         try:
             offset = compact_json.decode(value)
@@ -123,45 +122,47 @@ class OffsetTable:
         if offset is not None and not isinstance(offset, dict):
             offset = None
         if offset is None:
-            log.warning(
-                "offset topic: an offset of connector %s has the wrong shape; skipped", parsed[0]
-            )
+            log.warning("offset topic: skipping malformed offset of connector %s", parsed[0])
             return
-        known = self._raw_keys.setdefault(identity, {})
-        known.pop(raw, None)
-        known[raw] = None
-        self._by_raw[raw] = offset
+        raw_keys = self._raw_keys.setdefault(identity, {})
+        raw_keys.pop(raw, None)
+        raw_keys[raw] = None
+        self._offsets_by_raw_key[raw] = offset
         self._partitions[identity] = parsed[1]
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """The offset last written for a source partition, under whichever raw key."""
-        return self._live(canonical(connector, partition))
+        """Return the offset last written for a source partition, under any of its raw keys."""
+        return self._current_offset(canonical(connector, partition))
 
-    def _live(self, identity: Canonical) -> SourceOffset | None:
+    def _current_offset(self, identity: Canonical) -> SourceOffset | None:
         for raw in reversed(self._raw_keys.get(identity, {})):
-            if raw in self._by_raw:
-                return self._by_raw[raw]
+            if raw in self._offsets_by_raw_key:
+                return self._offsets_by_raw_key[raw]
         return None
 
     def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
-        """All source partitions of a connector that have an offset."""
-        found = []
+        """Return all source partitions of a connector that have an offset."""
+        offsets = []
         for identity, partition in self._partitions.items():
-            offset = self._live(identity) if identity[0] == connector else None
+            offset = self._current_offset(identity) if identity[0] == connector else None
             if offset is not None:
-                found.append((partition, offset))
-        return found
+                offsets.append((partition, offset))
+        return offsets
 
     def records(
         self, connector: str, partition: SourcePartition, offset: SourceOffset | None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records that store an offset: under the raw key seen last; a reset kills every
-        variant of the key."""
-        known = list(self._raw_keys.get(canonical(connector, partition), ()))
+        """Return the records that store an offset under the latest raw key. A reset deletes all
+        variants of the key.
+        """
+        raw_keys = list(self._raw_keys.get(canonical(connector, partition), ()))
         if offset is None:
-            return [(raw, None) for raw in known] or [(new_key(connector, partition), None)]
+            return [(raw, None) for raw in raw_keys] or [(new_key(connector, partition), None)]
         return [
-            (known[-1] if known else new_key(connector, partition), compact_json.encode(offset))
+            (
+                raw_keys[-1] if raw_keys else new_key(connector, partition),
+                compact_json.encode(offset),
+            )
         ]
 
 

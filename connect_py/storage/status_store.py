@@ -1,5 +1,6 @@
-"""`StatusStore`: the status topic, read into statuses and written by the rules of put and safe
-put."""
+"""`StatusStore`: the status topic, read into a table and written by Connect's rules for put and
+safe put.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +31,21 @@ RETRY_SECONDS = 0.3
 
 
 class StatusStore(LogStore):
-    """Everything known of connectors, tasks and the topics they use. All methods may be called from
-    any thread."""
+    """Statuses of connectors and tasks, and the topics that they use. Thread-safe."""
 
     def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._table = StatusTable()
         self._lock = threading.Lock()
-        self._sequence: dict[StatusId, int] = {}  # of the newest write of each key
-        # connector, topic: written and perhaps not read back yet
-        self._announced: set[tuple[str, str]] = set()
+        self._sequence: dict[StatusId, int] = {}  # of the latest write of each key
+        # pairs of connector and topic that were written and possibly not read back yet
+        self._written_topics: set[tuple[str, str]] = set()
         self._retries: set[threading.Timer] = set()
         self._stopping = False
         super().__init__(topic, logs.log(topic, "statuses", self._apply, read_committed=False))
 
     def stop(self) -> None:
-        """Flush and end."""
+        """Flush writes and stop."""
         with self._lock:
             self._stopping = True
             for timer in self._retries:
@@ -55,9 +55,9 @@ class StatusStore(LogStore):
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
-            # Read back, or forgotten on another worker's behalf: from now on the table knows.
-            self._announced = {
-                pair for pair in self._announced if topic_key(pair[1], pair[0]) != record.key
+            # Read back, or deleted by another worker: the table contains it from now on.
+            self._written_topics = {
+                pair for pair in self._written_topics if topic_key(pair[1], pair[0]) != record.key
             }
 
     def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
@@ -65,27 +65,28 @@ class StatusStore(LogStore):
             return self._table.get(id)
 
     def tasks(self, connector: str) -> dict[int, Status]:
-        """Statuses of a connector's tasks by number, in order."""
+        """Return the statuses of a connector's tasks by number, in order."""
         with self._lock:
             return self._table.tasks(connector)
 
     def ids(self) -> list[StatusId]:
-        """Everything that has a status."""
+        """Return all IDs that have a status."""
         with self._lock:
             return list(self._table.ids())
 
     def highest_generation(self) -> int:
-        """The highest generation ever read; ours must be above it."""
+        """Return the highest generation read so far; this worker's must exceed it."""
         with self._lock:
             return self._table.highest_generation
 
     def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
-        """Publish a status: UNASSIGNED and FAILED only when no newer owner has spoken, others
-        always."""
+        """Publish a status. UNASSIGNED and FAILED are not written if a newer owner has published
+        one.
+        """
         with self._lock:
             if status.state in SAFE_STATES and not self._table.permits_safe_put(id, status):
                 log.debug(
-                    "status %s of %s is not written: a newer owner has spoken",
+                    "not writing status %s of %s: a newer owner has published one",
                     status.state.value,
                     id,
                 )
@@ -111,8 +112,9 @@ class StatusStore(LogStore):
         sequence: int,
         error: KafkaError,
     ) -> None:
-        """Send again, unless a newer write was queued or the safe condition broke. On a client's
-        thread."""
+        """Retry a write, unless it is superseded or no longer permitted. Called on a client's
+        thread.
+        """
         with self._lock:
             superseded = self._sequence.get(id) != sequence
             unsafe = status.state in SAFE_STATES and not self._table.permits_safe_put(id, status)
@@ -122,41 +124,43 @@ class StatusStore(LogStore):
                 KafkaError.MSG_SIZE_TOO_LARGE,
                 KafkaError.TOPIC_AUTHORIZATION_FAILED,
             ):
-                log.error("status of %s cannot be written: %s", id, error.str())
+                log.error("failed to write the status of %s: %s", id, error.str())
                 return
-            client_log.warning("status of %s was not written (%s); trying again", id, error.str())
-            timer = threading.Timer(RETRY_SECONDS, self._again, (id, status, sequence))
+            client_log.warning(
+                "failed to write the status of %s, retrying: %s", id, error.str(), id, error.str()
+            )
+            timer = threading.Timer(RETRY_SECONDS, self._send_again, (id, status, sequence))
             timer.name = f"status-retry-{id}"
             timer.daemon = True
-            self._retries = {known for known in self._retries if known.is_alive()} | {timer}
+            self._retries = {timer for timer in self._retries if timer.is_alive()} | {timer}
             timer.start()
 
-    def _again(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
+    def _send_again(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
         with self._lock:
             current = self._sequence.get(id) == sequence and not self._stopping
         if current:
             self._send(id, status, sequence)
 
     def topics(self, connector: str) -> list[TopicStatus]:
-        """The topics that a connector used."""
+        """Return the topics that a connector has used."""
         with self._lock:
             return self._table.topics(connector)
 
     def put_topic(self, task: ConnectorTaskId, topic: str) -> None:
-        """Record that a task used a topic, once for each connector and topic."""
+        """Record that a task has used a topic, once per connector and topic."""
         with self._lock:
             pair = (task.connector, topic)
-            if pair in self._announced or self._table.has_topic(*pair):
+            if pair in self._written_topics or self._table.has_topic(*pair):
                 return
-            self._announced.add(pair)
+            self._written_topics.add(pair)
         status = TopicStatus(topic, task.connector, task.task, self._clock.time_ms())
         self._log.send(topic_key(topic, task.connector), topic_value(status))
 
     def delete_topics(self, connector: str) -> None:
-        """Forget the topics of a connector."""
+        """Delete the topics of a connector."""
         with self._lock:
             topics = {status.topic for status in self._table.topics(connector)}
-            topics |= {topic for name, topic in self._announced if name == connector}
-            self._announced = {pair for pair in self._announced if pair[0] != connector}
+            topics |= {topic for name, topic in self._written_topics if name == connector}
+            self._written_topics = {pair for pair in self._written_topics if pair[0] != connector}
         for topic in topics:
             self._log.send(topic_key(topic, connector), None)

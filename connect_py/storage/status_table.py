@@ -1,5 +1,6 @@
-"""What the status topic says: plain records in, statuses and topics out. No I/O, no thread of its
-own."""
+"""State of the status topic: statuses and used topics, built from its records. No I/O, no
+threads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic that a connector used, and which task saw it first."""
+    """A topic that a connector has used, and the task that used it first."""
 
     topic: str
     connector: str
@@ -39,7 +40,7 @@ def status_key(id: StatusId) -> bytes:  # noqa: A002 - Connect's word
 
 
 def status_value(status: Status) -> bytes | None:
-    """The record's value; a tombstone for DESTROYED."""
+    """Return the value of a status record; a tombstone for DESTROYED."""
     if status.state is State.DESTROYED:
         return None
     members: dict[str, Any] = {
@@ -50,13 +51,13 @@ def status_value(status: Status) -> bytes | None:
         "version": status.version,
     }
     waiting = status.waiting
-    if waiting is not None:  # ours: a Java worker passes over it
+    if waiting is not None:  # our extension: Java workers ignore it
         members["waiting"] = {
             "for": waiting.what,
             "since": waiting.since_ms,
             "reason": waiting.reason,
         }
-    if status.warnings:  # the same
+    if status.warnings:  # our extension as well
         members["warnings"] = status.warnings
     return compact_json.encode(members)
 
@@ -79,30 +80,30 @@ def topic_value(status: TopicStatus) -> bytes:
 
 
 class StatusTable:
-    """Applies the records of the status topic. Not safe for several threads.
+    """Applies the records of the status topic. Not thread-safe.
 
-    One key normally lives in one partition; where it stands in two, the newest time stamp wins.
+    A key normally occurs in one partition. If it occurs in two, the latest timestamp wins.
     """
 
     def __init__(self) -> None:
         self._statuses: dict[StatusId, Status] = {}
-        self._numbers: dict[str, set[int]] = {}  # of tasks that have a status, by connector
+        self._numbers: dict[str, set[int]] = {}  # task numbers with a status, by connector
         self._topics: dict[str, dict[str, TopicStatus]] = {}
-        self._seen: dict[bytes, tuple[int, int]] = {}  # key -> partition, time stamp
+        self._seen: dict[bytes, tuple[int, int]] = {}  # key -> partition, timestamp
         self.highest_generation = 0
 
     def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
         return self._statuses.get(id)
 
     def tasks(self, connector: str) -> dict[int, Status]:
-        """Statuses of a connector's tasks by number, in order."""
+        """Return the statuses of a connector's tasks by number, in order."""
         return {
             number: self._statuses[ConnectorTaskId(connector, number)]
             for number in sorted(self._numbers.get(connector, ()))
         }
 
     def ids(self) -> Iterator[StatusId]:
-        """Everything that has a status."""
+        """Return all IDs that have a status."""
         return iter(list(self._statuses))
 
     def topics(self, connector: str) -> list[TopicStatus]:
@@ -112,23 +113,26 @@ class StatusTable:
         return topic in self._topics.get(connector, ())
 
     def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
-        """Whether UNASSIGNED or FAILED may be written: no newer owner has spoken."""
-        known = self._statuses.get(id)
+        """Return True if UNASSIGNED or FAILED may be written because no newer owner has published a
+        status.
+        """
+        current = self._statuses.get(id)
         return (
-            known is None
-            or known.worker_id == status.worker_id
-            or known.generation <= status.generation
+            current is None
+            or current.worker_id == status.worker_id
+            or current.generation <= status.generation
         )
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an
-        error."""
+        """Apply one record. Unknown or malformed records are logged and skipped; no error is
+        raised.
+        """
         try:
             name = (key or b"").decode("utf-8")
             data = None if value is None else compact_json.decode(value)
         except ValueError as error:
             log.warning(
-                "status topic: a record is not readable as JSON (%s); skipped", type(error).__name__
+                "status topic: skipping record that is not valid JSON (%s)", type(error).__name__
             )
             return
         if self._is_stale_copy(key or b"", partition, timestamp):
@@ -138,19 +142,19 @@ class StatusTable:
             if dash and connector and number.isdecimal() and int(number) <= INT32_MAX:
                 self._apply_status(ConnectorTaskId(connector, int(number)), name, data)
             else:
-                log.warning("status topic: task key %s has no connector and number; skipped", name)
+                log.warning("status topic: skipping task key %s without connector and number", name)
         elif name.startswith(CONNECTOR_PREFIX) and len(name) > len(CONNECTOR_PREFIX):
             self._apply_status(name[len(CONNECTOR_PREFIX) :], name, data)
         elif name.startswith(TOPIC_PREFIX):
             self._apply_topic(name, data)
         else:
-            log.warning("status topic: unknown key %s; skipped", name)
+            log.warning("status topic: skipping unknown key %s", name)
 
     def _is_stale_copy(self, key: bytes, partition: int, timestamp: int) -> bool:
         other = self._seen.get(key)
         if other is not None and other[0] != partition:
             log.warning(
-                "status topic: key %r is in partitions %d and %d; the newest wins",
+                "status topic: key %r occurs in partitions %d and %d; the latest wins",
                 key,
                 other[0],
                 partition,
@@ -173,18 +177,18 @@ class StatusTable:
             return
         status = _status(data)
         if status is None:
-            log.warning("status topic: value of %s has the wrong shape; skipped", name)
+            log.warning("status topic: skipping malformed value of %s", name)
             return
         self.highest_generation = max(self.highest_generation, status.generation)
-        known = self._statuses.get(id)
+        current = self._statuses.get(id)
         if (
             isinstance(id, ConnectorTaskId)
             and status.state is State.UNASSIGNED
-            and known is not None
-            and known.state is State.RUNNING
-            and known.generation >= status.generation
+            and current is not None
+            and current.state is State.RUNNING
+            and current.generation >= status.generation
         ):
-            return  # the old owner's farewell came after the new owner's start
+            return  # the old owner's last status arrived after the new owner's start
         self._statuses[id] = status
         if isinstance(id, ConnectorTaskId):
             self._numbers.setdefault(id.connector, set()).add(id.task)
@@ -192,7 +196,7 @@ class StatusTable:
     def _apply_topic(self, name: str, data: Any) -> None:
         topic, separator, connector = name[len(TOPIC_PREFIX) :].partition(TOPIC_SEPARATOR)
         if not separator or not topic or not connector:
-            log.warning("status topic: topic key %s has no topic and connector; skipped", name)
+            log.warning("status topic: skipping topic key %s without topic and connector", name)
         elif data is None:
             self._topics.get(connector, {}).pop(topic, None)
         else:
@@ -203,7 +207,7 @@ class StatusTable:
                 else (None, None)
             )
             if not isinstance(task, int) or not isinstance(since, int):
-                log.warning("status topic: value of %s has the wrong shape; skipped", name)
+                log.warning("status topic: skipping malformed value of %s", name)
                 return
             self._topics.setdefault(connector, {})[topic] = TopicStatus(
                 topic, connector, task, since
@@ -238,7 +242,7 @@ def _warnings(data: Any) -> tuple[str, ...]:
 def _waiting(data: Any) -> Waiting | None:
     if not isinstance(data, dict):
         return None
-    what, since, reason = data.get("for"), data.get("since"), data.get("reason")
-    if not isinstance(what, str) or not isinstance(since, int) or not isinstance(reason, str):
+    subject, since, reason = data.get("for"), data.get("since"), data.get("reason")
+    if not isinstance(subject, str) or not isinstance(since, int) or not isinstance(reason, str):
         return None
-    return Waiting(what, since, reason)
+    return Waiting(subject, since, reason)

@@ -1,5 +1,6 @@
-"""The Kafka clients that keep a worker's state: every setting on which correctness rests is
-explicit."""
+"""Kafka clients for a worker's state. All settings that are relevant for correctness are
+explicit.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +17,35 @@ from connect_py.kafka.client_log import client_log
 Settings: TypeAlias = dict[str, str | int | float]
 
 WRITE_TIMEOUT_MS = 30_000
-POLL_INTERVAL_MS = 300_000  # of the worker's membership, which polls all the time
-TRANSACTION_TIMEOUT_MS = 6_000  # an open transaction of a dead leader holds readers back this long
+POLL_INTERVAL_MS = 300_000  # of the worker's membership, which polls continuously
+# an open transaction of a failed leader blocks readers for this long
+TRANSACTION_TIMEOUT_MS = 6_000
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClients:
-    """Makes clients from the worker's own settings, given in librdkafka's names."""
+    """Creates clients from the worker's own settings in librdkafka's names."""
 
     settings: Mapping[str, str | int | float]
     client_id_prefix: str
 
     def base(self, _kind: Kind) -> Mapping[str, str | int | float]:
-        """Where and how a client of this kind reaches the cluster."""
+        """Return the connection settings of a client of this kind."""
         return self.settings
 
     def consumer_settings(self, client: str, *, read_committed: bool) -> Settings:
         return {
             **self.base("consumer"),
             "client.id": f"{self.client_id_prefix}{client}",
-            "group.id": f"{self.client_id_prefix}{client}",  # demanded by the client, never joined
+            "group.id": f"{self.client_id_prefix}{client}",  # required by the client, never joined
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "enable.partition.eof": True,  # tells positions beyond control records
+            "enable.partition.eof": True,  # reports positions beyond control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
-            # a position beyond a transaction's marker is known one fetch later
+            # a position beyond a transaction marker becomes known one fetch later
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 4_096,
         }
@@ -73,12 +75,12 @@ class StorageClients:
         return settings
 
     def lone_leader_settings(self) -> Settings:
-        """For a leader without transactions: in order, and nothing twice."""
+        """Return settings for a leader without transactions: ordered and without duplicates."""
         settings = {**self.producer_settings("configs-leader"), "enable.idempotence": True}
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
-    def hello_settings(self, timeout_ms: int) -> Settings:
-        """For a member's signs of life: one that is not in the topic by then is worth nothing."""
+    def heartbeat_settings(self, timeout_ms: int) -> Settings:
+        """Return settings for heartbeats, which are useless after the timeout."""
         return {
             **self.producer_settings("hellos"),
             "delivery.timeout.ms": timeout_ms,
@@ -95,7 +97,7 @@ class StorageClients:
             "enable.partition.eof": False,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
-            # the client wants it no shorter
+            # the minimum of the client
             "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),
             "heartbeat.interval.ms": heartbeat_interval_ms,
         }
@@ -109,7 +111,9 @@ class StorageClients:
         return Producer(self.producer_settings(client), logger=client_log)
 
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
-        """An admin client; its errors are logged, or passed to `on_error` when it is polled."""
+        """Return an admin client. Its errors are logged, or passed to `on_error` when it is
+        polled.
+        """
         settings: dict[str, Any] = {
             **self.base("admin"),
             "client.id": f"{self.client_id_prefix}shared-admin",
@@ -122,8 +126,9 @@ class StorageClients:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStorageClients(StorageClients):
-    """The same for a topic that is a connector's own: its client overrides may even lead to another
-    cluster."""
+    """Clients for a connector's own topic, which its client overrides may place in another
+    cluster.
+    """
 
     configs: ClientConfigs
 

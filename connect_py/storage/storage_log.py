@@ -1,5 +1,4 @@
-"""What a store reads from and writes to: a topic of Kafka, or in standalone mode something local
-that acts like one."""
+"""Log interface of the stores: a Kafka topic, or a local equivalent in standalone mode."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from connect_py.api.errors import ConnectError
 
 
 class LogTimeoutError(ConnectError):
-    """The log could not be read to its end, or written, in time."""
+    """The log was not read to its end, or not written, in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class LogRecord:
 
     partition: int
     offset: int
-    timestamp: int  # ms since the epoch, -1 when there is none
+    timestamp: int  # ms since the epoch, or -1
     key: bytes | None
     value: bytes | None
 
@@ -38,25 +37,24 @@ class Write:
 
 
 class StorageLog(Protocol):
-    """Hands every record to its store, in the order of each partition. Methods may be called on any
-    thread."""
+    """Passes every record to its store, in the order of each partition. Thread-safe."""
 
-    refusal: str | None  # why it may not be read
+    refusal: str | None  # error message if reading is denied
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
 
     def stop(self) -> None:
-        """Write what was sent, and end."""
+        """Flush writes and stop."""
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied; LogTimeoutError."""
+        """Wait until this record of partition 0 was applied. LogTimeoutError."""
 
     def await_end(self, timeout: float) -> None:
-        """Wait until everything written so far was applied; LogTimeoutError."""
+        """Wait until everything written so far was applied. LogTimeoutError."""
 
     def read_to_end(self) -> Future[None]:
-        """Done when everything written so far was applied."""
+        """Return a future that completes when everything written so far was applied."""
 
     def send(
         self,
@@ -64,27 +62,26 @@ class StorageLog(Protocol):
         value: bytes | None,
         done: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record, soon; `done` is called when it is safe or refused. ConnectError."""
+        """Write one record soon; `done` is called when it is stored or rejected. ConnectError."""
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
-        """Write one record and wait until it is safe; LogTimeoutError, ConnectError."""
+        """Write one record and wait until it is stored. LogTimeoutError, ConnectError."""
 
     def flush(self, timeout: float) -> None:
-        """Wait until everything sent so far is safe or refused, at most `timeout` seconds."""
+        """Wait up to `timeout` seconds until everything sent so far is stored or rejected."""
 
 
 class LogMaker(Protocol):
-    """Opens logs by their names."""
+    """Opens logs by name."""
 
     def log(
         self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
     ) -> StorageLog:
-        """Prepare a log; `apply` is called with each record. `client` names its clients in
-        Kafka."""
+        """Create a log. `apply` is called with each record. `client` is part of the client ID."""
 
 
 class TransactionWriter(Protocol):
-    """Writes what only one worker of a group may write."""
+    """Writes records that only one worker of a group may write."""
 
     def write(self, writes: Sequence[Write], timeout: float) -> int:
-        """Write records together and return the offset of the last one."""
+        """Write records in one transaction and return the offset of the last one."""

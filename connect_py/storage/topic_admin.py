@@ -1,4 +1,4 @@
-"""Internal topics: created when missing, checked when present, in Connect's words."""
+"""Internal topics: created if missing, otherwise checked, with Connect's messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PURPOSES = {
     "config.storage.topic": "connector configurations",
     "status.storage.topic": "connector and task statuses",
     "offset.storage.topic": "source connector offsets",
-    "offsets.storage.topic": "source connector offsets",  # a connector's own
+    "offsets.storage.topic": "source connector offsets",  # of a connector's own topic
 }
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -42,7 +42,7 @@ _TEMPORARY = (
 
 
 class TopicAdmin:
-    """Calls that wait; each has a deadline."""
+    """Blocking calls, each with a deadline."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class TopicAdmin:
         create: bool = True,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """Take an admin client. With `create` off, missing topics are errors.
+        """Create the object. Without `create`, missing topics are errors.
 
-        `pause` waits that many seconds between two tries; true when there is to be no other, as the
-        worker stops.
+        `pause` waits this many seconds between two attempts. It returns True if the worker stops,
+        so that there is no further attempt.
         """
         self._admin = admin
         self._create = create
@@ -67,10 +67,10 @@ class TopicAdmin:
         return False
 
     def cluster_id(self, timeout: float = REQUEST_SECONDS) -> str:
-        """Ask for the id of the Kafka cluster.
+        """Return the ID of the Kafka cluster.
 
         Raises:
-            ConnectError: It does not answer.
+            ConnectError: The cluster does not respond.
         """
         try:
             description = self._admin.describe_cluster(request_timeout=timeout).result(
@@ -78,19 +78,23 @@ class TopicAdmin:
             )
         except KafkaException as error:
             raise ConnectError(
-                f"the Kafka cluster does not answer: {error.args[0].str()}"
+                f"the Kafka cluster did not respond: {error.args[0].str()}"
             ) from error
         except TimeoutError as error:
-            raise ConnectError(f"the Kafka cluster does not answer in {timeout:g} s") from error
+            raise ConnectError(f"the Kafka cluster did not respond within {timeout:g} s") from error
         return str(description.cluster_id)
 
     def ensure(self, topic: StorageTopic) -> None:
-        """Make sure that an internal topic exists and fits its purpose.
+        """Create or check an internal topic.
 
-        Raises: ConfigError: It exists and does not fit, or is missing and may not or cannot be
-            created as asked for. RefusedError: It cannot be seen, and this client may not create
-            it. ConnectError: The cluster does not answer or refuses for another reason, or the
-            worker stops.
+        Raises:
+            ConfigError: It has the wrong settings, or it is missing and cannot be created with the
+                required
+                ones.
+            RefusedError: It is not visible, and this client may not create it.
+            ConnectError: The cluster does not respond or denies the request for another reason, or
+                the
+                worker stops.
         """
         partitions = self._partitions(topic.name)
         if partitions is None:
@@ -100,7 +104,7 @@ class TopicAdmin:
                     f"Topic '{topic.name}' specified via the '{topic.property}' property is "
                     "missing and internal.topics.automatic.creation.enable is false: create it",
                 )
-            if self._created(topic):
+            if self._create_topic(topic):
                 return
             partitions = self._partitions(topic.name)
         if topic.property in PURPOSES:
@@ -117,26 +121,25 @@ class TopicAdmin:
             )
 
     def _partitions(self, name: str) -> int | None:
-        """The number of partitions; None when the topic is missing."""
+        """Return the number of partitions, or None if the topic is missing."""
         try:
-            found = self._admin.list_topics(timeout=REQUEST_SECONDS).topics.get(name)
+            metadata = self._admin.list_topics(timeout=REQUEST_SECONDS).topics.get(name)
         except KafkaException as error:
             raise ConnectError(
-                f"the Kafka cluster does not answer: {error.args[0].str()}"
+                f"the Kafka cluster did not respond: {error.args[0].str()}"
             ) from error
-        return None if found is None or found.error is not None else len(found.partitions)
+        return None if metadata is None or metadata.error is not None else len(metadata.partitions)
 
-    def _created(self, topic: StorageTopic) -> bool:
-        """Create; False when another client did, or when the broker refuses and an administrator
-        may have.
+    def _create_topic(self, topic: StorageTopic) -> bool:
+        """Create a topic. Return False if it exists, or if creating it is denied and it may exist.
 
-        Brokers that have just started do not know all others yet: what has to do with that is tried
-        for a while.
+        Recently started brokers do not know all others yet; errors that may result from this are
+        retried.
         """
         deadline = self._clock.monotonic() + CREATE_SECONDS
         warned = False
         while True:
-            problem = self._refusal(topic)
+            problem = self._try_create(topic)
             if problem is None:
                 log.info("created topic '%s' (%s)", topic.name, topic.property)
                 return True
@@ -145,18 +148,18 @@ class TopicAdmin:
             if problem.code() in _REFUSED:
                 if self._partitions(topic.name) is None:
                     raise RefusedError(
-                        f"topic '{topic.name}' ({topic.property}) is missing or hidden, and may "
-                        f"not be created: {problem.str()} (ACL: Create, Describe, Read and Write "
-                        f"on Topic '{topic.name}')"
+                        f"topic '{topic.name}' ({topic.property}) does not exist or is not "
+                        f"visible, and creating it is not authorized: {problem.str()} (required "
+                        f"ACL: Create, Describe, Read and Write on Topic '{topic.name}')"
                     )
                 log.warning(
-                    "topic '%s' was not created (%s); assuming that it exists",
+                    "failed to create topic '%s' (%s); assuming that it exists",
                     topic.name,
                     problem.str(),
                 )
                 return False
             reason = (
-                f"topic '{topic.name}' ({topic.property}) could not be created: "
+                f"failed to create topic '{topic.name}' ({topic.property}): "
                 f"{self._reason(topic, problem)}"
             )
             if problem.code() not in _TEMPORARY or self._clock.monotonic() > deadline:
@@ -165,7 +168,7 @@ class TopicAdmin:
                 raise ConnectError(reason)
             log.log(
                 logging.DEBUG if warned else logging.WARNING,
-                "%s; it is tried for %g s",
+                "%s; retrying for %g s",
                 reason,
                 CREATE_SECONDS,
             )
@@ -173,8 +176,8 @@ class TopicAdmin:
             if self._pause(BACKOFF_SECONDS):
                 raise ConnectError(reason)
 
-    def _refusal(self, topic: StorageTopic) -> KafkaError | None:
-        """Ask once for a new topic; None when there is one now."""
+    def _try_create(self, topic: StorageTopic) -> KafkaError | None:
+        """Try once to create a topic. Return the error, or None on success."""
         new = NewTopic(
             topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings)
         )
@@ -190,8 +193,7 @@ class TopicAdmin:
         return None
 
     def _reason(self, topic: StorageTopic, problem: KafkaError) -> str:
-        """What the broker said; in an operator's words where the number of brokers is the
-        matter."""
+        """Return the error message of the broker, or a clearer one if there are too few brokers."""
         if problem.code() != KafkaError.INVALID_REPLICATION_FACTOR or topic.replication_factor < 1:
             return problem.str()
         try:
@@ -218,24 +220,24 @@ class TopicAdmin:
                 problem: KafkaError = error.args[0]
             except TimeoutError:
                 problem = KafkaError(KafkaError._TIMED_OUT)
-            # A topic that was made a moment ago is not known to every broker yet.
-            known_soon = (
+            # Not every broker knows a new topic yet.
+            may_appear = (
                 problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 and self._clock.monotonic() < deadline
             )
-            if not known_soon or self._pause(BACKOFF_SECONDS):
+            if not may_appear or self._pause(BACKOFF_SECONDS):
                 log.info(
-                    "topic '%s': cleanup.policy could not be checked: %s", topic.name, problem.str()
+                    "failed to check cleanup.policy of topic '%s': %s", topic.name, problem.str()
                 )
                 return
-        found = "" if entry is None else str(entry.value)
-        if found != "compact":
+        policy = "" if entry is None else str(entry.value)
+        if policy != "compact":
             purpose = PURPOSES[topic.property]
             raise ConfigError(
                 "",
                 f"Topic '{topic.name}' supplied via the '{topic.property}' property is required "
                 "to have 'cleanup.policy=compact' to guarantee consistency and durability of "
-                f"{purpose}, but found the topic currently has 'cleanup.policy={found}'. "
+                f"{purpose}, but found the topic currently has 'cleanup.policy={policy}'. "
                 f"Continuing would likely result in eventually losing {purpose} and problems "
                 f"restarting this Connect cluster in the future. Change the '{topic.property}' "
                 "property in the Connect worker configurations to use a topic with "

@@ -1,5 +1,4 @@
-"""Writing source offsets in a transaction that no earlier task of the connector can interfere
-with."""
+"""Writes source offsets in a transaction that fences earlier tasks of the connector."""
 
 from __future__ import annotations
 
@@ -21,14 +20,16 @@ def write_in_transaction(
     records: Sequence[tuple[bytes, bytes | None]],
     timeout: float,
 ) -> None:
-    """Write records, all or none, and wait until they are committed.
+    """Write records in one transaction and wait until they are committed.
 
     Args:
-        settings: Of a producer, with the `transactional.id` whose earlier holder is fenced by this.
+        settings: Producer settings, with the `transactional.id` whose previous owner is fenced.
+        topic: Offset topic.
+        records: Pairs of key and value.
         timeout: Seconds for each of the steps.
 
     Raises:
-        ConnectError: They are not written, or the outcome is unknown.
+        ConnectError: They were not written, or the outcome is unknown.
     """
     producer = Producer({**settings, "partitioner": "murmur2_random"}, logger=client_log)
     try:
@@ -38,7 +39,7 @@ def write_in_transaction(
             producer.produce(topic, value, key)
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
-        with contextlib.suppress(KafkaException):  # none is open, or that is not known
-            # readers need not wait for the broker's time-out
+        with contextlib.suppress(KafkaException):  # no transaction is open, or that is unknown
+            # readers need not wait for the broker's timeout
             producer.abort_transaction(ABORT_SECONDS)
-        raise ConnectError(f"offsets were not written to topic '{topic}': {error}") from error
+        raise ConnectError(f"failed to write offsets to topic '{topic}': {error}") from error

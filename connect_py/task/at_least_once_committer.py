@@ -1,5 +1,6 @@
-"""`AtLeastOnceCommitter`: offsets follow acknowledgements; after a crash some records come
-again."""
+"""`AtLeastOnceCommitter`: stores offsets after acknowledgements; after a crash, some records are
+delivered again.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, SubmittedRecords
 from connect_py.task.task_control import TaskControl
 
-LEAST_FLUSH_SECONDS: Final = 1.0  # for storing offsets at the end, however long deliveries took
+# minimum time for storing offsets on close, even if deliveries used up the timeout
+LEAST_FLUSH_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class AtLeastOnceCommitter(SourceCommitter):
-    """Has the worker store offsets every commit interval, while polling goes on."""
+    """Has the worker store offsets every commit interval while polling continues."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class AtLeastOnceCommitter(SourceCommitter):
         self._next_commit = clock.monotonic() + self._interval
         self._unstored: dict[
             PartitionKey, tuple[Entry, Entry]
-        ] = {}  # may be stored, and are not yet
+        ] = {}  # acknowledged, but not stored yet
         self._running: WriteSourceOffsets | None = None
         self._started = 0.0
 
@@ -94,11 +96,11 @@ class AtLeastOnceCommitter(SourceCommitter):
     def tick(self) -> None:
         now = self._clock.monotonic()
         if self._running is not None:
-            self._look(self._running, now)
+            self._check(self._running, now)
         elif now >= self._next_commit:
-            self._begin(now)
+            self._start_commit(now)
 
-    def _begin(self, now: float) -> None:
+    def _start_commit(self, now: float) -> None:
         self._next_commit = now + self._interval
         self._unstored |= self._submitted.committable()
         self._started = now
@@ -110,12 +112,12 @@ class AtLeastOnceCommitter(SourceCommitter):
         )
         self._control.send(self._running)
 
-    def _look(self, running: WriteSourceOffsets, now: float) -> None:
+    def _check(self, running: WriteSourceOffsets, now: float) -> None:
         try:
             if self._control.answered(running):
                 self._stored(now)
             elif now - self._started > self._timeout:
-                self._failed(f"no answer within {self._timeout * 1000:.0f} ms", now)
+                self._failed(f"no response within {self._timeout * 1000:.0f} ms", now)
         except ConnectError as error:
             self._failed(str(error), now)
 
@@ -126,22 +128,24 @@ class AtLeastOnceCommitter(SourceCommitter):
 
     def _succeeded(self, seconds: float) -> None:
         self._metrics.commits.succeeded(seconds)
-        self._tell_task()
+        self._notify_task()
 
-    def _failed(self, why: str, now: float) -> None:
-        """What was not stored is tried again with the next commit."""
+    def _failed(self, reason: str, now: float) -> None:
+        """Record a failed commit. The next commit stores the same offsets again."""
         self._running = None
         self._metrics.commits.failed(now - self._started)
-        log.error("Failed to commit offsets: %s", why, extra={"action": "commit_failed"})
+        log.error("Failed to commit offsets: %s", reason, extra={"action": "commit_failed"})
 
     def close(self, *, failed: bool) -> None:
-        """The same whether the task failed or not: what was acknowledged is in Kafka."""
+        """Flush and store offsets, whether or not the task failed: acknowledged records are in
+        Kafka.
+        """
         deadline = self._clock.monotonic() + self._timeout
-        left = self._producer.client.flush(self._timeout)
-        if left:
+        unacknowledged = self._producer.client.flush(self._timeout)
+        if unacknowledged:
             log.error(
                 "%d records were not acknowledged within %.0f ms and will be read again",
-                left,
+                unacknowledged,
                 self._timeout * 1000,
             )
         self._running = None
@@ -150,9 +154,9 @@ class AtLeastOnceCommitter(SourceCommitter):
         if not self._unstored:
             self._succeeded(0.0)
             return
-        question = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
+        request = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
         try:
-            self._control.ask(question, max(LEAST_FLUSH_SECONDS, deadline - self._started))
+            self._control.ask(request, max(LEAST_FLUSH_SECONDS, deadline - self._started))
         except ConnectError as error:
             self._failed(str(error), self._clock.monotonic())
         else:

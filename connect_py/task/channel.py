@@ -1,5 +1,4 @@
-"""`Channel`: one end of the pipe between the worker and a child, safe to send on from any
-thread."""
+"""`Channel`: one end of the pipe between the worker and a child process. Sending is thread-safe."""
 
 from __future__ import annotations
 
@@ -12,23 +11,26 @@ from connect_py.log_context import ContextFilter, LogLine
 
 
 class Channel:
-    """Messages are pickled plain data. A failed send raises nothing: the reading side learns of the
-    end."""
+    """Exchanges pickled plain data. A failed send raises no error: the reading thread detects the
+    closed pipe.
+    """
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
         self._lock = threading.Lock()
 
     def send(self, message: object) -> None:
-        """Send, or drop the message when the other side is gone."""
+        """Send a message, or drop it if the other end is closed."""
         with self._lock:
             try:
                 self._connection.send(message)
-            except (OSError, ValueError):  # closed: the reader notices and acts
+            except (OSError, ValueError):  # closed: the reading thread handles it
                 return
 
     def receive(self) -> Any:
-        """Wait for the next message; EOFError when the other side is gone. One thread reads."""
+        """Wait for the next message. EOFError if the other end is closed. Only one thread may
+        read.
+        """
         try:
             return self._connection.recv()
         except OSError as error:
@@ -41,7 +43,7 @@ class Channel:
 
 
 class ChannelHandler(logging.Handler):
-    """Sends log records to the worker, where its levels and its format apply."""
+    """Forwards log records to the worker, which applies its levels and format."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()

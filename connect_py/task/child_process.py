@@ -1,5 +1,4 @@
-"""What every child process of the worker does first: live quietly, log upwards, and end when the
-worker ends."""
+"""Setup of every child process: signals, logging to the worker, and exit when the worker exits."""
 
 from __future__ import annotations
 
@@ -19,76 +18,77 @@ from connect_py.process.child_launcher import die_with_parent
 from connect_py.task.channel import Channel, ChannelHandler
 
 EXIT_WORKER_LOST: Final = 70
-KEPT_BYTES: Final = 64 << 20
+RETAINED_BYTES: Final = 64 << 20
 COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
 _M_TRIM_THRESHOLD: Final = -1  # glibc's
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-_ARENAS: Final = 2  # each keeps what was freed in it
-_MMAP_BYTES: Final = 32 << 20  # the largest that glibc takes
+_ARENAS: Final = 2  # each arena retains freed memory
+_MMAP_BYTES: Final = 32 << 20  # the largest threshold that glibc accepts
 
 
 def prepare_child(
     channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]
 ) -> None:
-    """Set up a fresh child: signals are the parent's to send, logs go up the channel, Arrow keeps
-    to one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children itself, in order
+    """Set up a new child process: ignore signals, log to the channel, and limit Arrow to one
+    thread.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children in order
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent()
     set_process_context(context)
     root = logging.getLogger()
     root.handlers = [ChannelHandler(channel)]
-    root.filters = [_is_no_chatter]
+    root.filters = [_is_relevant]
     root.setLevel(logging.INFO)
     set_levels(dict.fromkeys(NOISY_LOGGERS, logging.WARNING))
     set_levels(log_levels)
     if "pyarrow" in sys.modules:
         import pyarrow as pa
 
-        # a task has one thread's worth of work; pools only add switching and memory
+        # a task has work for one thread; pools only add context switches and memory
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
 
 
-def _is_no_chatter(record: logging.LogRecord) -> bool:
-    """py4j tells of its second tries, with their traces, on the root logger itself: only such lines
-    pass here."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return True unless the record is py4j debug output, which py4j writes to the root logger."""
     return record.levelno >= logging.WARNING or "py4j" not in Path(record.pathname).parts
 
 
 def collect_rarely() -> None:
-    """Have Python's collector look for cycles less often, and never at what exists already.
+    """Make Python's garbage collector run less often, and exclude all existing objects.
 
-    Thousands of messages live at a time in a task, none of them in a cycle; with Python's
-    thresholds the collector goes over them several times per poll, a tenth to a fifth of all CPU
-    time.
+    A task holds thousands of messages, none of which is part of a cycle. With the default
+    thresholds, the collector traverses them several times per poll, which costs 10 to 20 % of the
+    CPU time.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back
-    at once.
+    """Make glibc retain up to `RETAINED_BYTES` of freed memory per arena instead of returning it
+    immediately.
 
-    What one poll frees the next one takes again, page by page: a third of a task's page faults.
+    Each poll reuses the memory that the previous one freed; otherwise this causes a third of a
+    task's page faults.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS)
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, RETAINED_BYTES)
 
 
 def set_levels(levels: Mapping[str, int | None]) -> None:
-    """Set loggers' levels; "" is the root, None takes a logger's own level away."""
+    """Set log levels by logger name. "" is the root logger; None resets a level."""
     for name, level in levels.items():
         logging.getLogger(name or None).setLevel(logging.NOTSET if level is None else level)
 
 
 def read_until_worker_ends(channel: Channel, handle: Callable[[Any], None]) -> threading.Thread:
-    """Start the thread that takes messages; it ends the process at once when the channel closes."""
+    """Start the thread that receives messages. It exits the process when the channel is closed."""
 
     def read() -> None:
         while True:
@@ -103,13 +103,15 @@ def read_until_worker_ends(channel: Channel, handle: Callable[[Any], None]) -> t
     return thread
 
 
-def beat(channel: Channel, make: Callable[[], object], interval_seconds: float) -> threading.Thread:
-    """Start the thread that says that this process lives."""
+def beat(
+    channel: Channel, make_message: Callable[[], object], interval_seconds: float
+) -> threading.Thread:
+    """Start the thread that sends heartbeats to the worker."""
     never = threading.Event()
 
     def run() -> None:
         while True:
-            channel.send(make())
+            channel.send(make_message())
             never.wait(interval_seconds)
 
     thread = threading.Thread(target=run, name="beat", daemon=True)
@@ -118,7 +120,7 @@ def beat(channel: Channel, make: Callable[[], object], interval_seconds: float) 
 
 
 def leave(status: int = 0) -> None:
-    """End this process now: threads that plugins left behind cannot hold it."""
+    """Exit the process immediately, regardless of threads that plugins have started."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from connect_py.api.message_run import MessageRun, bounds_of
 from connect_py.api.record import TimestampType
 
-# confluent_kafka's Message; its accessors are called by the thousand through map
+# confluent_kafka's Message; its accessors are called through map for speed
 Consumed: TypeAlias = Any
 
 TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
@@ -22,8 +22,9 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 
 
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a
-    Python loop."""
+    """Split messages where the topic or the timestamp type changes, without a Python loop per
+    message.
+    """
     if not messages:
         return []
     topics: list[Any] = list(map(Message.topic, messages))

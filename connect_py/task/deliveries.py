@@ -1,4 +1,4 @@
-"""Deliveries on their way to a sink task, without partitions that the task gave up."""
+"""Removal of revoked partitions from deliveries that wait for a sink task."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from connect_py.task.transformation_chain import Delivery
 def without_partitions(
     deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]
 ) -> list[Delivery]:
-    """Leave out rows that were consumed from these partitions, wherever they are routed now."""
-    withdrawn = set(partitions)
-    if not withdrawn:
+    """Remove the rows that were consumed from these partitions, regardless of their current
+    topic.
+    """
+    revoked = set(partitions)
+    if not revoked:
         return list(deliveries)
-    left: list[Delivery] = []
+    remaining: list[Delivery] = []
     for delivery in deliveries:
-        kept: Delivery | None
+        remaining_rows: Delivery | None
         if isinstance(delivery, Batch):
-            kept = _batch_without(delivery, withdrawn)
+            remaining_rows = _batch_without(delivery, revoked)
         else:
             rows: list[SinkRecord] = [
-                r for r in delivery if r.origin.topic_partition not in withdrawn
+                r for r in delivery if r.origin.topic_partition not in revoked
             ]
-            kept = rows or None
-        if kept is not None:
-            left.append(kept)
-    return left
+            remaining_rows = rows or None
+        if remaining_rows is not None:
+            remaining.append(remaining_rows)
+    return remaining
 
 
-def _batch_without(batch: Batch, withdrawn: set[TopicPartition]) -> Batch | None:
-    numbers = {tp.partition for tp in withdrawn if tp.topic == batch.origin.topic}
+def _batch_without(batch: Batch, revoked: set[TopicPartition]) -> Batch | None:
+    numbers = {tp.partition for tp in revoked if tp.topic == batch.origin.topic}
     mask = pa.array([p not in numbers for p in batch.origin.partitions.to_pylist()], pa.bool_())
     if mask.true_count == len(batch):
         return batch

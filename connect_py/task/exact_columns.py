@@ -1,4 +1,4 @@
-"""Columns of rows that a plugin made, where they say exactly what the rows say. Imports pyarrow."""
+"""Columns built from rows of plugins, only if they represent the rows exactly. Imports pyarrow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import DECIMAL, Schema, Struct, Type, Value, decimal_scale
 from connect_py.columns.struct_view import StructView, rows_taken
 
-_NOTHING: Final = frozenset({type(None)})
+_NULL_TYPES: Final = frozenset({type(None)})
 _FORMS: Mapping[Type, type] = {
     Type.INT8: int,
     Type.INT16: int,
@@ -31,25 +31,26 @@ _FORMS: Mapping[Type, type] = {
 
 
 def column_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
-    """Make a column that gives these schemas and values as its rows, with the very same Python
-    types.
+    """Return a column whose rows have exactly these schemas, values, and Python types.
 
     Raises:
-        NotColumnar: There is none.
+        NotColumnar: No such column exists.
     """
     distinct = {id(schema): schema for schema in schemas}.values()
-    there = [schema for schema in distinct if schema is not None]
-    if not all(isinstance(schema, Schema) and schema == there[0] for schema in there):
-        raise NotColumnar("two schemas")
-    if there:
+    present_schemas = [schema for schema in distinct if schema is not None]
+    if not all(
+        isinstance(schema, Schema) and schema == present_schemas[0] for schema in present_schemas
+    ):
+        raise NotColumnar("different schemas")
+    if present_schemas:
         tombstones = [schema is None for schema in schemas]
         if any(t and v is not None for t, v in zip(tombstones, values, strict=True)):
-            raise NotColumnar("with a schema and without one")
-        if not _fits(there[0], values):
-            raise NotColumnar(f"{there[0]}: a value that is not in the form of its schema")
+            raise NotColumnar("rows with and without a schema")
+        if not _fits(present_schemas[0], values):
+            raise NotColumnar(f"{present_schemas[0]}: a value does not have the form of its schema")
     column = side_of(schemas, values)
-    if not there and _has_decimals(column.data.type):
-        raise NotColumnar("decimals of several scales have one in a column")
+    if not present_schemas and _has_decimals(column.data.type):
+        raise NotColumnar("decimals with different scales")
     return column
 
 
@@ -60,9 +61,10 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _fits(schema: Schema, values: Sequence[Value]) -> bool:
-    """Whether each value is null or has the Python form of the schema, deeply, and the column keeps
-    it as it is."""
-    kinds = set(map(type, values)) - _NOTHING
+    """Return True if each value is null or has exactly the Python type of the schema, including
+    nested values.
+    """
+    kinds = set(map(type, values)) - _NULL_TYPES
     if not kinds:
         return True
     if schema.type is Type.STRUCT:
@@ -79,12 +81,12 @@ def _fits(schema: Schema, values: Sequence[Value]) -> bool:
             schema.value_schema, chain.from_iterable(v for v in values if v is not None)
         )
     if schema.type is Type.MAP:
-        there: list[dict[Any, Any]] = [v for v in values if v is not None]
-        keys = list(chain.from_iterable(there))
+        maps: list[dict[Any, Any]] = [v for v in values if v is not None]
+        keys = list(chain.from_iterable(maps))
         return (
             None not in keys
             and _member_fits(schema.key_schema, keys)
-            and _member_fits(schema.value_schema, chain.from_iterable(v.values() for v in there))
+            and _member_fits(schema.value_schema, chain.from_iterable(v.values() for v in maps))
         )
     return True
 

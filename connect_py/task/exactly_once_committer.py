@@ -1,5 +1,4 @@
-"""`ExactlyOnceCommitter`: records and their offsets get into Kafka in one transaction, or not at
-all."""
+"""`ExactlyOnceCommitter`: writes records and their offsets to Kafka in one transaction."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ from connect_py.task.task_control import RefusedError, TaskControl, TaskStoppedE
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 from connect_py.task.transaction_outcome import RecordPlace
 
-SLICE_SECONDS: Final = 1.0  # the client is asked again until it knows the outcome
+SLICE_SECONDS: Final = 1.0  # timeout of one client call; repeated until the outcome is known
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
-# of keys and values: a transaction of the boundary `interval` ends before its time
+# size of keys and values at which a transaction of the boundary `interval` ends early
 FULL_BYTES: Final = 64 << 20
 
 _FENCED: Final = frozenset(
@@ -38,8 +37,9 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
-# Why a transaction may end without anybody's fault: the broker was away for longer than it may
-# take. These say nothing about the records, which can be sent again.
+# Errors that a transaction can fail with through no fault of its own, for example because the
+# broker was unavailable for longer than the transaction timeout. They do not concern the records,
+# which can be sent again.
 _LOST: Final = _FENCED | frozenset(
     {
         KafkaError.INVALID_TXN_STATE,
@@ -64,34 +64,36 @@ log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """A newer producer of this task exists; nothing of the open transaction is in Kafka, or
-    everything."""
+    """A newer producer of this task exists. The open transaction was either aborted or fully
+    committed.
+    """
 
-    def __init__(self, transactional_id: str, why: str) -> None:
-        super().__init__(f"producer {transactional_id} was fenced: {why}")
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(f"producer {transactional_id} was fenced: {reason}")
 
 
 class TransactionLostError(ConnectError):
-    """The producer can write no more under its id; the transaction that was open may even have been
-    committed."""
+    """The producer cannot write any more. Its open transaction may have been committed."""
 
 
 class ExactlyOnceCommitter(SourceCommitter):
     """Owns the transactions of a task's producer.
 
-    The steps of a commit. Whatever dies in between, the transaction is aborted by the next `open`
-    of this id or by the broker's time-out, readers of committed records see nothing of it, and the
-    offsets are those before it.
+    Steps of a commit. After a crash between two of them, the transaction is aborted by the next
+    `open` of this ID or by the broker's timeout; consumers of committed records do not see it, and
+    the previous offsets stay in effect.
 
-    1. the records are with the client                               (`dispatched`)
-    2. the records of the offset topic, in the same transaction      (`_store_offsets`)
-    3. commit: the client waits for all acknowledgements first       (`_commit_client`)
-    4. the task learns of it                                         (`commit_record`, `commit`)
+    1. The records are handed to the client (`dispatched`).
+    2. The offset records are written in the same transaction (`_store_offsets`).
+    3. The transaction is committed; the client waits for all acknowledgements first
+      (`_commit_client`).
+    4. The task is notified (`commit_record`, `commit`).
 
-    A transaction that took too long, as when the broker is away, is aborted by the broker, and its
-    producer may write no more. Then a new one takes the id, and what did not get into Kafka is sent
-    again (`_repair`). The broker says the same of a producer whose id another producer has taken;
-    how long the transaction was open tells the two apart.
+    A transaction that takes too long, for example during a broker outage, is aborted by the broker,
+    and its producer cannot write any more. A new producer then takes over the ID, and the records
+    that are not in Kafka are sent again (`_repair`). The broker reports the same error to a
+    producer whose ID was taken over by another one; the age of the transaction distinguishes the
+    two cases.
     """
 
     def __init__(
@@ -110,14 +112,17 @@ class ExactlyOnceCommitter(SourceCommitter):
         copies_offsets: bool,
         is_committed: Callable[[RecordPlace], bool],
     ) -> None:
-        """Prepare.
+        """Create the committer.
 
-        Args: interval_ms: Between commits, for the boundary `interval`; at most half of
-            `timeout_ms` is used. timeout_ms: For how long the broker lets a transaction be open.
-            transactions: What the task asks for, with the boundary `connector`. copies_offsets:
-            Whether the connector keeps its offsets in a topic of its own. is_committed: Whether the
-            transaction of a record, which has ended, was committed; waits, and raises
-                TaskStoppedError.
+        Args:
+            interval_ms: Commit interval of the boundary `interval`; limited to half of
+                `timeout_ms`.
+            timeout_ms: Transaction timeout of the broker.
+            transactions: Requests of the task, with the boundary `connector`.
+            copies_offsets: True if the connector has its own offset topic.
+            is_committed: Waits until the transaction of a record has ended, and returns True if it
+                was
+                committed. Raises TaskStoppedError.
         """
         super().__init__(task, metrics, clock)
         self._producer = producer
@@ -130,38 +135,38 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._copies_offsets = copies_offsets
         self._is_committed = is_committed
         self._next_commit = 0.0
-        self._open = False  # a transaction
-        self._begun = 0.0  # when the last one was
-        self._size = 0  # records in it
-        self._bytes = 0  # of their keys and values, which are kept until it ends
+        self._open = False  # a transaction is open
+        self._started_at = 0.0  # start time of the last transaction
+        self._size = 0  # number of records in it
+        self._bytes = 0  # size of their keys and values, which are retained until it ends
         self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}  # not stored yet
-        self._taken: list[
+        self._to_report: list[
             tuple[Submitted, OffsetAndMetadata | None]
-        ] = []  # to tell the task of after the commit
+        ] = []  # records to report to the task after the commit
         self._raw_keys: dict[PartitionKey, bytes] = {}
         self._offset_topic = ""
-        self._active = 0  # records in hand
+        self._active = 0  # records that have not been committed yet
         self._sent: list[tuple[Submitted, OutgoingRecord]] = []  # in the open transaction
-        # one of the offsets of the transaction that is being committed
+        # location of an offset record of the transaction that is being committed
         self._stored_at: RecordPlace | None = None
-        # why the first record of the transaction was not delivered
-        self._broken: KafkaError | None = None
+        # error of the first record of the transaction that was not delivered
+        self._delivery_error: KafkaError | None = None
         self._repairing = False
 
     def open(self) -> None:
-        """Fence producers that may still write for this connector's tasks, then take this task's
-        id.
+        """Fence producers that may still write for this connector's tasks, then acquire this task's
+        ID.
 
         Raises:
-            ConnectError: The task set has changed, or the cluster refuses.
-            TaskStoppedError: A stop was asked for meanwhile.
+            ConnectError: The task set has changed, or the cluster denies the request.
+            TaskStoppedError: A stop was requested meanwhile.
         """
         self._fence_zombies()
-        self._take_id()
+        self._acquire_id()
         self._offset_topic = self._control.ask_patiently(VerifyTask(self._control.next_number()))
         self._next_commit = self._clock.monotonic() + self._interval
 
-    def _take_id(self) -> None:
+    def _acquire_id(self) -> None:
         while True:
             self._control.check()
             try:
@@ -171,17 +176,17 @@ class ExactlyOnceCommitter(SourceCommitter):
                 problem: KafkaError = error.args[0]
                 if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     raise ConnectError(
-                        f"transactional id '{self._id}' is not granted (ACL: Write and Describe "
-                        f"on TransactionalId '{self._id}')"
+                        f"not authorized to use transactional id '{self._id}' (required ACL: "
+                        f"Write and Describe on TransactionalId '{self._id}')"
                     ) from error
                 if not problem.retriable():
                     raise ConnectError(
-                        f"transactional id {self._id} was not obtained: {problem.str()}"
+                        f"failed to acquire transactional id {self._id}: {problem.str()}"
                     ) from error
-                log.debug("transactional id %s is not obtained yet: %s", self._id, problem.str())
+                log.debug("waiting for transactional id %s: %s", self._id, problem.str())
 
     def _fence_zombies(self) -> None:
-        """Ask again for a while: the leader of the worker group may just be changing."""
+        """Fence zombies, with retries: the leadership of the worker group may be changing."""
         deadline = self._clock.monotonic() + FENCE_SECONDS
         while True:
             try:
@@ -190,45 +195,45 @@ class ExactlyOnceCommitter(SourceCommitter):
             except ConnectError as error:
                 if self._clock.monotonic() >= deadline:
                     raise
-                log.warning("zombies are not fenced yet: %s", error)
+                log.warning("failed to fence zombies, will retry: %s", error)
             self._control.wait(SLICE_SECONDS)
 
-    # Records.
+    # Records
 
     def submit(self, record: SourceRecord) -> Submitted:
         self._active += 1
         return Submitted(record)
 
     def drop(self, submitted: Submitted) -> None:
-        self._taken.append((submitted, None))
-        self._note(submitted)
+        self._to_report.append((submitted, None))
+        self._note_offset(submitted)
 
     def sending(self, topic: str) -> None:
         if topic == self._offset_topic:
             raise ConnectError(
-                f"a source task may not write to '{topic}', which holds its offsets, with "
-                f"exactly-once support"
+                "a source task with exactly-once support must not write to its offset topic "
+                f"'{topic}'"
             )
         try:
-            self._begin()
+            self._begin_transaction()
         except TransactionLostError as lost:
             self._repair(lost)
-            self._begin()
+            self._begin_transaction()
 
     def refused(self, error: KafkaException) -> None:
         try:
             self._fail("write", error)
         except TransactionLostError as lost:
             self._repair(lost)
-            self._begin()
+            self._begin_transaction()
 
     def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
         self._size += 1
         self._bytes += len(record.key or b"") + len(record.value or b"")
         self._sent.append((submitted, record))
-        self._note(submitted)
+        self._note_offset(submitted)
 
-    def _note(self, submitted: Submitted) -> None:
+    def _note_offset(self, submitted: Submitted) -> None:
         record = submitted.record
         self._offsets[partition_key(record.source_partition)] = (
             record.source_partition,
@@ -236,15 +241,15 @@ class ExactlyOnceCommitter(SourceCommitter):
         )
         if self._transactions is not None:
             commit, abort = self._transactions.take_record(record)
-            self._end_if_asked(commit=commit, abort=abort)
+            self._end_if_requested(commit=commit, abort=abort)
 
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
-        self._taken.append((submitted, OffsetAndMetadata(message.offset() or 0)))
+        self._to_report.append((submitted, OffsetAndMetadata(message.offset() or 0)))
 
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
-        self._broken = self._broken or error
-        # of an aborted transaction; after other failures no commit succeeds
-        self._taken.append((submitted, None))
+        self._delivery_error = self._delivery_error or error
+        # of an aborted transaction; after other failures, no commit succeeds
+        self._to_report.append((submitted, None))
 
     @property
     def tolerates_lost_records(self) -> bool:
@@ -254,14 +259,14 @@ class ExactlyOnceCommitter(SourceCommitter):
     def active(self) -> int:
         return self._active
 
-    # Boundaries.
+    # Boundaries
 
     def batch_done(self) -> None:
         if self._boundary is TransactionBoundary.POLL:
             self._commit()
         elif self._transactions is not None:
             commit, abort = self._transactions.take_batch()
-            self._end_if_asked(commit=commit, abort=abort)
+            self._end_if_requested(commit=commit, abort=abort)
         self.tick()
 
     def tick(self) -> None:
@@ -271,41 +276,45 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._next_commit = self._clock.monotonic() + self._interval
             self._commit()
 
-    def _end_if_asked(self, *, commit: bool, abort: bool) -> None:
-        """After an abort the offsets are stored all the same: those records are not to come
-        again."""
+    def _end_if_requested(self, *, commit: bool, abort: bool) -> None:
+        """Commit or abort if requested. After an abort, the offsets are stored anyway: the records
+        must not be delivered again.
+        """
         if abort:
-            self._abort_as_asked()
+            self._abort_as_requested()
         if commit or abort:
             self._commit()
 
-    def _abort_as_asked(self) -> None:
+    def _abort_as_requested(self) -> None:
         if not self._open:
-            log.warning("the task aborts a transaction that holds no record")
+            log.warning("the task requested to abort a transaction without records")
             return
         log.info(
-            "the transaction is aborted, as the task asks for: %d records are dropped", self._size
+            "aborting the transaction as requested by the task: dropping %d records", self._size
         )
         try:
             self._producer.client.abort_transaction()
         except KafkaException as error:
             self._abort_by_force(error)
-        self._ended()
-        self._taken = [(submitted, None) for submitted, _ in self._taken]  # they are nowhere
+        self._reset()
+        self._to_report = [
+            (submitted, None) for submitted, _ in self._to_report
+        ]  # not written to Kafka
 
     def _abort_by_force(self, error: KafkaException) -> None:
-        """A new producer's first act is the end of a transaction that its predecessor has left
-        open."""
+        """Replace the producer. The new one ends the open transaction of its predecessor first."""
         try:
             self._fail("abort", error)
         except TransactionLostError as lost:
-            self._taken = self._taken_before() + [(submitted, None) for submitted, _ in self._sent]
+            self._to_report = self._to_report_from_before() + [
+                (submitted, None) for submitted, _ in self._sent
+            ]
             self._sent.clear()
             self._repair(lost)
 
-    # Transactions.
+    # Transactions
 
-    def _begin(self) -> None:
+    def _begin_transaction(self) -> None:
         if self._open:
             return
         try:
@@ -313,13 +322,13 @@ class ExactlyOnceCommitter(SourceCommitter):
         except KafkaException as error:
             self._fail("begin", error)
         self._open = True
-        self._begun = self._clock.monotonic()
+        self._started_at = self._clock.monotonic()
 
-    def _ended(self) -> None:
+    def _reset(self) -> None:
         self._open = False
         self._size = self._bytes = 0
         self._sent.clear()
-        self._broken = self._stored_at = None
+        self._delivery_error = self._stored_at = None
 
     def _commit(self) -> None:
         started = self._clock.monotonic()
@@ -327,24 +336,24 @@ class ExactlyOnceCommitter(SourceCommitter):
             return
         offsets = list(self._offsets.values())
         while not self._committed(started):
-            pass  # repaired: once more
+            pass  # repaired: try again
         self._metrics.transaction(self._size)
-        self._ended()
+        self._reset()
         self._metrics.commits.succeeded(self._clock.monotonic() - started)
         self._offsets.clear()
-        taken, self._taken = self._taken, []
-        for submitted, metadata in taken:
+        to_report, self._to_report = self._to_report, []
+        for submitted, metadata in to_report:
             self._metrics.written += metadata is not None
             self._record_committed(submitted.record, metadata)
         self._active = 0
-        self._tell_task()
+        self._notify_task()
         if self._copies_offsets:
             self._control.send(CopySourceOffsets(offsets))
 
     def _committed(self, started: float) -> bool:
-        """Try to commit; False when the transaction was lost, and stands again as it was."""
+        """Try to commit. Return False if the transaction was lost and has been restored."""
         try:
-            self._begin()  # offsets alone, after records that were filtered
+            self._begin_transaction()  # needed for offsets alone, if all records were filtered
             self._store_offsets()
             self._commit_client()
         except TransactionLostError as lost:
@@ -356,35 +365,35 @@ class ExactlyOnceCommitter(SourceCommitter):
         return True
 
     def _store_offsets(self) -> None:
-        """Write the records of the offset topic, under the keys that the worker knows; they never
-        change."""
-        unknown = {key: pair for key, pair in self._offsets.items() if key not in self._raw_keys}
-        if unknown:
-            question = MakeOffsetKeys(
-                self._control.next_number(), [partition for partition, _ in unknown.values()]
+        """Write the offset records with the keys of the worker, which never change."""
+        without_key = {
+            key: pair for key, pair in self._offsets.items() if key not in self._raw_keys
+        }
+        if without_key:
+            request = MakeOffsetKeys(
+                self._control.next_number(), [partition for partition, _ in without_key.values()]
             )
-            keys: Sequence[bytes] = self._control.ask(question, ANSWER_SECONDS)
-            self._raw_keys |= zip(unknown, keys, strict=True)
+            keys: Sequence[bytes] = self._control.ask(request, ANSWER_SECONDS)
+            self._raw_keys |= zip(without_key, keys, strict=True)
         for key, (_, offset) in self._offsets.items():
             check_primitives(offset)
             value = compact_json.encode(dict(offset))
-            stored = OutgoingRecord(
+            offset_record = OutgoingRecord(
                 self._offset_topic, value, self._raw_keys[key], (), 0, None, self._offset_stored
             )
-            self._produce(stored, "store the offsets of")
+            self._produce(offset_record, "store the offsets of")
 
     def _offset_stored(self, error: KafkaError | None, message: Message) -> None:
-        """Inside the client's `poll`."""
+        """Record the location of an offset record. Called from the client's `poll`."""
         if error is not None:
-            self._broken = self._broken or error
+            self._delivery_error = self._delivery_error or error
             return
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is not None and partition is not None and offset is not None:
             self._stored_at = RecordPlace(topic, partition, offset)
 
     def _commit_client(self) -> None:
-        """Wait for the outcome, however long: the client gives up by itself when the transaction's
-        time is over."""
+        """Wait for the outcome without a limit: the client gives up at the transaction timeout."""
         while True:
             try:
                 self._producer.client.commit_transaction(SLICE_SECONDS)
@@ -393,44 +402,42 @@ class ExactlyOnceCommitter(SourceCommitter):
                 if not error.args[0].retriable():
                     self._fail("commit", error)
 
-    def _fail(self, what: str, error: KafkaException) -> NoReturn:
-        problem = _explained(self._producer, self._broken, error.args[0])
-        timed_out = self._open and self._clock.monotonic() - self._begun >= self._timeout
+    def _fail(self, operation: str, error: KafkaException) -> NoReturn:
+        problem = _root_error(self._producer, self._delivery_error, error.args[0])
+        timed_out = self._open and self._clock.monotonic() - self._started_at >= self._timeout
         if problem.code() in _FENCED and not timed_out:
             self._open = False
             raise TaskFencedError(self._id, "a newer instance of this task exists") from error
-        text = f"cannot {what} a transaction of {self._id}: {problem.str()}"
+        message = f"cannot {operation} a transaction of {self._id}: {problem.str()}"
         raise (
-            TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)
+            TransactionLostError(message) if problem.code() in _LOST else NotDeliveredError(message)
         ) from error
 
-    # A new producer.
+    # Replacing the producer
 
     def _repair(self, lost: TransactionLostError) -> bool:
-        """Have a new producer in the state that the lost one should be in; whether its transaction
-        was committed.
+        """Replace a lost producer and restore its transaction. Return True if the transaction was
+        committed.
 
-        Between the steps the process may die: what follows finds the offsets of the last committed
+        After a crash between two steps, the next instance finds the offsets of the last committed
         transaction.
 
-        1. the worker says that the task is still its own    (a newer instance must not be fenced by an older one)
-        2. a new producer takes the id                       (the old transaction ends, whichever way)
-        3. the worker says so once more                      (a newer instance that was fenced does the same as this)
-        4. if all records had arrived, one of them is looked for: they may have been committed
-        5. otherwise they are sent again, in a new transaction
-        """  # noqa: E501 - a table or a literal is wider
+        1. The worker confirms that it owns the task (an older instance must not fence a newer one).
+        2. A new producer acquires the ID, which ends the old transaction in one way or the other.
+        3. The worker confirms again (a newer instance that was fenced does the same).
+        4. If all records had been acknowledged, check one of them: they may have been committed.
+        5. Otherwise, send them again in a new transaction.
+        """
         self._repairing = True
         stored_at = self._stored_at
         while True:
-            log.warning(
-                "%s; a new producer takes over", lost, extra={"action": "producer_replaced"}
-            )
-            self._ask_whether_ours()
+            log.warning("%s; replacing the producer", lost, extra={"action": "producer_replaced"})
+            self._verify_ownership()
             self._producer.renew()
             self._open = False
-            self._broken = self._stored_at = None
-            self._take_id()
-            self._ask_whether_ours()
+            self._delivery_error = self._stored_at = None
+            self._acquire_id()
+            self._verify_ownership()
             committed = stored_at is not None and self._is_committed(stored_at)
             stored_at = None
             try:
@@ -443,7 +450,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._repairing = False
             return committed
 
-    def _ask_whether_ours(self) -> None:
+    def _verify_ownership(self) -> None:
         while True:
             try:
                 self._control.ask_patiently(VerifyTask(self._control.next_number()))
@@ -451,69 +458,70 @@ class ExactlyOnceCommitter(SourceCommitter):
             except RefusedError as refusal:
                 raise TaskFencedError(self._id, str(refusal)) from refusal
             except ConnectError as error:
-                log.warning("the worker does not know yet whether the task is its own: %s", error)
+                log.warning("failed to verify the ownership of the task, will retry: %s", error)
             self._control.wait(SLICE_SECONDS)
 
     def _send_again(self) -> None:
         if not self._sent:
             return
-        log.info("%d records of the lost transaction are sent again", len(self._sent))
-        self._taken = self._taken_before()
-        self._begin()
+        log.info("sending %d records of the lost transaction again", len(self._sent))
+        self._to_report = self._to_report_from_before()
+        self._begin_transaction()
         for _, record in self._sent:
             self._produce(record, "repeat")
 
-    def _taken_before(self) -> list[tuple[Submitted, OffsetAndMetadata | None]]:
-        """What was taken of no transaction, or of one that the task has aborted."""
+    def _to_report_from_before(self) -> list[tuple[Submitted, OffsetAndMetadata | None]]:
+        """Return the pending notifications of records that are not in the open transaction."""
         sent = {id(submitted) for submitted, _ in self._sent}
-        return [taken for taken in self._taken if id(taken[0]) not in sent]
+        return [entry for entry in self._to_report if id(entry[0]) not in sent]
 
-    def _produce(self, record: OutgoingRecord, what: str) -> None:
+    def _produce(self, record: OutgoingRecord, operation: str) -> None:
         while True:
             try:
                 self._producer.send(record)
                 return
-            except BufferError:  # deliveries make room
+            except BufferError:  # deliveries free up space in the queue
                 self._producer.poll(SLICE_SECONDS)
             except KafkaException as error:
-                self._fail(what, error)
+                self._fail(operation, error)
 
     def close(self, *, failed: bool) -> None:
-        """Commit what was sent, unless the task failed or says itself where transactions end; else
-        abort."""
+        """Commit the last transaction, unless the task failed or defines its own boundaries;
+        otherwise abort it.
+        """
         try:
             if failed or self._repairing:
-                pass  # what is in the transaction is not known
+                pass  # the contents of the transaction are unknown
             elif self._boundary is not TransactionBoundary.CONNECTOR:
                 self._commit()
             elif self._transactions is not None:
                 commit, abort = self._transactions.take_batch()
-                self._end_if_asked(commit=commit, abort=abort)
+                self._end_if_requested(commit=commit, abort=abort)
         except (ConnectError, TaskStoppedError) as error:
             log.warning(
-                "the last transaction was not committed: %s", error or "the task was to stop"
+                "failed to commit the last transaction: %s", error or "the task was stopped"
             )
         if self._open:
             try:
-                # readers need not wait for the time-out
+                # so that consumers need not wait for the timeout
                 self._producer.client.abort_transaction(ABORT_SECONDS)
             except KafkaException as error:
-                log.warning("the open transaction was not aborted: %s", error.args[0].str())
+                log.warning("failed to abort the open transaction: %s", error.args[0].str())
 
 
-def _explained(
-    producer: SourceProducer, broken: KafkaError | None, problem: KafkaError
+def _root_error(
+    producer: SourceProducer, delivery_error: KafkaError | None, problem: KafkaError
 ) -> KafkaError:
-    """Why a producer refuses: it may know, and say only that it does.
+    """Return the actual error of a producer that only reports that it is in an error state.
 
-    `broken`: what a record failed of, which counts first.
+    `delivery_error` is the error of an undelivered record; it takes precedence.
     """
     unexplained = problem.code() in _UNEXPLAINED
-    if broken is not None and (unexplained or broken.code() not in _LOST):
-        return broken
+    if delivery_error is not None and (unexplained or delivery_error.code() not in _LOST):
+        return delivery_error
     if unexplained:
         try:
-            producer.client.commit_transaction(0)  # refused as well, for the reason that counts
+            producer.client.commit_transaction(0)  # fails as well, with the actual reason
         except KafkaException as error:
             return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
     return problem

@@ -1,5 +1,4 @@
-"""`KafkaSinkCluster`: what a sink connector or its tasks may ask of the cluster that they
-consume."""
+"""`KafkaSinkCluster`: access of a sink connector and its tasks to the cluster that they consume."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from connect_py.task.topic_selection import TopicSelection
 
 
 class KafkaSinkCluster:
-    """Satisfies `connect_py.api.cluster.SinkCluster`; see there for threads and errors."""
+    """Implements `connect_py.api.cluster.SinkCluster`; see there for threading and errors."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class KafkaSinkCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Asked once. Errors as for `topic_id`."""
+        """Return the cluster ID, which is requested once. Errors as for `topic_id`."""
         if self._cluster_id is None:
             self._cluster_id = self._admin.cluster_id()
         return self._cluster_id
@@ -52,12 +51,12 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        # No thread polls an admin client for its log between questions; its answers hold the
+        # No thread polls the log of an admin client between requests; its responses contain the
         # errors.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
         settings = {**log, **self._clients.of(kind)}
         if kind == "consumer" and self._topics.has_replays:
-            settings["isolation.level"] = "read_committed"  # as the task's own consumer
+            settings["isolation.level"] = "read_committed"  # same as the task's own consumer
         return settings
 
     def topic_id(self, topic: str) -> str:

@@ -1,5 +1,6 @@
-"""`LeaseGuard`: ends a child process when its worker's lease does, although the worker itself may
-be asleep."""
+"""`LeaseGuard`: exits a child process at the end of its worker's lease, even if the worker is
+suspended.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ from typing import Final
 from connect_py.clock import Clock, SystemClock
 
 EXIT_LEASE_ENDED: Final = 71
-LOOK_SECONDS: Final = 0.5  # waiting does not count the time that the machine slept
+CHECK_SECONDS: Final = (
+    0.5  # a wait does not include the time during which the machine was suspended
+)
 
 
 class LeaseGuard:
-    """A worker that was stopped, or that waits for a disk, cannot stop its children in time: they
-    look themselves.
+    """Exits the process at the end of the lease: a suspended or blocked worker cannot stop its
+    children in time.
 
-    Worker and children share the machine's clock. The thread starts with the first lease.
+    Worker and children share the monotonic clock of the machine. The thread starts with the first
+    lease.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -27,7 +31,7 @@ class LeaseGuard:
         self._thread: threading.Thread | None = None
 
     def extend(self, until: float | None) -> None:
-        """Take the time at which this process must have ended; None: there is none any more."""
+        """Set the time by which this process must exit. None: no such time."""
         with self._changed:
             self._until = until
             self._changed.notify()
@@ -38,8 +42,8 @@ class LeaseGuard:
     def _watch(self) -> None:
         with self._changed:
             while True:
-                left = None if self._until is None else self._until - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    # at once: another worker may start this work in a moment
+                remaining = None if self._until is None else self._until - self._clock.monotonic()
+                if remaining is not None and remaining <= 0:
+                    # immediately: another worker may start these items at any moment
                     os._exit(EXIT_LEASE_ENDED)
-                self._changed.wait(None if left is None else min(left, LOOK_SECONDS))
+                self._changed.wait(None if remaining is None else min(remaining, CHECK_SECONDS))

@@ -1,5 +1,4 @@
-"""What travels on the pipe between the worker and a task process: few kinds, plain data, never a
-record."""
+"""Messages on the pipe between the worker and a task process: plain data, never records."""
 
 from __future__ import annotations
 
@@ -17,19 +16,17 @@ from connect_py.plugins.plugin_table import PluginTable
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """All that a task process needs to know to begin."""
+    """Specification of a task, sent to its process at the start."""
 
     id: ConnectorTaskId
-    worker_props: Mapping[str, str]  # placeholders resolved, as everywhere here
+    worker_props: Mapping[str, str]  # all placeholders in this message are resolved
     connector_config: Mapping[str, str]
     task_config: Mapping[str, str]
     target: TargetState
     start_number: int
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int] = field(default_factory=dict)  # by logger; "" is the root
-    secrets: Sequence[
-        str
-    ] = ()  # what configuration providers gave of all this; texts do not show it
+    secrets: Sequence[str] = ()  # values from config providers, to be masked in all output
 
 
 # From the worker to the task.
@@ -37,27 +34,27 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class SetTargetState:
-    """Pause or go on."""
+    """Pause or resume the task."""
 
     target: TargetState
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End in order; there is no way back."""
+    """Stop the task in order; cannot be revoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetLogLevels:
-    """Levels by logger name; "" is the root, None takes a logger's own level away."""
+    """Set log levels by logger name. "" is the root logger; None resets a level."""
 
     levels: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """The process must have ended by this time on the machine's monotonic clock, unless a later
-    message comes.
+    """Time on the machine's monotonic clock by which the process must exit, unless a later message
+    follows.
 
     None: there is no such time.
     """
@@ -67,13 +64,13 @@ class ExtendLease:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a `Question`: a value, or an error's text."""
+    """Response to a `Question`: a value or an error message."""
 
     number: int
     value: Any = None
     error: str | None = None
-    refused: bool = False  # the error is final: asking again would change nothing
-    retriable: bool = False  # the error may be gone soon: the caller gets a RetriableError
+    refused: bool = False  # the error is final: repeating the request would not help
+    retriable: bool = False  # the error may be temporary: the caller gets a RetriableError
 
 
 # From the task to the worker.
@@ -81,34 +78,34 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`start` of the task returned."""
+    """The task's `start` has returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The task noticed that its target is PAUSED."""
+    """The task has applied the target state PAUSED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The task noticed that it may go on."""
+    """The task has resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The task ended as asked; nothing follows."""
+    """The task has stopped as requested. This is the last message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The task ended with an error; nothing follows."""
+    """The task has failed. This is the last message."""
 
     trace: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What the task waits for has changed; None: nothing."""
+    """The reason why the task is waiting has changed. None: it is not waiting."""
 
     waiting: Waiting | None
 
@@ -122,21 +119,21 @@ class Warns:
 
 @dataclass(frozen=True, slots=True)
 class RequestStop:
-    """The task wants its connector stopped; not answered."""
+    """The task requests that its connector be stopped. There is no response."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUsed:
-    """The task read from or wrote to a topic for the first time."""
+    """The task has read from or written to a topic for the first time."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The process lives; every now and then with the task's measurements."""
+    """Heartbeat of the process; some contain the task's metrics."""
 
     report: TaskReport | None = None
 
@@ -146,8 +143,9 @@ SourceEntry: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class ReadSourceOffsets:
-    """Asks for the stored offsets of source partitions, everything written so far included; a list,
-    in order."""
+    """Request the stored offsets of source partitions, including all previous writes; returns a
+    list in order.
+    """
 
     number: int
     partitions: Sequence[SourceEntry]
@@ -155,7 +153,7 @@ class ReadSourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WriteSourceOffsets:
-    """Asks to store offsets; answered when they are safe."""
+    """Request to store offsets. The response confirms that they are stored."""
 
     number: int
     offsets: Sequence[tuple[SourceEntry, SourceEntry]]
@@ -163,8 +161,7 @@ class WriteSourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MakeOffsetKeys:
-    """Asks under which keys of the offset topic the offsets of source partitions are stored; bytes,
-    in order."""
+    """Request the offset-topic keys of source partitions; returns bytes in order."""
 
     number: int
     partitions: Sequence[SourceEntry]
@@ -172,42 +169,46 @@ class MakeOffsetKeys:
 
 @dataclass(frozen=True, slots=True)
 class CopySourceOffsets:
-    """What a task wrote to its connector's own offset topic, for the worker's topic; not
-    answered."""
+    """Offsets that a task has written to its connector's own offset topic, for the worker's topic.
+    There is no response.
+    """
 
     offsets: Sequence[tuple[SourceEntry, SourceEntry]]
 
 
 @dataclass(frozen=True, slots=True)
 class FenceZombies:
-    """Asks that no producer of an earlier task set can write any more."""
+    """Request to fence all producers of earlier task sets."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Asks whether this task of this task set is still wanted here; the answer is its offset topic,
-    or a refusal."""
+    """Request to verify that this task of this task set should run here. The response is its offset
+    topic or a refusal.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireService:
-    """Asks for the address of a shared service; answered once it is ready, or when the time is
-    over."""
+    """Request the address of a shared service. The response is sent when it is ready, or after the
+    timeout.
+    """
 
     number: int
     service: SharedService
-    broken: int | None  # the generation that the asker cannot reach
+    broken: int | None  # generation that the sender cannot reach
     timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class RequestService:
-    """Have a shared service started; not answered. Without `hold` the sender is no user of it
-    yet."""
+    """Start a shared service. There is no response. Without `hold`, the sender is not counted as a
+    user yet.
+    """
 
     service: SharedService
     hold: bool = True
@@ -215,7 +216,7 @@ class RequestService:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseService:
-    """Be a user of a shared service no more; not answered."""
+    """Stop using a shared service. There is no response."""
 
     service: SharedService
 

@@ -1,4 +1,4 @@
-"""`OffsetCommits`: commits of a sink task's offsets, from their sending to their answer."""
+"""`OffsetCommits`: commits of a sink task's offsets, from sending to acknowledgement."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Commit:
-    """A commit on its way."""
+    """A commit in progress."""
 
     sequence: int
     offsets: dict[TopicPartition, OffsetAndMetadata]
     started: float
-    read: int  # records read so far
+    read: int  # number of records read so far
 
 
 @dataclass(slots=True)
 class Positions:
-    """Where this task is, per partition that it owns. All are next offsets to read."""
+    """Positions of this task in each of its partitions. All are next offsets to read."""
 
-    # everything below was put or dropped
+    # all earlier records were put or dropped
     current: dict[TopicPartition, int] = field(default_factory=dict)
-    # what the group holds
+    # committed offsets of the group
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    # where to go back to when a commit fails
+    # position to return to after a failed commit
     back: dict[TopicPartition, int] = field(default_factory=dict)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -47,7 +47,7 @@ class Positions:
 
 
 class OffsetCommits:
-    """One commit counts at a time. On the loop's thread."""
+    """Tracks one commit at a time. Used on the loop's thread."""
 
     def __init__(
         self,
@@ -67,24 +67,27 @@ class OffsetCommits:
 
     @property
     def running(self) -> bool:
-        """Whether a commit waits for its answer."""
+        """Return True if a commit is in progress."""
         return self._running is not None
 
     def acceptable(
         self, safe: Mapping[TopicPartition, SafeOffset], current: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a task says is safe, as far as it may be committed and is news."""
+        """Return the offsets that may be committed and differ from the committed ones."""
         offsets = {}
         for tp, value in safe.items():
             at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
             if tp not in current:
                 level = logging.DEBUG if tp in self._consumer.assigned else logging.WARNING
                 log.log(
-                    level, "pre_commit returned %s, which is not being committed; it is ignored", tp
+                    level,
+                    "ignoring offset that pre_commit returned for %s, which is not being committed",
+                    tp,
+                    tp,
                 )
             elif at.offset > current[tp]:
                 log.warning(
-                    "pre_commit returned %d for %s, beyond %d; it is ignored",
+                    "ignoring offset %d that pre_commit returned for %s: it is beyond %d",
                     at.offset,
                     tp,
                     current[tp],
@@ -94,7 +97,7 @@ class OffsetCommits:
         return offsets
 
     def send(self, offsets: dict[TopicPartition, OffsetAndMetadata], *, wait: bool) -> None:
-        """Commit these offsets; `wait`: until the answer is there."""
+        """Commit offsets. With `wait`, block until the response arrives."""
         if not offsets:
             self._metrics.skipped()
             return
@@ -102,7 +105,10 @@ class OffsetCommits:
             self._metrics.sequence, offsets, self._clock.monotonic(), self._metrics.read
         )
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
+            log.debug(
+                "committing offsets: %s",
+                ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()),
+            )
         if wait:
             self._completed(commit, self._consumer.commit_and_wait(offsets))
             return
@@ -113,7 +119,7 @@ class OffsetCommits:
     def answered(
         self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """The client's news of a commit that was sent; inside a poll."""
+        """Process the result of a commit. Called from the client's `poll`."""
         for commit in self._in_flight:
             if commit.offsets.keys() == offsets.keys() and all(
                 commit.offsets[tp].offset == at.offset for tp, at in offsets.items()
@@ -123,7 +129,8 @@ class OffsetCommits:
                     self._running = None
                     self._completed(commit, error)
                 else:
-                    self._metrics.skipped()  # it was given up, and a newer one may be on its way
+                    # abandoned after a timeout; a newer commit may be in progress
+                    self._metrics.skipped()
                 return
 
     def _completed(self, commit: _Commit, error: KafkaError | None) -> None:
@@ -137,16 +144,16 @@ class OffsetCommits:
                 self._positions.committed[tp] = at
                 self._positions.back[tp] = at.offset
 
-    def failed(self, why: str, seconds: float = 0.0) -> None:
-        """Count and log a commit that did not work."""
+    def failed(self, reason: str, seconds: float = 0.0) -> None:
+        """Count and log a failed commit."""
         self._metrics.commits.failed(seconds)
-        log.error("commit of offsets failed: %s", why, extra={"action": "commit_failed"})
+        log.error("failed to commit offsets: %s", reason, extra={"action": "commit_failed"})
 
     def forget_slow(self, now: float) -> None:
-        """Count a commit as failed that is not answered in time; its answer may still come."""
+        """Count a commit as failed after its timeout. Its response may still arrive."""
         if self._running is None:
             return
         commit = next((c for c in self._in_flight if c.sequence == self._running), None)
         if commit is not None and now - commit.started > self._timeout_ms / 1000:
             self._running = None
-            self.failed(f"no answer within {self._timeout_ms} ms", now - commit.started)
+            self.failed(f"no response within {self._timeout_ms} ms", now - commit.started)

@@ -1,5 +1,6 @@
-"""`PausedEnds`: where the logs of paused partitions end. The client learns that only while it
-fetches."""
+"""`PausedEnds`: log end offsets of paused partitions, which the client only learns while
+fetching.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from connect_py.metrics.client_statistics import ClientStatistics
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 10.0  # also how long a pause must last: most are over earlier
-ASK_SECONDS: Final = 1.0  # that a poll may take longer, where a leader does not answer
+UPDATE_SECONDS: Final = 10.0  # also the minimum duration of a pause: most are shorter
+REQUEST_SECONDS: Final = 1.0  # maximum delay of a poll if a leader does not respond
 
 
 class PausedEnds:
-    """Of one consumer; used on its thread."""
+    """Log ends for one consumer. Used on its thread."""
 
     def __init__(
         self,
@@ -32,27 +33,30 @@ class PausedEnds:
         self._consumer = consumer
         self._statistics = statistics
         self._clock = clock
-        self._look_at = 0.0
+        self._next_update_at = 0.0
 
-    def look(self, paused: Collection[TopicPartition]) -> None:
-        """Tell the statistics, every 10 seconds while partitions are paused; costs a question to
-        each leader."""
+    def update(self, paused: Collection[TopicPartition]) -> None:
+        """Update the statistics every 10 seconds while partitions are paused, with one request to
+        each leader.
+        """
         now = self._clock()
         if not paused:
-            self._look_at = now + LOOK_SECONDS
+            self._next_update_at = now + UPDATE_SECONDS
             self._statistics.known_ends = {}
             return
-        if now < self._look_at or self._statistics.cut_off:
+        if now < self._next_update_at or self._statistics.cut_off:
             return
-        self._look_at = now + LOOK_SECONDS
-        asked = [ClientTopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in paused]
+        self._next_update_at = now + UPDATE_SECONDS
+        requests = [ClientTopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in paused]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=ASK_SECONDS)
+            responses = self._consumer.offsets_for_times(requests, timeout=REQUEST_SECONDS)
         except KafkaException as error:
-            log.debug("the ends of paused partitions are not known: %s", error.args[0].str())
+            log.debug(
+                "failed to read the log end offsets of paused partitions: %s", error.args[0].str()
+            )
             return
         self._statistics.known_ends = {
             (each.topic, each.partition): each.offset
-            for each in found
+            for each in responses
             if each.error is None and each.offset >= 0
         }

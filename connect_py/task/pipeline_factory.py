@@ -1,4 +1,4 @@
-"""`TaskPipelineFactory`: the pipeline of a connector's tasks, for those who are no task."""
+"""`TaskPipelineFactory`: opens the pipeline of a connector's tasks outside of a task."""
 
 from __future__ import annotations
 
@@ -32,22 +32,27 @@ from connect_py.model import ConnectorTaskId
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.secret_mask import hide, masked
 from connect_py.task import record_pipeline
-from connect_py.task.sink_pipeline import SinkPipeline, SinkPlace, open_sink_pipeline, takes_columns
+from connect_py.task.sink_pipeline import (
+    SinkPipeline,
+    SinkPipelineOwner,
+    open_sink_pipeline,
+    takes_columns,
+)
 from connect_py.task.task_plugins import TaskPlugins
 
-WAIT_SECONDS: Final = 60.0  # for a server that a converter asks
+WAIT_SECONDS: Final = 60.0  # for a server that a converter uses
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPipelineFactory(PipelineFactory):
-    """Two configurations, resolved."""
+    """Factory with the resolved configurations of connector and worker."""
 
     connector: Mapping[str, str]
     worker: Mapping[str, str]
     wait_seconds: float = WAIT_SECONDS
     secrets: Sequence[
         str
-    ] = ()  # of the configurations: the process that opens a pipeline masks them
+    ] = ()  # in the configurations; the process that opens a pipeline masks them
 
     def open(self) -> RecordPipeline:
         plugins = self._plugins()
@@ -66,7 +71,7 @@ class TaskPipelineFactory(PipelineFactory):
         plugins, connector = self._plugins(), self.connector["name"]
         _, class_name = plugins.task(self.connector)
         clients = ClientConfigs(self.worker, self.connector, connector, number)
-        place = SinkPlace(
+        owner = SinkPipelineOwner(
             ConnectorTaskId(connector, number),
             self.connector,
             clients,
@@ -80,7 +85,7 @@ class TaskPipelineFactory(PipelineFactory):
 
         with ExitStack() as closing:
             pipeline = open_sink_pipeline(
-                place,
+                owner,
                 plugins,
                 task,
                 class_name,
@@ -141,12 +146,12 @@ class _Pipeline(RecordPipeline):
 
 class _Failures(ErrorReporter):
     def __init__(self) -> None:
-        self._found: list[RecordFailure] = []
+        self._record_failures: list[RecordFailure] = []
 
     def report(self, failed: FailedRecord) -> None:
         origin = failed.shown()
-        assert origin is not None, "records of topics have a place"
-        self._found.append(
+        assert origin is not None, "consumed records have an origin"
+        self._record_failures.append(
             RecordFailure(
                 origin,
                 failed.stage.value,
@@ -157,26 +162,26 @@ class _Failures(ErrorReporter):
         )
 
     def take(self) -> list[RecordFailure]:
-        found, self._found = self._found, []
-        return found
+        failures, self._record_failures = self._record_failures, []
+        return failures
 
 
 class _Waits:
-    """Waits for servers, up to a limit for each time that one is away."""
+    """Waits for servers, with a limit on each outage."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began: float | None = None
-        self._what = ""
+        self._server = ""
 
-    def waits_for(self, what: str, reason: str | None) -> None:
+    def waits_for(self, server: str, reason: str | None) -> None:
         if reason is None:
             self._began = None
         else:
             self._began = time.monotonic() if self._began is None else self._began
-            self._what = f"{what}: {reason}"
+            self._server = f"{server}: {reason}"
 
     def wait(self, seconds: float) -> None:
         if self._began is not None and time.monotonic() - self._began > self._seconds:
-            raise ConnectError(f"no answer within {self._seconds:.0f} s from {self._what}")
+            raise ConnectError(f"no response within {self._seconds:.0f} s from {self._server}")
         time.sleep(seconds)

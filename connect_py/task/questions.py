@@ -1,5 +1,6 @@
-"""`Questions`: asks the worker over a child's pipe, and hands each answer to the thread that waits
-for it."""
+"""`Questions`: requests of a child process to the worker; each response is passed to the thread
+that waits for it.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +12,29 @@ from typing import Any, Final
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.task.messages import Answer, FromTask, Question
 
-# for an answer that the worker has already, while the child is being stopped
+# time for a response that is already on its way while the child is being stopped
 STOPPING_SECONDS: Final = 1.0
 
 
 class TaskStoppedError(Exception):
-    """A stop was asked for while something was being waited for: leave everything as it is and end
-    in order."""
+    """A stop was requested during a wait. Leave everything unchanged, and end in order."""
 
 
 class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
-    """The same on a thread of the plugin's own, which may take it for what it is to the plugin: not
-    now."""
+    """A stop was requested during a wait on a thread of the plugin, which sees a retriable
+    error.
+    """
 
 
 class RefusedError(ConnectError):
-    """The worker says no, and will not say anything else."""
+    """The worker has permanently rejected the request."""
 
 
 class Questions:
-    """Any thread asks; the thread that reads the pipe answers."""
+    """Any thread may send requests. The thread that reads the pipe delivers the responses."""
 
     def __init__(self, send: Callable[[FromTask], None]) -> None:
-        """`send` takes messages to the worker, on any thread."""
+        """Create the object. `send` sends messages to the worker and is thread-safe."""
         self._changed = threading.Condition()
         self._stopping = False
         self._numbers = itertools.count(1)
@@ -42,39 +43,41 @@ class Questions:
 
     @property
     def stopping(self) -> bool:
-        """Whether a stop was asked for."""
+        """Return True if a stop was requested."""
         return self._stopping
 
     def stop(self) -> None:
-        """Ask for the end."""
+        """Request a stop."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def next_number(self) -> int:
-        """A number for a question."""
+        """Return the next request number."""
         return next(self._numbers)
 
     def ask(self, question: Question, timeout: float) -> Any:
-        """Send a question to the worker and wait for its answer, also while stopping.
+        """Send a request to the worker and wait for the response, even while stopping.
 
         Raises:
-            ConnectError: The worker answered with an error, or not in time.
+            ConnectError: The worker returned an error or did not respond in time.
         """
         self.send(question)
         with self._changed:
             if not self._changed.wait_for(lambda: question.number in self._answers, timeout):
                 raise ConnectError(
-                    f"the worker did not answer within {timeout:.0f} s: {type(question).__name__}"
+                    f"the worker did not respond to {type(question).__name__} within "
+                    f"{timeout:.0f} s"
                 )
         return self._take(question.number)
 
     def ask_patiently(self, question: Question, stopping_seconds: float = 0.0) -> Any:
-        """Send a question and wait for its answer however long it takes.
+        """Send a request and wait for the response without a timeout.
 
-        Raises: ConnectError: The worker answered with an error; RefusedError if with a refusal.
-            TaskStoppedError: A stop was asked for, and `stopping_seconds` later there was no
-            answer.
+        Raises:
+            ConnectError: The worker returned an error; RefusedError if it rejected the request.
+            TaskStoppedError: A stop was requested, and no response arrived within
+                `stopping_seconds`.
         """
         self.send(question)
         with self._changed:
@@ -83,17 +86,17 @@ class Questions:
                 lambda: question.number in self._answers, stopping_seconds
             ):
                 raise StoppedWhileWaitingError(
-                    f"stopped while the worker was asked: {type(question).__name__}"
+                    f"stopped while waiting for the response to {type(question).__name__}"
                 )
         if question.number not in self._answers:
             self.check()
         return self._take(question.number)
 
     def answered(self, question: Question) -> bool:
-        """Whether the answer to a question that was sent is there; if so, it is taken.
+        """Return True and remove the response if the response to a request has arrived.
 
         Raises:
-            ConnectError: The worker answered with an error.
+            ConnectError: The worker returned an error.
         """
         if question.number not in self._answers:
             return False
@@ -101,12 +104,12 @@ class Questions:
         return True
 
     def check(self) -> None:
-        """Raise TaskStoppedError if a stop was asked for."""
+        """Raise TaskStoppedError if a stop was requested."""
         if self._stopping:
             raise TaskStoppedError
 
     def answer(self, answer: Answer) -> None:
-        """Take the answer to a question."""
+        """Deliver the response to a request."""
         with self._changed:
             self._answers[answer.number] = answer
             self._changed.notify_all()

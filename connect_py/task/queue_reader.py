@@ -1,8 +1,9 @@
-"""`QueueReader`: a consumer's messages in large pieces of memory, without an object for each.
+"""`QueueReader`: reads a consumer's messages in large blocks of memory, without one object per
+message.
 
-The library in `native/reader` reads them from a queue of the client's library, by functions that
-are public there. The client is the one of `confluent_kafka`, which goes on with all else: group,
-rebalances, commits, seeks, callbacks.
+The library in `native/reader` reads them from a queue of the client library through its public
+functions. `confluent_kafka`'s client handles everything else: group membership, rebalances,
+commits, seeks, callbacks.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from connect_py.columns.compiled import compiled_library
 from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.task.consumed_messages import TIMESTAMP_TYPES
 
-VERSION: Final = 2  # of what crosses to the library; `VERSION` in lib.rs is the same
-# of the client: how the library learns of a client that is made
+VERSION: Final = 2  # version of the interface to the library; equal to `VERSION` in lib.rs
+# client setting through which the library is notified of a new client
 PLUGINS: Final = "plugin.library.paths"
 _CLIENT_FUNCTIONS: Final = (  # in the order of `Functions` in client.rs
     "conf_interceptor_add_on_new",
@@ -51,7 +52,7 @@ _SIZE: Final = struct.Struct("<i")
 
 
 class ClientFailure(NamedTuple):
-    """What the client says of a partition instead of a message."""
+    """Error that the client reports for a partition instead of a message."""
 
     code: int
     tp: TopicPartition
@@ -61,18 +62,18 @@ class ClientFailure(NamedTuple):
 
 @cache
 def _library() -> Any:
-    """The functions of the library, with their types; None: there is none."""
+    """Return the functions of the library with their types, or None if it is not available."""
     functions = compiled_library(__file__, "reader", VERSION, "messages are read one by one")
     if functions is None:
         return None
-    # finds what the client's library, which this one needs, offers
+    # provides the functions of the client library, on which this module depends
     client = ctypes.CDLL(cimpl.__file__)
     try:
-        found = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
-    except AttributeError:  # it is part of this one, and hidden
+        pointers = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
+    except AttributeError:  # statically linked and hidden
         return None
     functions.reader_functions(
-        (ctypes.c_void_p * len(found))(*(ctypes.cast(f, ctypes.c_void_p) for f in found))
+        (ctypes.c_void_p * len(pointers))(*(ctypes.cast(f, ctypes.c_void_p) for f in pointers))
     )
     address, size = ctypes.c_void_p, ctypes.c_size_t
     functions.reader_new.restype = address
@@ -89,18 +90,20 @@ def _library() -> Any:
 
 
 class QueueReader:
-    """Reads what one client has fetched, of the partitions that it follows. Used on the client's
-    thread."""
+    """Reads fetched messages of one client from the partitions that it follows. Used on the
+    client's thread.
+    """
 
     def __init__(self, functions: Any, reader: int) -> None:
-        """Take a reader of the library."""
+        """Create the object for a reader of the library."""
         self._functions = functions
         self._reader = reader
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """What a client has to be made with, so that it can be read; `configured` are plugins that
-        the user wants."""
+        """Return the settings that a client needs in order to be readable. `configured` are the
+        user's plugins.
+        """
         functions = _library()
         if functions is None:
             return {}
@@ -110,22 +113,23 @@ class QueueReader:
 
     @classmethod
     def of_new_client(cls) -> Self | None:
-        """Make a reader of the client that this thread made last; None: it was made without
-        `settings`."""
+        """Return a reader of the client that this thread created last. None if it was created
+        without `settings`.
+        """
         functions = _library()
         reader = None if functions is None else functions.reader_new()
         return cls(functions, reader) if reader else None
 
     def follow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these from now on, whenever they are assigned."""
+        """Read these partitions from now on, whenever they are assigned."""
         for tp in partitions:
             self._functions.reader_follow(self._reader, tp.topic.encode(), tp.partition)
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
-        """Wait for a message, then read those that are there, about `size` bytes at most; returns
-        how many.
+        """Wait for a message, then read the available ones, up to about `size` bytes. Return their
+        number.
 
-        Drops what an earlier poll has read and no call has taken.
+        Drops messages of an earlier poll that were not retrieved.
         """
         count: int = self._functions.reader_poll(
             self._reader, limit, size, max(0, round(timeout * 1000))
@@ -133,7 +137,7 @@ class QueueReader:
         return count
 
     def failures(self) -> Iterator[ClientFailure]:
-        """The errors that the last poll got instead of messages."""
+        """Yield the errors that the last poll received instead of messages."""
         numbers = (ctypes.c_int64 * _ERROR_NUMBERS)()
         while self._functions.reader_error(self._reader, numbers):
             code, partition, offset, topic, text = numbers
@@ -146,7 +150,7 @@ class QueueReader:
             )
 
     def runs(self) -> list[MessageRun]:
-        """Take the messages of the last poll."""
+        """Return the messages of the last poll."""
         runs = []
         numbers = (ctypes.c_int64 * _RUN_NUMBERS)()
         while self._functions.reader_run(self._reader, numbers):
@@ -167,7 +171,7 @@ class QueueReader:
         keys, values, headers = _Bytes(key_bytes), _Bytes(value_bytes), _Bytes(header_bytes)
         key_lengths, value_lengths, lasts = _numbers(rows), _numbers(rows), _numbers(changes)
         partitions, offsets, stamps = (pa.allocate_buffer(size * rows) for size in (4, 8, 8))
-        room = (ctypes.c_void_p * 9)(
+        targets = (ctypes.c_void_p * 9)(
             keys.address,
             key_lengths.buffer_info()[0],
             values.address,
@@ -178,7 +182,7 @@ class QueueReader:
             stamps.address,
             lasts.buffer_info()[0],
         )
-        self._functions.reader_take(self._reader, room)
+        self._functions.reader_take(self._reader, targets)
         partition_column = pa.Array.from_buffers(pa.int32(), rows, [None, partitions])
         offset_column = pa.Array.from_buffers(pa.int64(), rows, [None, offsets])
         starts: dict[int, int] = {}
@@ -207,12 +211,12 @@ class QueueReader:
         )
 
     def close(self) -> None:
-        """Read no more. Comes before the client is closed."""
+        """Stop reading. Must be called before the client is closed."""
         self._functions.reader_free(self._reader)
 
 
 class _Bytes:
-    """A new bytes object for the library to fill, before anybody else sees it."""
+    """A new bytes object for the library to fill before it is used."""
 
     def __init__(self, size: int) -> None:
         self.object: bytes = _new_bytes(None, size)
@@ -246,10 +250,10 @@ def _headers(packed: bytes, rows: int) -> list[RawHeaders | None]:
 
     headers: list[RawHeaders | None] = []
     for _ in range(rows):
-        named: list[tuple[str, bytes | None]] = []
+        pairs: list[tuple[str, bytes | None]] = []
         for _ in range(number(_COUNT)):
             name = take(number(_COUNT)).decode(errors="replace")
             size = number(_SIZE)
-            named.append((name, None if size < 0 else take(size)))
-        headers.append(named or None)
+            pairs.append((name, None if size < 0 else take(size)))
+        headers.append(pairs or None)
     return headers

@@ -1,4 +1,4 @@
-"""`RecordPipeline`: from consumed messages to what a sink task is given."""
+"""`RecordPipeline`: converts consumed messages to the deliveries of a sink task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Converters:
-    """The three converters of a task, with the names under which the user knows them."""
+    """The three converters of a task, with their configured names."""
 
     key: Converter
     value: Converter
@@ -44,16 +44,16 @@ class Converters:
     header_name: str
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the converters."""
         for converter in (self.key, self.value, self.header):
             converter.close()
 
 
 class RecordPipeline:
-    """Converts and transforms, on the task thread.
+    """Converts and transforms messages on the task's thread.
 
-    A run of messages of one topic becomes columns if both converters can do that, else rows to the
-    end.
+    The messages of one topic become columns if both converters support that; otherwise they are
+    processed row by row.
     """
 
     def __init__(
@@ -63,8 +63,9 @@ class RecordPipeline:
         errors: ErrorHandler,
         replay_topic: str = "",
     ) -> None:
-        """Records of `replay_topic` are dead letters that are tried again, as records of their
-        first topic."""
+        """Create the pipeline. Records of `replay_topic` are dead-letter records that are retried
+        as records of their original topic.
+        """
         self._replay_topic = replay_topic
         self._converters = converters
         self._chain = chain
@@ -72,22 +73,23 @@ class RecordPipeline:
         self._warned: set[str] = set()
 
     def process(self, runs: Sequence[MessageRun]) -> list[Delivery]:
-        """Return batches and lists of rows, in the order of their messages; failed records were
+        """Return batches and lists of rows in the order of their messages. Failed records have been
         reported.
 
-        Raises: ToleranceExceededError: A record failed and nothing is tolerated; nothing of `runs`
-            may be delivered.
+        Raises:
+            ToleranceExceededError: A record failed and is not tolerated; no part of `runs` may be
+                delivered.
         """
         results: list[Delivery] = []
         for run in runs:
-            if run.topic == self._replay_topic:  # they are few, and of many topics
+            if run.topic == self._replay_topic:  # few records, of many topics
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
                     results.append(rows)
                 continue
             try:
                 batches = self._to_batches(run)
-            # one by one, where each record is repeated as configured
+            # row by row, so that each record is retried as configured
             except (NotColumnar, RetriableError):
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
@@ -98,7 +100,7 @@ class RecordPipeline:
         return results
 
     def close(self) -> None:
-        """Close transformations and converters."""
+        """Close the transformations and converters."""
         try:
             self._chain.close()
         finally:
@@ -162,12 +164,12 @@ class RecordPipeline:
             runs = converter.to_batch(run.topic, data, headers)
         except (NotColumnar, RetriableError):
             raise
-        except (
-            Exception
-        ) as error:  # the row form names the record that fails, whatever went wrong here
+        except Exception as error:  # the row form identifies the failing record
             if name not in self._warned:
                 self._warned.add(name)
-                log.warning("%s failed on columns and goes on row by row", name, exc_info=True)
+                log.warning(
+                    "%s failed to convert a batch; converting row by row", name, exc_info=True
+                )
             raise NotColumnar(name) from error
         if [r.start for r in runs] != [0, *(r.stop for r in runs[:-1])] or runs[-1].stop != len(
             data
@@ -180,7 +182,9 @@ class RecordPipeline:
     def _failed_rows(
         self, keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
     ) -> dict[int, tuple[Stage, str, Exception]]:
-        """The failures of each row's first failing converter: one error is reported per record."""
+        """Return the failure of each bad row, from its first failing converter: one error is
+        reported per record.
+        """
         c = self._converters
         bad: dict[int, tuple[Stage, str, Exception]] = {}
         for run in values:
@@ -210,7 +214,7 @@ class RecordPipeline:
                     converted = self._convert_headers(run.topic, raw)
                 except RetriableError:
                     raise
-                except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
+                except Exception as error:  # noqa: BLE001 - any converter error is a failure of this record
                     bad[row] = (Stage.HEADER_CONVERTER, self._converters.header_name, error)
             headers.append(converted)
         return headers
@@ -224,9 +228,9 @@ class RecordPipeline:
         return Headers(converted)
 
     def _to_records(self, run: MessageRun) -> list[SinkRecord]:
-        places = enumerate(zip(run.origins(), run.timestamps.to_pylist(), strict=True))
+        rows = enumerate(zip(run.origins(), run.timestamps.to_pylist(), strict=True))
         records = (
-            self._to_record(run, row, origin, timestamp) for row, (origin, timestamp) in places
+            self._to_record(run, row, origin, timestamp) for row, (origin, timestamp) in rows
         )
         return [record for record in records if record is not None]
 
@@ -287,7 +291,7 @@ class RecordPipeline:
     ) -> T | Skipped:
         try:
             return convert()
-        except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
+        except Exception as error:  # noqa: BLE001 - any converter error is a failure of this record
             return self._errors.recover(
                 stage, name, error, lambda last: _failed(run, stage, name, row, last), convert
             )
@@ -304,8 +308,7 @@ def _failed(
 def _segments(
     keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
 ) -> Iterator[tuple[int, int, Column, Column]]:
-    """Merge the runs of both sides: [start, stop) and both columns, cut wherever either side is
-    cut."""
+    """Merge the runs of keys and values into segments [start, stop) with both columns."""
     k = v = start = 0
     while k < len(keys) and v < len(values):
         key, value = keys[k], values[v]

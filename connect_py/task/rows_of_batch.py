@@ -1,4 +1,4 @@
-"""`RowsOfBatch`: the rows of a batch, made as far as they are read, and the way back to columns."""
+"""`RowsOfBatch`: rows of a batch, created on access, and their conversion back to columns."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from connect_py.api.schema import Schema, Type, Value
 from connect_py.columns.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
-MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
-# of the records: so few are made one by one, which costs 20 to 50 times as much for each
+MIN_ROWS: Final = 50  # smaller batches cost more as columns than they save
+# fraction of records below which they are created one by one, at 20 to 50 times the cost per record
 FEW: Final = 0.02
 
 
 class RowsOfBatch:
-    """The records of a batch for transformations that take rows. Used on one thread, and released
-    when they are done.
+    """Records of a batch for transformations that work on rows. Used on one thread, and released
+    afterward.
 
-    A record's key, value and origin are made when a transformation reads them, and of a struct the
-    members that it reads. What came through unchanged goes on in the columns where it is; what is
-    new is made a column, if that is exact.
+    A record's key, value, and origin are created when a transformation reads them, and of a struct
+    only the fields that it reads. Unchanged parts stay in their columns; new parts become columns
+    if these represent them exactly.
     """
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._made: dict[str, Sequence[Any]] = {}
+        self._columns: dict[str, Sequence[Any]] = {}
         self._structs: dict[str, StructRows] = {}
         self._touched: set[str] = set()
         count = len(batch)
@@ -62,50 +62,51 @@ class RowsOfBatch:
         )
 
     def member(self, name: str, row: int) -> Any:
-        """The key, value or origin of a row."""
-        made = self._made.get(name)
-        return (self._make(name) if made is None else made)[row]
+        """Return the key, value, or origin of a row."""
+        column = self._columns.get(name)
+        return (self._make(name) if column is None else column)[row]
 
     def _make(self, name: str) -> Sequence[Any]:
-        made: Sequence[Any]
+        rows: Sequence[Any]
         if name == "origin":
-            made = self._batch.origin.records()
+            rows = self._batch.origin.records()
         else:
             column: Column = getattr(self._batch, name)
             if column.schema is not None and column.schema.type is Type.STRUCT:
                 structs = self._structs[name] = StructRows(column.schema, column)
-                made = structs.views
+                rows = structs.views
             else:
-                made = column.row_values()
-                if isinstance(next((v for v in made if v is not None), None), dict | list):
-                    self._touched.add(name)  # code that has it may write into it
-        self._made[name] = made
-        return made
+                rows = column.row_values()
+                if isinstance(next((v for v in rows if v is not None), None), dict | list):
+                    self._touched.add(name)  # code that has obtained the object may modify it
+        self._columns[name] = rows
+        return rows
 
     def _record(self, row: int) -> SinkRecord:
-        """A record of the same row; what was not read of the other rows is left alone."""
+        """Return a copy of the record of a row without reading the other rows."""
         return self._batch.slice(row, row + 1).records()[0]
 
-    def _intact(self, name: str) -> bool:
+    def _is_intact(self, name: str) -> bool:
         structs = self._structs.get(name)
         return name not in self._touched and (structs is None or structs.intact)
 
     def batches(self, results: Sequence[SinkRecord]) -> list[Batch] | None:
-        """What transformations made of the records, as columns; None: it has to stay rows.
+        """Return the results of transformations as columns, or None if they must remain rows.
 
-        `results` are in the order of the records. Those of one topic become one batch in their
-        order; rows have no order across topics. Seen as rows the batches are the same as `results`,
-        type by type.
+        `results` are in the order of the records. Records of one topic become one batch in their
+        order; there is no order across topics. Read as rows, the batches are identical to
+        `results`, including the Python types.
 
-        Raises: Exception: Of any kind, for unchecked values in a record that a plugin made: it has
-            to stay rows too.
+        Raises:
+            Exception: Any error for unchecked values in a record of a plugin; it must remain a row
+                as well.
         """
         if not results:
             return []
         if any(type(r) is not SinkRecord or type(r.topic) is not str for r in results):
             return None
-        rows = self._rising_rows(results)
-        if rows is not None and self._intact("key") and self._intact("value"):
+        rows = self._increasing_rows(results)
+        if rows is not None and self._is_intact("key") and self._is_intact("value"):
             records = self.records
             if all(r is records[row] for r, row in zip(results, rows, strict=True)):
                 return [self._selection(rows)(self._batch)]
@@ -119,30 +120,31 @@ class RowsOfBatch:
         except NotColumnar:
             return None
 
-    def _rising_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
-        """The rows of records, each behind the one before; None: it is not so, or they are not all
-        of this batch."""
+    def _increasing_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
+        """Return the row numbers of records, or None if they are not increasing or not all from
+        this batch.
+        """
         if any(r._rows is not self for r in records):
             return None
         rows = [r._row for r in records]
         return rows if all(map(lt, rows, rows[1:])) else None
 
     def _one(self, group: list[SinkRecord]) -> Batch:
-        """Make one batch.
+        """Return one batch.
 
         Raises:
-            NotColumnar: It would not be exact.
+            NotColumnar: The batch would not be exact.
         """
         first = group[0]
         if any(r.timestamp_type is not first.timestamp_type for r in group):
-            raise NotColumnar("two kinds of timestamps")
+            raise NotColumnar("different timestamp types")
         if any(type(r.headers) is not Headers for r in group):
-            raise NotColumnar("headers of another kind")
-        rows = self._rising_rows(group)
+            raise NotColumnar("headers of another class")
+        rows = self._increasing_rows(group)
         select = self._selection(rows)
         timestamps = [r.timestamp for r in group]
         if not set(map(type, timestamps)) <= {int, type(None)}:
-            raise NotColumnar("a timestamp is no integer")
+            raise NotColumnar("a timestamp is not an integer")
         return Batch(
             first.topic,
             self._side("key", group, rows, select),
@@ -153,24 +155,26 @@ class RowsOfBatch:
         )
 
     def _selection(self, rows: list[int] | None) -> Callable[[Any], Any]:
-        """What takes these rows of a column, an origin or the batch; all, if None."""
+        """Return a function that selects these rows from a column, an origin, or the batch. None
+        selects all.
+        """
         if rows is None or len(rows) == len(self._batch):
             return lambda whole: whole
         mask = bytearray(len(self._batch))
         for row in rows:
             mask[row] = 1
-        kept = pa.array(mask, pa.uint8()).cast(pa.bool_())
-        return lambda whole: whole.where(kept)
+        selected = pa.array(mask, pa.uint8()).cast(pa.bool_())
+        return lambda whole: whole.where(selected)
 
-    def _unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
-        """Whether each record has what its row had."""
-        made, look = self._made.get(name), MADE_LATER[name]
+    def _is_unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
+        """Return True if each record has the original object of its row."""
+        originals, getter = self._columns.get(name), MADE_LATER[name]
         for record in group:
             try:
-                value = look(record)
+                value = getter(record)
             except AttributeError:  # it was not read
                 continue
-            if made is None or value is not made[record._row]:
+            if originals is None or value is not originals[record._row]:
                 return False
         return True
 
@@ -183,7 +187,7 @@ class RowsOfBatch:
     ) -> Column:
         column: Column = getattr(self._batch, name)
         schemas: list[Schema | None] = [getattr(r, f"{name}_schema") for r in group]
-        if rows is not None and self._intact(name) and self._unchanged(name, group):
+        if rows is not None and self._is_intact(name) and self._is_unchanged(name, group):
             before = self._schemas[name]
             if all(schema is before[row] for schema, row in zip(schemas, rows, strict=True)):
                 unchanged: Column = select(column)
@@ -195,37 +199,39 @@ class RowsOfBatch:
         self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]
     ) -> Origin:
         partitions = [r.partition for r in group]
-        # the origin of a batch holds it
+        # the timestamp type is part of the origin
         same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type
-        if rows is not None and same_kind and self._unchanged("origin", group):
+        if rows is not None and same_kind and self._is_unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:
                 raise NotColumnar("a record has another partition")
             unchanged: Origin = select(self._batch.origin)
             return unchanged
         origins = [r.origin for r in group]
         if any(o.shown_offset is not None or o.topic != origins[0].topic for o in origins):
-            raise NotColumnar("records of two topics, or that are tried again")
+            raise NotColumnar("records of different topics, or retried records")
         if partitions != [o.partition for o in origins]:
             raise NotColumnar("a record has another partition")
         last: dict[int, int] = {}
         for origin in origins:
             if origin.offset <= last.get(origin.partition, -1):
-                raise NotColumnar("a record comes twice, or behind one that was consumed later")
+                raise NotColumnar("a record occurs twice or out of order")
             last[origin.partition] = origin.offset
         return origin_of(group)
 
     def release(self) -> None:
-        """Let go of the batch; rows that a plugin keeps are made whole. To be called once, last."""
-        kept = [
+        """Release the batch. Rows that a plugin retains are completed. Call this once, at the
+        end.
+        """
+        retained = [
             r
             for records in (self.records, self.derived)
             for r in emptied(records)
             if r._rows is not None
         ]
-        few = len(kept) < FEW * len(self._batch)
-        for record in kept:
-            make_whole(record, self._record(record._row) if few else None)
-        self._made.clear()
+        is_small = len(retained) < FEW * len(self._batch)
+        for record in retained:
+            make_whole(record, self._record(record._row) if is_small else None)
+        self._columns.clear()
         for structs in self._structs.values():
             structs.release()
         self._structs.clear()

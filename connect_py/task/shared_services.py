@@ -1,5 +1,6 @@
-"""`WorkerSharedServices`: how a task or a connector, in its process, asks the worker for shared
-services."""
+"""`WorkerSharedServices`: requests of a task or connector process for shared services of the
+worker.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from connect_py.task.questions import STOPPING_SECONDS, Questions
 
 
 class WorkerSharedServices:
-    """Satisfies `connect_py.api.service.SharedServices`; see there for threads and errors."""
+    """Implements `connect_py.api.service.SharedServices`; see there for threading and errors."""
 
     def __init__(self, questions: Questions, worker_props: Mapping[str, str]) -> None:
         self._questions = questions
@@ -24,9 +25,9 @@ class WorkerSharedServices:
         broken: int | None = None,
         timeout_seconds: float = WAIT_SECONDS,
     ) -> ServiceAddress:
-        question = AcquireService(self._questions.next_number(), service, broken, timeout_seconds)
-        found: ServiceAddress = self._questions.ask_patiently(question, STOPPING_SECONDS)
-        return found
+        request = AcquireService(self._questions.next_number(), service, broken, timeout_seconds)
+        address: ServiceAddress = self._questions.ask_patiently(request, STOPPING_SECONDS)
+        return address
 
     def request_shared_service(self, service: SharedService) -> None:
         self._questions.send(RequestService(service))

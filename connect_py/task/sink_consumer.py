@@ -1,5 +1,4 @@
-"""`SinkConsumer`: a task's consumer, made safe to poll in slices; a listener gets the
-rebalances."""
+"""`SinkConsumer`: a task's consumer that is safe to poll in slices, with a rebalance listener."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ from connect_py.task.start_positions import FIND_SECONDS, StartPositions
 
 log = logging.getLogger(__name__)
 
-CALLBACK_SECONDS: Final = 0.05  # how late a callback may be that comes while we wait for messages
-NEWS_SECONDS: Final = 60.0  # until an error that passes is logged again: each attempt has it
-# of values; what comes of them takes several times as much while they are worked on
+CALLBACK_SECONDS: Final = 0.05  # maximum delay of a callback while waiting for messages
+REPEAT_LOG_SECONDS: Final = 60.0  # minimum time between log lines about the same temporary error
+# size of values per poll; processing needs several times as much memory
 POLL_BYTES: Final = 16 << 20
 _COOPERATIVE: Final = "cooperative-sticky"
-# Messages that carry these errors are news, not the end: the client goes on by itself.
-_PASSING: Final = frozenset(
+# Temporary errors in messages: the client recovers without help.
+_TEMPORARY: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
@@ -66,8 +65,8 @@ _PASSING: Final = frozenset(
     }
 )
 
-# How the client says that a leader was elected whose log ends earlier, and where it does; -1: it
-# does not know.
+# Client error after the election of a leader with a shorter log, and the end of that log; -1:
+# unknown.
 _TRUNCATED: Final = re.compile(
     r"(?:log truncation detected at|No epoch found) .*: broker end offset is (-?\d+)"
 )
@@ -78,59 +77,64 @@ Committed: TypeAlias = Callable[
 
 
 class RebalanceListener(Protocol):
-    """Called inside `poll`, on its thread. Errors are kept and raised by `poll`."""
+    """Called from `poll` on its thread. `poll` raises the errors."""
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These partitions came, each with the next offset to read and the metadata committed along
-        with it."""
+        """Handle newly assigned partitions, each with its next offset to read and the committed
+        metadata.
+        """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions go; they are still ours until this returns."""
+        """Handle revoked partitions. The task owns them until this returns."""
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are gone, and another task may have them."""
+        """Handle lost partitions, which another task may already own."""
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
-        """The log does not hold the next offset. False: read on where it was truncated, or
-        `auto.offset.reset` says."""
+        """Handle a position that the log no longer contains. Return False to continue at the
+        truncation or at `auto.offset.reset`.
+        """
 
 
 class SinkConsumer:
-    """One consumer, one thread. Positions are given explicitly at assignment, so that they are
-    known."""
+    """One consumer on one thread. Start positions are set explicitly, so that they are always
+    known.
+    """
 
     def __init__(
         self, settings: Mapping[str, object], listener: RebalanceListener, on_commit: Committed
     ) -> None:
-        """Make the client; it connects in the background.
+        """Create the client, which connects in the background.
 
         Raises:
-            ConnectError: The settings are not acceptable.
+            ConnectError: The settings are invalid.
         """
         self._listener = listener
         self._on_commit = on_commit
         self._incremental = _COOPERATIVE in str(settings.get("partition.assignment.strategy", ""))
         self._reset = str(settings.get("auto.offset.reset", "earliest"))
         self._assigned: set[TopicPartition] = set()
-        self._fresh: dict[
+        self._moved_in_poll: dict[
             TopicPartition, int
-        ] = {}  # assigned or moved inside the running poll, and to where
-        self._gave_up = False  # partitions went inside the running poll
+        ] = {}  # assigned or repositioned during the current poll, with the position
+        self._revoked_in_poll = False  # partitions were revoked during the current poll
         self._seeks: dict[TopicPartition, int] = {}
-        self._next: dict[TopicPartition, int] = {}  # assigned, and behind what was returned of it
+        # next offset to return of each assigned partition
+        self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # assigned, and nothing has come yet: to be followed (again)
-        self._unheard: set[TopicPartition] = set()
-        # the client has given up on them, and takes no seek
-        self._stuck: set[TopicPartition] = set()
-        self._lost: dict[TopicPartition, str] = {}  # the log does not hold the next offset, and why
+        # assigned, but nothing was received yet: to be followed (again)
+        self._unread: set[TopicPartition] = set()
+        # the client has stopped reading them and does not accept seeks
+        self._stopped_partitions: set[TopicPartition] = set()
+        # partitions whose log does not contain the next offset, with the error
+        self._lost: dict[TopicPartition, str] = {}
         self._ends: dict[
             TopicPartition, int
-        ] = {}  # where reading came to the end of the log, until `ends` is asked
+        ] = {}  # log ends that reading has reached, until `ends` is called
         self._error: BaseException | None = None
         self._closing = False
-        self._logged: dict[int, float] = {}  # errors, and when
-        self._news = BrokerNews()
+        self._logged: dict[int, float] = {}  # time of the last log line by error code
+        self._broker_errors = BrokerNews()
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
         try:
@@ -139,22 +143,21 @@ class SinkConsumer:
                     "statistics.interval.ms": INTERVAL_MS,
                     **settings,
                     "stats_cb": self.statistics.take,
-                    # the client would do it in silence, and the task may know better
+                    # the client would reset silently, and the task may know a better position
                     "auto.offset.reset": "error",
-                    "enable.partition.eof": True,  # tells positions beyond control records
+                    "enable.partition.eof": True,  # reports positions beyond control records
                     "on_commit": self._committed,
                     "error_cb": self._client_error,
                     "logger": client_log,
                 }
             )
         except (KafkaException, TypeError, ValueError) as error:
-            raise ConnectError(f"the consumer cannot be made: {error}") from error
-        self._starts = StartPositions(self._consumer, self._reset, self._expect)
+            raise ConnectError(f"failed to create the consumer: {error}") from error
+        self._starts = StartPositions(self._consumer, self._reset, self._check_temporary)
         self._paused_ends = PausedEnds(self._consumer, self.statistics)
 
     def __del__(self) -> None:
-        """Let go of the reader first: the client cannot end while the reader holds messages of
-        it."""
+        """Close the reader first: the client cannot close while the reader holds its messages."""
         self._close_reader()
 
     def _close_reader(self) -> None:
@@ -164,65 +167,69 @@ class SinkConsumer:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now."""
+        """Partitions that are currently assigned."""
         return frozenset(self._assigned)
 
     @property
     def cut_off(self) -> str | None:
-        """Why no broker is connected; None: one is, as far as the client's last statistics tell."""
-        return (self._news.reason or None) if self.statistics.cut_off else None
+        """Return the reason why no broker is connected, or None, according to the client's last
+        statistics.
+        """
+        return (self._broker_errors.reason or None) if self.statistics.cut_off else None
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Follow these topics, instead of earlier ones; partitions come by `poll`."""
+        """Subscribe to these topics instead of earlier ones. Partitions are assigned during
+        `poll`.
+        """
         self._consumer.subscribe(
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
         )
 
     def topics(self, timeout: float) -> dict[str, int]:
-        """All topics that exist, with their number of partitions; asked for at most `timeout`
-        seconds.
+        """Return all existing topics with their number of partitions, within `timeout` seconds.
 
         Raises:
-            RetriableError: The cluster does not answer.
-            ConnectError: It refuses.
+            RetriableError: The cluster does not respond.
+            ConnectError: The cluster denies the request.
         """
         try:
-            listed = self._consumer.list_topics(timeout=timeout).topics
+            metadata = self._consumer.list_topics(timeout=timeout).topics
         except KafkaException as error:
             kind = ConnectError if error.args[0].code() in REFUSALS else RetriableError
-            raise kind(f"the topics cannot be listed: {error.args[0].str()}") from error
+            raise kind(f"failed to list the topics: {error.args[0].str()}") from error
         return {
-            name: len(topic.partitions) for name, topic in listed.items() if topic.error is None
+            name: len(topic.partitions) for name, topic in metadata.items() if topic.error is None
         }
 
     def poll(self, limit: int, timeout: float) -> list[MessageRun]:
-        """Return up to `limit` messages: wait for the first, then take what is there, until
-        `POLL_BYTES` are reached.
+        """Return up to `limit` messages: wait for the first, then return the available ones, up to
+        `POLL_BYTES`.
 
-        Messages of partitions that came or went during the call are left out; they come again where
-        they still matter. Where the log does not hold the next offset, what was read before it is
-        returned, and the call after that one asks the listener.
+        Messages of partitions that were assigned or revoked during the call are dropped; they are
+        read again where necessary. If the log does not contain the next offset, the records before
+        it are returned, and the following call notifies the listener.
 
-        Raises: ConnectError: The client cannot go on, or a rebalance listener failed (its own error
-            then).
+        Raises:
+            ConnectError: The client has failed, or a rebalance listener has (its own error in that
+                case).
         """
         self._find_positions()
         self._apply_seeks()
-        self._paused_ends.look(self._paused)
-        self._fresh.clear()
-        self._gave_up = False
+        self._paused_ends.update(self._paused)
+        self._moved_in_poll.clear()
+        self._revoked_in_poll = False
         runs = (
             self._poll_one_by_one(limit, timeout)
             if self._reader is None
             else self._read(self._reader, limit, timeout)
         )
-        if self._gave_up or self._fresh or self._seeks:
+        if self._revoked_in_poll or self._moved_in_poll or self._seeks:
             runs = self._without_moved(runs)
         returned = []
         for run in runs:
             new = run.since(self._next)
             if new is None or len(new) < len(run):
-                log.warning("%s: messages that were read twice are left out", run.topic)
+                log.warning("%s: dropping messages that were read twice", run.topic)
             if new is not None:
                 self._next |= new.consumed()
                 returned.append(new)
@@ -230,71 +237,70 @@ class SinkConsumer:
         return returned
 
     def _read(self, reader: QueueReader, limit: int, timeout: float) -> list[MessageRun]:
-        """Serve callbacks, then read from the queue that partitions are forwarded to, until there
-        is something."""
+        """Serve callbacks, then read from the forwarding queue until there are messages."""
         deadline = time.monotonic() + timeout
         while True:
             stray: Consumed = self._consumer.poll(0)
-            self._raise_kept()
+            self._raise_error()
             if stray is not None:
-                self._take_stray(stray)
-            if self._gave_up or self._fresh:  # what the queue holds may be of the assignment before
+                self._reread(stray)
+            # the queue may hold messages of the previous assignment
+            if self._revoked_in_poll or self._moved_in_poll:
                 return []
-            # the client forgets whom it forwards to when it stops reading, and that takes a moment
-            if self._unheard:
-                reader.follow(self._unheard)
-            left = deadline - time.monotonic()
-            if reader.poll(limit, POLL_BYTES, min(left, CALLBACK_SECONDS)):
+            # the client forgets the forwarding when it stops reading, which takes a moment
+            if self._unread:
+                reader.follow(self._unread)
+            remaining = deadline - time.monotonic()
+            if reader.poll(limit, POLL_BYTES, min(remaining, CALLBACK_SECONDS)):
                 break
-            if left <= 0:
+            if remaining <= 0:
                 return []
         for code, tp, offset, text in reader.failures():
             self._take_failure(KafkaError(code, text), tp, offset)
         runs = reader.runs()
-        if self._unheard:
-            self._unheard.difference_update(*(run.consumed() for run in runs))
+        if self._unread:
+            self._unread.difference_update(*(run.consumed() for run in runs))
         return runs
 
-    def _take_stray(self, message: Consumed) -> None:
-        """Read a message again that came by the main queue: its partition is not forwarded."""
+    def _reread(self, message: Consumed) -> None:
+        """Read a message of the main queue again: its partition is not forwarded."""
         is_record = self._is_record(message)
         tp = TopicPartition(message.topic(), message.partition())
         if tp in self._assigned:
-            self._unheard.add(tp)
+            self._unread.add(tp)
             if is_record:
                 self._seeks.setdefault(tp, self._next[tp])
 
     def _poll_one_by_one(self, limit: int, timeout: float) -> list[MessageRun]:
         first = self._consumer.poll(timeout)
-        self._raise_kept()
+        self._raise_error()
         if first is None:
             return []
         messages: list[Consumed] = [first]
         size = len(first)
         while len(messages) < limit and size < POLL_BYTES:
-            # if they are like those so far
+            # estimate from the size of the messages so far
             fitting = -(-(POLL_BYTES - size) * len(messages) // max(size, 1))
-            asked = min(limit - len(messages), fitting)
-            more = self._consumer.consume(asked, 0)
-            self._raise_kept()
+            requested = min(limit - len(messages), fitting)
+            more = self._consumer.consume(requested, 0)
+            self._raise_error()
             messages += more
             size += sum(map(len, more))
-            if len(more) < asked:
+            if len(more) < requested:
                 break
-        # an error is true whatever its code, and refuses `==` with None
+        # a KafkaError is always truthy, and cannot be compared with None
         if any(map(Message.error, messages)):
             messages = [m for m in messages if self._is_record(m)]
         return message_runs(messages)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The next offsets of partitions whose end the polls since the last call came to; each
-        once.
+        """Return the next offsets of partitions whose log end was reached since the last call.
 
-        Everything below was returned. The log may hold markers of transactions, aborted ones too,
-        between the last record and its end: these are passed over, and nothing else tells so.
+        All records before it have been returned. Transaction markers and aborted records may lie
+        between the last record and the end; they are skipped, and nothing else reports that.
         """
-        found, self._ends = self._ends, {}
-        return found
+        ends, self._ends = self._ends, {}
+        return ends
 
     def _is_record(self, message: Consumed) -> bool:
         error = message.error()
@@ -308,99 +314,110 @@ class SinkConsumer:
         if error.code() == KafkaError._PARTITION_EOF:
             if tp in self._assigned:
                 self._ends[tp] = offset
-            self._unheard.discard(tp)
+            self._unread.discard(tp)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._lose_position(tp, error.str())
-        elif error.code() in _PASSING and not error.fatal():
-            self._tell(error)
+        elif error.code() in _TEMPORARY and not error.fatal():
+            self._log_error(error)
         else:
-            raise ConnectError(f"the consumer cannot go on: {error.str()}")
+            raise ConnectError(f"the consumer has failed: {error.str()}")
 
-    def _lose_position(self, tp: TopicPartition, why: str) -> None:
-        """The log does not hold the next offset: retention was faster, or it was truncated, or the
-        topic is another."""
+    def _lose_position(self, tp: TopicPartition, reason: str) -> None:
+        """Note that the log does not contain the next offset: it was deleted by retention,
+        truncated, or replaced.
+        """
         if tp not in self._assigned:
             return
-        self._stuck.add(tp)
-        # said of this assignment, or of the one before; if of this one, it is said again
-        if tp in self._fresh:
-            self._seeks.setdefault(tp, self._fresh[tp])
+        self._stopped_partitions.add(tp)
+        # may refer to the previous assignment; if it concerns this one, the client reports it again
+        if tp in self._moved_in_poll:
+            self._seeks.setdefault(tp, self._moved_in_poll[tp])
         elif tp not in self._seeks:
-            self._lost[tp] = why
+            self._lost[tp] = reason
 
     def _find_positions(self) -> None:
-        """Ask the listener about lost positions; find new ones for what it does not see to.
+        """Notify the listener of lost positions, and find new ones for those that it does not
+        handle.
 
-        What the client tells may be of a position before a seek or of an earlier assignment, and
-        nothing marks it: a position that the log does hold is not lost, and the listener is not
-        asked. (What follows a truncation is another log, of any length.) Where the broker has no
-        answer yet the partition waits, and the others are read on.
+        The client's report may refer to a position before a seek or of an earlier assignment.
+        Therefore, a position that the log contains is not lost, and the listener is not called.
+        (After a truncation, the rest of the log is a different one of any length.) While the broker
+        does not respond, the partition waits, and the others are read.
         """
         while self._lost:
-            tp, why = next(iter(self._lost.items()))
+            tp, reason = next(iter(self._lost.items()))
             del self._lost[tp]
-            found = _TRUNCATED.search(why)
-            cut = int(found[1]) if found else None
+            truncation = _TRUNCATED.search(reason)
+            truncated_at = int(truncation[1]) if truncation else None
             try:
                 low, high = self._starts.range(tp, FIND_SECONDS)
             except KafkaException as error:
-                self._lost[tp] = why  # behind the others
-                self._expect(error.args[0], f"where to read {tp} on is not known")
+                self._lost[tp] = reason  # after the others
+                self._check_temporary(error.args[0], f"failed to find the position of {tp}")
                 return
             offset = self._next[tp]
-            if low <= offset <= (high if cut is None else cut):
-                log.info("%s is read on from offset %d, which its log holds: %s", tp, offset, why)
+            if low <= offset <= (high if truncated_at is None else truncated_at):
+                log.info(
+                    "%s: resuming at offset %d, which the log contains: %s", tp, offset, reason
+                )
             elif self._listener.on_position_lost(tp):
                 continue
             elif self._reset == "error":
-                raise ConnectError(f"{tp} cannot be read on, and auto.offset.reset is none: {why}")
+                raise ConnectError(
+                    f"cannot resume reading {tp}, and auto.offset.reset is none: {reason}"
+                )
             else:
                 offset = (
-                    cut if cut is not None and low <= cut < offset else self._starts.edge(low, high)
+                    truncated_at
+                    if truncated_at is not None and low <= truncated_at < offset
+                    else self._starts.edge(low, high)
                 )
-                log.warning("%s is read on from offset %d: %s", tp, offset, why)
+                log.warning("%s: resuming at offset %d: %s", tp, offset, reason)
             self._seeks[tp] = self._next[tp] = offset
             self._ends.pop(tp, None)
 
-    def _expect(self, error: KafkaError, what: str) -> None:
-        """Tell of an error that passes, and raise others as `ConnectError`."""
-        if error.code() not in _PASSING or error.fatal():
-            raise ConnectError(f"{what}: {error.str()}")
+    def _check_temporary(self, error: KafkaError, context: str) -> None:
+        """Log a temporary error, and raise others as `ConnectError`."""
+        if error.code() not in _TEMPORARY or error.fatal():
+            raise ConnectError(f"{context}: {error.str()}")
         self._client_error(error)
 
     def _without_moved(self, runs: list[MessageRun]) -> list[MessageRun]:
-        """Leave out messages read before a partition went, came again or was moved, or before a
-        seek still to come."""
-        ours = [
+        """Drop messages that were read before their partition was revoked, reassigned, or
+        repositioned.
+        """
+        owned = [
             run
             for run in (run.only(self._assigned.__contains__) for run in runs)
             if run is not None
         ]
         self._ends = {tp: end for tp, end in self._ends.items() if tp in self._assigned}
-        moved = self._fresh.keys() | self._seeks.keys()
-        kept = [
-            run for run in (run.only(lambda tp: tp not in moved) for run in ours) if run is not None
+        repositioned = self._moved_in_poll.keys() | self._seeks.keys()
+        unmoved = [
+            run
+            for run in (run.only(lambda tp: tp not in repositioned) for run in owned)
+            if run is not None
         ]
-        ended = {tp: end for tp, end in self._ends.items() if tp not in moved}
-        if sum(map(len, kept)) < sum(map(len, ours)) or len(ended) < len(self._ends):
+        ended = {tp: end for tp, end in self._ends.items() if tp not in repositioned}
+        if sum(map(len, unmoved)) < sum(map(len, owned)) or len(ended) < len(self._ends):
             self._ends = ended
-            for tp, offset in self._fresh.items():
+            for tp, offset in self._moved_in_poll.items():
                 self._seeks.setdefault(tp, offset)
-        return kept
+        return unmoved
 
-    def _raise_kept(self) -> None:
+    def _raise_error(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
-    # Rebalances. Everything below runs inside `poll`.
+    # Rebalances. Called from `poll`.
 
     def _assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
             positions = self._starts.of(partitions)
-            self._unheard |= positions.keys()
+            self._unread |= positions.keys()
             if self._reader is not None:
-                self._reader.follow(self._unheard)
+                self._reader.follow(self._unread)
             start = [
                 ClientTopicPartition(tp.topic, tp.partition, at.offset)
                 for tp, at in positions.items()
@@ -411,9 +428,9 @@ class SinkConsumer:
                 self._consumer.assign(start)
             self._assigned |= positions.keys()
             self._next |= {tp: at.offset for tp, at in positions.items()}
-            self._fresh |= {tp: at.offset for tp, at in positions.items()}
+            self._moved_in_poll |= {tp: at.offset for tp, at in positions.items()}
             self._listener.on_assigned(positions)
-        except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
+        except Exception as error:  # noqa: BLE001 - must not unwind through the client; poll raises it
             self._error = self._error or error
 
     def _revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
@@ -425,59 +442,68 @@ class SinkConsumer:
     def _give_up(
         self,
         partitions: Sequence[ClientTopicPartition],
-        tell: Callable[[Sequence[TopicPartition]], None],
+        notify: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
-        going = [TopicPartition(p.topic, p.partition) for p in partitions]
-        self._gave_up = True
+        revoked = [TopicPartition(p.topic, p.partition) for p in partitions]
+        self._revoked_in_poll = True
         try:
             if not self._closing:
-                tell(going)
-        except Exception as error:  # noqa: BLE001 - an error must not unwind through the client; poll raises it
+                notify(revoked)
+        except Exception as error:  # noqa: BLE001 - must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            # The client would keep a partition paused for when it comes back, and this task would
-            # not resume it then.
-            self.resume([tp for tp in going if tp in self._paused])
-            for owned in (self._assigned, self._unheard, self._paused, self._stuck):
-                owned.difference_update(going)
-            for tp in going:
-                for known in (self._seeks, self._fresh, self._next, self._lost, self._ends):
-                    known.pop(tp, None)
+            # Otherwise, the client would keep a partition paused until its next assignment, and
+            # this task would not resume it then.
+            self.resume([tp for tp in revoked if tp in self._paused])
+            for owned in (self._assigned, self._unread, self._paused, self._stopped_partitions):
+                owned.difference_update(revoked)
+            for tp in revoked:
+                for positions in (
+                    self._seeks,
+                    self._moved_in_poll,
+                    self._next,
+                    self._lost,
+                    self._ends,
+                ):
+                    positions.pop(tp, None)
             if self._incremental:
                 self._consumer.incremental_unassign(list(partitions))
             else:
                 self._consumer.unassign()
 
-    # What the loop asks for.
+    # Requests of the loop
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read nothing from these (those that are ours) until `resume`."""
-        ours = [tp for tp in partitions if tp in self._assigned]
-        self._paused.update(ours)
-        if ours:
-            self._consumer.pause([ClientTopicPartition(*tp) for tp in ours])
+        """Pause assigned partitions until `resume`."""
+        owned = [tp for tp in partitions if tp in self._assigned]
+        self._paused.update(owned)
+        if owned:
+            self._consumer.pause([ClientTopicPartition(*tp) for tp in owned])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these again."""
-        ours = [tp for tp in partitions if tp in self._assigned]
-        self._paused.difference_update(ours)
-        if ours:
-            self._consumer.resume([ClientTopicPartition(*tp) for tp in ours])
+        """Resume assigned partitions."""
+        owned = [tp for tp in partitions if tp in self._assigned]
+        self._paused.difference_update(owned)
+        if owned:
+            self._consumer.resume([ClientTopicPartition(*tp) for tp in owned])
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make these the next offsets to read; holds for the next poll, also where the client needs
-        a moment."""
-        wanted = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
-        for tp in wanted:
+        """Set the next offsets to read. Effective for the next poll, even if the client needs some
+        time.
+        """
+        owned = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
+        for tp in owned:
             self._lost.pop(tp, None)
             self._ends.pop(tp, None)
-        self._seeks |= wanted
-        self._next |= wanted
-        self._fresh |= wanted
+        self._seeks |= owned
+        self._next |= owned
+        self._moved_in_poll |= owned
         self._apply_seeks()
 
     def _apply_seeks(self) -> None:
-        if stuck := {tp: offset for tp, offset in self._seeks.items() if tp in self._stuck}:
+        if stuck := {
+            tp: offset for tp, offset in self._seeks.items() if tp in self._stopped_partitions
+        }:
             self._assign_again(stuck)
         for tp, offset in list(self._seeks.items()):
             try:
@@ -487,13 +513,13 @@ class SinkConsumer:
                     raise ConnectError(
                         f"cannot seek {tp} to {offset}: {error.args[0].str()}"
                     ) from error
-                # its fetcher is not up yet
-                log.debug("%s is not read yet, seek to %d waits", tp, offset)
+                # the fetcher has not started yet
+                log.debug("%s is not being read yet, delaying the seek to %d", tp, offset)
             else:
                 del self._seeks[tp]
 
     def _assign_again(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Have the client begin anew with partitions that it has given up on."""
+        """Reassign partitions that the client has stopped reading."""
         if self._incremental:
             again = [ClientTopicPartition(*tp) for tp in offsets]
             self._consumer.incremental_unassign(again)
@@ -507,19 +533,19 @@ class SinkConsumer:
             )
         if self._paused:
             self._consumer.pause([ClientTopicPartition(*tp) for tp in self._paused])
-        self._stuck -= offsets.keys()
-        self._unheard |= self._assigned
+        self._stopped_partitions -= offsets.keys()
+        self._unread |= self._assigned
         for tp in offsets:
             del self._seeks[tp]
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Send a commit; its outcome comes to the callback, inside a later poll."""
+        """Send a commit. The callback receives its result during a later poll."""
         self._consumer.commit(offsets=_client_offsets(offsets), asynchronous=True)
 
     def commit_and_wait(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> KafkaError | None:
-        """Send a commit and wait for its outcome: None, or the first error."""
+        """Send a commit and wait for its result. Return the first error or None."""
         try:
             outcome = self._consumer.commit(offsets=_client_offsets(offsets), asynchronous=False)
         except KafkaException as error:
@@ -537,30 +563,30 @@ class SinkConsumer:
 
     def _client_error(self, error: KafkaError) -> None:
         if error.code() in REFUSALS or error.code() == KafkaError._FATAL or error.fatal():
-            self._error = self._error or ConnectError(f"the consumer cannot go on: {error.str()}")
+            self._error = self._error or ConnectError(f"the consumer has failed: {error.str()}")
         else:
-            self._news.heard(error)
-            self._tell(error)
+            self._broker_errors.heard(error)
+            self._log_error(error)
 
-    def _tell(self, error: KafkaError) -> None:
+    def _log_error(self, error: KafkaError) -> None:
         now = time.monotonic()
-        if now - self._logged.get(error.code(), -NEWS_SECONDS) >= NEWS_SECONDS:
+        if now - self._logged.get(error.code(), -REPEAT_LOG_SECONDS) >= REPEAT_LOG_SECONDS:
             self._logged[error.code()] = now
             log.warning("consumer: %s", error.str())
 
     def close(self) -> None:
-        """Leave the group. Partitions that are left are given up without a word to the listener."""
+        """Leave the group. The listener is not notified of the remaining partitions."""
         self._closing = True
         self._close_reader()
         self._consumer.close()
 
 
 def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
-    """Make a client that can be read in large pieces, or, where it does not take plugins, one that
-    cannot.
+    """Create a client that can be read in large blocks, or one that cannot if it does not accept
+    plugins.
 
-    The library knows of a client that it was made with even if making that one failed afterwards:
-    it is asked for its reader only where that one is there.
+    The library knows a client even if its creation failed afterward; therefore, its reader is
+    requested only for a client that was created.
     """
     reading = QueueReader.settings(settings.get(PLUGINS))
     if not reading:
@@ -569,7 +595,9 @@ def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
         client = Consumer({**settings, **reading})
     except KafkaException:
         client = Consumer(settings)
-        log.warning("messages are read one by one: the client refuses a plugin", exc_info=True)
+        log.warning(
+            "messages are read one by one: the client does not accept the plugin", exc_info=True
+        )
         return client, None
     return client, QueueReader.of_new_client()
 

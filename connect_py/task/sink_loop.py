@@ -34,26 +34,27 @@ from connect_py.task.transformation_chain import Delivery
 from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
 
-POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
-# at most: each call of Arrow has its price, and decoded messages take 4 kB each
+# the client has no wakeup; a stop is noticed after at most this time
+POLL_SLICE_SECONDS: Final = 0.2
+# maximum: each Arrow call has a fixed cost, and decoded messages need 4 kB each
 POLL_RECORDS: Final = 4000
-# first and longest wait before a batch is put again; the task may bound it
+# first and longest wait before a batch is put again; the task may limit it
 REDELIVERY_SECONDS: Final = (0.2, 5.0)
 TOPICS_INTERVAL_MS: Final = 300_000  # Java's default
-BROKER: Final = "broker"  # what waits: everything
-PUT: Final = "put"  # what waits: records that the task takes later
+BROKER: Final = "broker"  # subject of the waiting reason: the broker
+PUT: Final = "put"  # subject of the waiting reason: records that the task cannot accept yet
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """How the loop runs."""
+    """Settings of the loop."""
 
     commit_interval_ms: int = 60_000
     commit_timeout_ms: int = 5_000
     poll_records: int = POLL_RECORDS
-    # how often a regular expression is matched against the topics again
+    # interval for matching a regular expression against the existing topics
     topics_interval_ms: int = TOPICS_INTERVAL_MS
 
     @classmethod
@@ -63,7 +64,7 @@ class LoopSettings:
         poll_records: int | None,
         topics_interval_ms: int | None = None,
     ) -> LoopSettings:
-        """Read the worker's properties."""
+        """Read the settings from the worker's properties."""
         return cls(
             int(worker.get("offset.flush.interval.ms", 60_000)),
             int(worker.get("offset.flush.timeout.ms", 5_000)),
@@ -73,9 +74,10 @@ class LoopSettings:
 
 
 class SinkTaskRunner:
-    """Owns the consumer and calls the task, all on one thread. `run` is its life.
+    """Owns the consumer and calls the task, all on one thread. `run` covers the whole run of the
+    task.
 
-    Satisfies `RebalanceListener`.
+    Implements `RebalanceListener`.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class SinkTaskRunner:
         metrics: SinkMetrics | None = None,
         waiting: WaitBoard | None = None,
     ) -> None:
-        """Prepare; `connect` hands in what in turn needs this object."""
+        """Create the runner. `connect` provides the objects that in turn need it."""
         self._task = task
         self._task_config = task_config
         self._topics = topics
@@ -107,14 +109,16 @@ class SinkTaskRunner:
         self._waits = waiting or WaitBoard(clock, lambda _: None)
 
         self._offsets = Positions()
-        self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
+        self._pending: deque[Delivery] = (
+            deque()
+        )  # records of the last poll that have not been put yet
         self._consumed: dict[
             TopicPartition, int
-        ] = {}  # the end of the last poll; current once everything is put
-        # given up or rewound while the last poll was being worked on
+        ] = {}  # end of the last poll; becomes current once everything has been put
+        # revoked or rewound while the last poll was being processed
         self._withdrawn: set[TopicPartition] = set()
         self._batch_waits = False  # a batch waits to be put again: nothing is read meanwhile
-        self._waiting = False  # an operation on a record waits to be repeated: the same
+        self._waiting = False  # an operation on a record waits to be retried: the same
         self._redeliver_at = 0.0
         self._redelivery_seconds = REDELIVERY_SECONDS[0]
         self._target_paused = False
@@ -130,7 +134,7 @@ class SinkTaskRunner:
         errors: ErrorHandler,
         reporter: TaskErrantRecordReporter | None,
     ) -> None:
-        """Take what was made for this loop."""
+        """Set the objects that were created for this loop."""
         self._consumer = consumer
         self._pauses = PartitionPauses(consumer)
         self._commits = OffsetCommits(
@@ -144,10 +148,11 @@ class SinkTaskRunner:
         self._reporter = reporter
 
     def run(self) -> None:
-        """Start the task, loop until a stop is asked for, and end in order; errors of the task are
-        raised."""
+        """Start the task, loop until a stop is requested, and end in order. Errors of the task are
+        raised.
+        """
         self._task.start(self._task_config)
-        # Not earlier: the client joins by itself, and a slow start would hold up the whole group.
+        # Not earlier: the client joins on its own, and a slow start would block the whole group.
         self._subscription.update()
         self._control.send(Started())
         self.metrics.state.change("running")
@@ -161,13 +166,13 @@ class SinkTaskRunner:
             self._abandon()
             try:
                 self._commit(sorted(self._consumer.assigned), closing=True, ended=ended)
-            except Exception:  # the error that ended the loop is the one to tell
-                log.warning("closing partitions failed too", exc_info=True)
+            except Exception:  # the error that ended the loop takes precedence
+                log.warning("closing partitions failed as well", exc_info=True)
             raise
         self._commit(sorted(self._consumer.assigned), closing=True)
 
     def iterate(self) -> None:
-        """One round: commit if it is due, poll, convert, put."""
+        """Run one iteration: commit if due, poll, convert, put."""
         now = self._clock.monotonic()
         self._check_waiting()
         if not self._commits.running and (self._commit_requested or now >= self._next_commit):
@@ -177,16 +182,16 @@ class SinkTaskRunner:
         self._commits.forget_slow(now)
         self._follow_target()
         self._subscription.update_if_due(now)
-        # messages may be large: no name keeps them while the rest takes long
+        # no local variable holds the messages, which may be large, during the rest of the iteration
         polled = self._take(self._poll(now))
         if not self._batch_waits:
-            self._reach_ends()
+            self._skip_to_ends()
         if polled or not self._batch_waits or self._clock.monotonic() >= self._redeliver_at:
             self._deliver()
 
     def _check_waiting(self) -> None:
         self._waits.waits(BROKER, self._consumer.cut_off)
-        self._waits.tell()
+        self._waits.send_changes()
         if not self._target_paused:
             self._waits.check()
 
@@ -213,15 +218,15 @@ class SinkTaskRunner:
         return self._consumer.poll(self._settings.poll_records, timeout)
 
     def _poll_paused(self, timeout: float) -> None:
-        """Poll for rebalances and callbacks only."""
+        """Poll only for rebalances and callbacks."""
         stray = self._consumer.poll(1, timeout)
-        if stray:  # read just before the pause reached its fetcher
+        if stray:  # read just before the pause took effect in its fetcher
             self._consumer.seek(dict([stray[0].first()]))
 
-    # Records.
+    # Records
 
     def _take(self, runs: list[MessageRun]) -> bool:
-        """Make records of what was read; returns whether anything was."""
+        """Convert messages to records. Return True if there were any."""
         if not runs:
             return False
         self._withdrawn.clear()
@@ -235,12 +240,13 @@ class SinkTaskRunner:
             deliveries = without_partitions(deliveries, self._withdrawn)
             consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._withdrawn}
         self._consumed = consumed
-        self._kept.extend(deliveries)
+        self._pending.extend(deliveries)
         return True
 
-    def _reach_ends(self) -> None:
-        """Go past what ends a log and is no record: else retention would seem to be faster once it
-        removes these."""
+    def _skip_to_ends(self) -> None:
+        """Skip the non-records at the end of a log: otherwise they would look like lost records
+        once retention removes them.
+        """
         for tp, end in self._consumer.ends().items():
             if tp in self._offsets.current and end > self._consumed.get(
                 tp, self._offsets.current[tp]
@@ -248,11 +254,13 @@ class SinkTaskRunner:
                 self._consumed[tp] = end
 
     def _deliver(self) -> None:
-        """Put what is kept, or an empty list; everything put moves the current offsets."""
-        if not self._kept and not self._put([]):
+        """Put the pending records, or an empty list. Once everything is put, the current offsets
+        advance.
+        """
+        if not self._pending and not self._put([]):
             return
-        while self._kept:
-            if not self._put(self._kept.popleft()):
+        while self._pending:
+            if not self._put(self._pending.popleft()):
                 return
         if self._consumed and not self._end_poll():
             return
@@ -265,7 +273,7 @@ class SinkTaskRunner:
             self._apply_pauses()
 
     def _put(self, delivery: Delivery) -> bool:
-        """False: it is put again later."""
+        """Put one delivery. Return False if it must be put again later."""
         self._withdrawn.clear()
         start = self._clock.monotonic()
         try:
@@ -276,8 +284,8 @@ class SinkTaskRunner:
         except RetriableError as error:
             self._check_reporter()
             if len(delivery):
-                self._kept.extendleft(without_partitions([delivery], self._withdrawn))
-            self._hold(error)
+                self._pending.extendleft(without_partitions([delivery], self._withdrawn))
+            self._schedule_redelivery(error)
             return False
         except Exception as error:
             raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
@@ -286,11 +294,11 @@ class SinkTaskRunner:
         return True
 
     def _end_poll(self) -> bool:
-        """Call the task's `end_poll`; False: it is called again later."""
+        """Call the task's `end_poll`. Return False if it must be called again later."""
         try:
             self._task.end_poll(dict(self._consumed))
         except RetriableError as error:
-            self._hold(error)
+            self._schedule_redelivery(error)
             return False
         except Exception as error:
             raise ConnectError("Exiting WorkerSinkTask due to unrecoverable exception.") from error
@@ -300,7 +308,7 @@ class SinkTaskRunner:
         if self._reporter is not None:
             self._reporter.check()
 
-    def _hold(self, error: RetriableError) -> None:
+    def _schedule_redelivery(self, error: RetriableError) -> None:
         wait = self._redelivery_seconds
         if self._timeout_ms is not None:
             wait = self._timeout_ms / 1000
@@ -309,7 +317,10 @@ class SinkTaskRunner:
             self._redelivery_seconds = min(2 * wait, REDELIVERY_SECONDS[1])
         if not self._batch_waits:
             log.warning(
-                "put is repeated, first in %.1f s: %s", wait, error, extra={"action": "redeliver"}
+                "put failed with a retriable error, retrying in %.1f s: %s",
+                wait,
+                error,
+                extra={"action": "redeliver"},
             )
         self._redeliver_at = self._clock.monotonic() + wait
         self._batch_waits = True
@@ -317,16 +328,16 @@ class SinkTaskRunner:
         self._apply_pauses()
 
     def _abandon(self) -> None:
-        """Forget what was polled and not put; its offsets were never current."""
-        self._kept.clear()
+        """Drop the polled records that have not been put; their offsets never became current."""
+        self._pending.clear()
         self._consumed = {}
 
     def wait_polling(self, seconds: float) -> None:
-        """Wait while an operation on a record is to be repeated: nothing is read, the group sees us
-        alive.
+        """Wait before an operation on a record is retried. Nothing is read, but the group
+        membership is maintained.
 
         Raises:
-            TaskStoppedError: A stop was asked for.
+            TaskStoppedError: A stop was requested.
         """
         deadline = self._clock.monotonic() + seconds
         self._waiting = True
@@ -335,10 +346,10 @@ class SinkTaskRunner:
             while True:
                 self._control.check()
                 self._check_waiting()
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
+                remaining = deadline - self._clock.monotonic()
+                if remaining <= 0:
                     return
-                self._poll_paused(min(left, POLL_SLICE_SECONDS))
+                self._poll_paused(min(remaining, POLL_SLICE_SECONDS))
         finally:
             self._waiting = False
             self._apply_pauses()
@@ -346,7 +357,7 @@ class SinkTaskRunner:
     def _apply_pauses(self) -> None:
         self._pauses.apply(self._batch_waits or self._waiting or self._target_paused)
 
-    # Commits.
+    # Commits
 
     def _commit(
         self,
@@ -355,10 +366,11 @@ class SinkTaskRunner:
         closing: bool,
         ended: BaseException | None = None,
     ) -> None:
-        """Commit what the task says is safe of these partitions; `closing` gives them up and waits.
+        """Commit the offsets that the task reports as safe; `closing` closes the partitions and
+        waits.
 
-        The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send. `ended` is
-        the error that ended the loop; the caller reports it.
+        The order is Connect's: flush the reports, `pre_commit`, `close` if closing, send. `ended`
+        is the error that ended the loop; the caller reports it.
         """
         current = {
             tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current
@@ -373,7 +385,7 @@ class SinkTaskRunner:
                 raise
             failure, reported = error, False
         if not reported and not closing:
-            self._commits.failed("error reports are not acknowledged yet")
+            self._commits.failed("error reports have not been acknowledged yet")
             return
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         try:
@@ -383,17 +395,17 @@ class SinkTaskRunner:
         except Exception as error:
             if closing and _is_part_of(error, ended):
                 log.info(
-                    "nothing is committed while closing: pre_commit fails for the reason that "
-                    "ended the task"
+                    "not committing while closing: pre_commit failed with the error that ended "
+                    "the task"
                 )
             elif closing:
                 log.warning(
-                    "pre_commit failed while closing, nothing is committed: %s",
+                    "not committing while closing: pre_commit failed: %s",
                     error,
                     exc_info=True,
                 )
             else:
-                self._go_back(error)
+                self._rewind_to_commit(error)
                 return
         finally:
             if closing:
@@ -401,14 +413,12 @@ class SinkTaskRunner:
         if failure is not None:
             raise failure
         if closing and not reported:
-            log.error("error reports were not acknowledged, nothing is committed")
+            log.error("not committing: error reports have not been acknowledged")
             return
         self._commits.send(offsets, wait=closing)
 
-    def _go_back(self, error: Exception) -> None:
-        log.error(
-            "pre_commit failed, reading goes back to the last commit: %s", error, exc_info=True
-        )
+    def _rewind_to_commit(self, error: Exception) -> None:
+        log.error("pre_commit failed, rewinding to the last commit: %s", error, exc_info=True)
         back = {
             tp: self._offsets.back[tp] for tp in self._consumer.assigned if tp in self._offsets.back
         }
@@ -423,10 +433,10 @@ class SinkTaskRunner:
     def on_commit(
         self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """The client's news of a commit that was sent; inside a poll."""
+        """Process the result of a commit. Called from the client's `poll`."""
         self._commits.answered(error, offsets)
 
-    # RebalanceListener.
+    # RebalanceListener
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for tp, at in positions.items():
@@ -435,7 +445,7 @@ class SinkTaskRunner:
             self._offsets.back[tp] = at.offset
         self._pauses.forget(positions)
         self._apply_pauses()
-        self._pauses.keep_owned()
+        self._pauses.drop_revoked()
         self.metrics.partitions = len(self._consumer.assigned)
         if positions:
             self._task.open(sorted(positions))
@@ -457,22 +467,22 @@ class SinkTaskRunner:
         return self._task.position_lost(partition)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing of these partitions is put or committed any more."""
-        going = set(partitions)
-        self._withdraw(going)
-        self._offsets.forget(going)
-        self._pauses.forget(going)
-        self.metrics.partitions = len(self._consumer.assigned - going)
+        """Drop all state of these partitions: nothing more is put or committed."""
+        revoked = set(partitions)
+        self._withdraw(revoked)
+        self._offsets.forget(revoked)
+        self._pauses.forget(revoked)
+        self.metrics.partitions = len(self._consumer.assigned - revoked)
 
     def _withdraw(self, partitions: set[TopicPartition]) -> None:
-        """Nothing that was polled of these is put."""
+        """Drop the polled records of these partitions."""
         self._withdrawn |= partitions
-        self._kept = deque(without_partitions(self._kept, partitions))
+        self._pending = deque(without_partitions(self._pending, partitions))
         self._consumed = {
             tp: offset for tp, offset in self._consumed.items() if tp not in partitions
         }
 
-    # What the task asks for through its context.
+    # Requests of the task through its context
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._consumer.assigned
@@ -481,9 +491,9 @@ class SinkTaskRunner:
         valid = {}
         for tp, offset in offsets.items():
             if offset is None or offset < 0:
-                log.warning("seek of %s to %s is ignored", tp, offset)
+                log.warning("ignoring seek of %s to %s", tp, offset)
             elif tp not in self._consumer.assigned:
-                log.warning("seek of %s is ignored: the task does not own it", tp)
+                log.warning("ignoring seek of %s: the task does not own it", tp)
             else:
                 valid[tp] = offset
         self._withdraw(set(valid))
@@ -507,7 +517,7 @@ class SinkTaskRunner:
 
 
 def _is_part_of(error: BaseException, ended: BaseException | None) -> bool:
-    """Whether an error is one that another was made from, or says the same."""
+    """Return True if an error is one of the causes of another error or equal to one."""
     while ended is not None:
         if ended is error or (type(ended) is type(error) and str(ended) == str(error)):
             return True

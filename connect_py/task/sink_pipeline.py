@@ -1,4 +1,4 @@
-"""The record pipeline of a sink task, with its error handling: where records go that fail."""
+"""The record pipeline of a sink task and its error handling."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from connect_py.task.task_plugins import TaskPlugins
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPlace:
-    """Whose pipeline it is, and the cluster that dead letters go to."""
+class SinkPipelineOwner:
+    """Owner of a pipeline, and the cluster of its dead-letter topic."""
 
     id: ConnectorTaskId
-    config: Mapping[str, str]  # the connector's
+    config: Mapping[str, str]  # of the connector
     clients: ClientConfigs
     admin: ClusterAdmin
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPipeline:
-    """Closed by the stack that it was opened in."""
+    """A pipeline that is closed by the stack in which it was opened."""
 
     records: RecordPipeline
     errors: ErrorHandler
@@ -43,7 +43,7 @@ class SinkPipeline:
 
 
 def open_sink_pipeline(
-    place: SinkPlace,
+    owner: SinkPipelineOwner,
     plugins: TaskPlugins,
     task: SinkTask,
     class_name: str,
@@ -55,32 +55,37 @@ def open_sink_pipeline(
     closing: ExitStack,
     topic_reporter: Callable[[ErrorReporter], ErrorReporter] = lambda reporter: reporter,
 ) -> SinkPipeline:
-    """Make what is between consumed messages and a sink task.
+    """Create the pipeline between consumed messages and a sink task.
 
     Args:
-        task: Is given dead letters, if the configuration says that they go to a table.
-        class_name: The task's, as configurations have it.
+        owner: Connector task and cluster of the pipeline.
+        plugins: Creates the transformations.
+        task: Receives dead-letter records if the configuration sends them to a table.
+        class_name: Class name of the task in configurations.
+        converters: Converters of the task.
+        clock: Source of time.
+        metrics: Metrics of the task's plugins.
         wait: Waits between attempts; see `ErrorHandler`.
-        waits: Called with what is waited for.
-        closing: Closes it.
-        topic_reporter: May put another one before what writes to the dead-letter topic.
+        waits: Called with the reason for waiting.
+        closing: Closes the pipeline.
+        topic_reporter: May wrap the reporter that writes to the dead-letter topic.
 
     Raises:
-        ConnectError: The dead-letter topic cannot be created, or a plugin cannot be made.
+        ConnectError: The dead-letter topic or a plugin cannot be created.
     """
-    config = ErrorConfig.parse(place.config)
+    config = ErrorConfig.parse(owner.config)
     reporters: list[ErrorReporter] = []
     if config.dead_letter_topic:
-        producer = place.clients.dead_letter_producer()
+        producer = owner.clients.dead_letter_producer()
         reporters.append(
-            topic_reporter(DeadLetterQueue.open(place.id, config, producer, place.admin))
+            topic_reporter(DeadLetterQueue.open(owner.id, config, producer, owner.admin))
         )
     if config.dead_letter_table:
         reporters.append(TaskDeadLetters(task, clock))
     if reporters:
         reporters.append(DeadLetterCounter(metrics))
     if config.log_enable:
-        reporters.append(LogReporter(place.id, include_messages=config.log_include_messages))
+        reporters.append(LogReporter(owner.id, include_messages=config.log_include_messages))
     errors = ErrorHandler(config, reporters, clock, wait, waits)
     closing.callback(errors.close)
     chain = plugins.chain(errors, sink_takes_columns=takes_columns(task))
@@ -92,5 +97,5 @@ def open_sink_pipeline(
 
 
 def takes_columns(task: Task) -> bool:
-    """Whether a task takes batches as they are."""
+    """Return True if a task accepts batches."""
     return isinstance(task, SinkTask) and type(task).put_batch is not SinkTask.put_batch

@@ -1,5 +1,4 @@
-"""`WorkerSinkTaskContext`: what a sink task may ask of the worker, answered by its loop and by the
-cluster."""
+"""`WorkerSinkTaskContext`: requests of a sink task, handled by its loop and by the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from connect_py.task.topic_selection import TopicSelection
 
 
 class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
-    """Satisfies `connect_py.api.task.SinkTaskContext`; see there for threads and errors."""
+    """Implements `connect_py.api.task.SinkTaskContext`; see there for threading and errors."""
 
     def __init__(
         self,

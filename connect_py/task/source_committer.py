@@ -1,5 +1,6 @@
-"""`SourceCommitter`: when the records of a source task count as delivered, and when their offsets
-are stored."""
+"""`SourceCommitter`: decides when records of a source task are delivered, and when their offsets
+are stored.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class SourceCommitter(ABC):
-    """Commits offsets of one source task.
+    """Commits the offsets of one task. All methods are called on the task's thread.
 
-    Every method is called on the task thread. The loop calls `open`; for each record, `submit` and
-    either `drop` or `sending` and `dispatched`; `acknowledged` or `lost` when the client reports
-    the result; `batch_done` after the records of each poll; `tick` in between; `close` at the end.
+    The loop calls `open`; for each record, `submit` and either `drop` or `sending` and
+    `dispatched`; `acknowledged` or `lost` when the client reports it; `batch_done` after the
+    records of each poll; `tick` in between; and `close` at the end.
     """
 
     def __init__(self, task: SourceTask, metrics: SourceMetrics, clock: Clock) -> None:
@@ -34,66 +35,72 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Before the task starts: keep other producers from writing in this task's place."""
+        """Prevent other producers from writing on behalf of this task. Called before the task
+        starts.
+        """
 
     @abstractmethod
     def submit(self, record: SourceRecord) -> Submitted:
-        """Take a record in hand, as the task made it."""
+        """Register a record as returned by the task."""
 
     @abstractmethod
     def drop(self, submitted: Submitted) -> None:
-        """It was filtered, or failed and is tolerated."""
+        """Complete a record that was filtered, or that failed and is tolerated."""
 
     @abstractmethod
     def sending(self, topic: str) -> None:
-        """A record is about to be handed to the client. ConnectError: it may not go to this
-        topic."""
+        """Prepare for a record to be handed to the client. ConnectError if this topic is not
+        allowed.
+        """
 
     @abstractmethod
     def refused(self, error: KafkaException) -> None:
-        """The client did not take a record whose loss is not tolerated: return when it may be tried
-        again, or raise."""
+        """Handle a record that the client rejected and whose loss is not tolerated. Return to
+        retry, or raise.
+        """
 
     @abstractmethod
     def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
-        """The client has the record, in this form."""
+        """Note that the client has accepted the record in this form."""
 
     @abstractmethod
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
-        """The broker has the record. Inside the client's `poll`."""
+        """Note that the broker has stored the record. Called from the client's `poll`."""
 
     @abstractmethod
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
-        """The client did not deliver the record, and that is tolerated, or stops the next commit.
+        """Note that the client did not deliver the record, which is tolerated or fails the next
+        commit.
 
-        Inside the client's `poll`, with its error; or in the loop, without.
+        Called from the client's `poll` with its error, or from the loop without one.
         """
 
     @property
     @abstractmethod
     def tolerates_lost_records(self) -> bool:
-        """Whether `errors.tolerance` decides about records that are not delivered; else the next
-        commit fails."""
+        """Return True if `errors.tolerance` applies to undelivered records. Otherwise, the next
+        commit fails.
+        """
 
     @property
     @abstractmethod
     def active(self) -> int:
-        """How many records are in hand and not safe yet."""
+        """Return the number of records that have not been delivered yet."""
 
     @abstractmethod
     def batch_done(self) -> None:
-        """All records of a poll are with the client."""
+        """Note that all records of a poll have been handed to the client."""
 
     @abstractmethod
     def tick(self) -> None:
-        """Commit if it is time."""
+        """Commit if due."""
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """Deliver and store what can still be, within the time of a commit; errors are logged."""
+        """Deliver and store as much as possible within the commit timeout. Errors are logged."""
 
-    def _tell_task(self) -> None:
-        """Say that offsets are stored; what the task makes of it changes nothing, as in Java."""
+    def _notify_task(self) -> None:
+        """Notify the task that offsets are stored. Its errors have no effect, as in Java."""
         try:
             self._task.commit()
         except Exception:
@@ -107,4 +114,4 @@ class SourceCommitter(ABC):
 
 
 class NotDeliveredError(ConnectError):
-    """A record, or a transaction, did not get into Kafka."""
+    """A record or a transaction was not written to Kafka."""

@@ -30,10 +30,10 @@ from connect_py.task.wait_board import WaitBoard
 
 QUEUE_FULL_SECONDS: Final = 0.1
 POLL_RETRY_SECONDS: Final = 0.5
-POLL: Final = "poll"  # what waits: records that the task returns later
+POLL: Final = "poll"  # subject of the waiting reason: records that the task returns later
 PAUSE_SLICE_SECONDS: Final = 0.2
-SERVE_EVERY: Final = 500  # records between looks at what was delivered
-# the class that failed sends name
+SERVE_EVERY: Final = 500  # records between checks of deliveries
+# class name in reports of failed sends
 PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"
 # of an aborted transaction
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -44,8 +44,9 @@ T = TypeVar("T")
 
 
 class SourceTaskRunner:
-    """Owns the producer and calls the task, all on one thread. A committer says what counts as
-    delivered."""
+    """Owns the producer and calls the task, all on one thread. The committer decides when records
+    are delivered.
+    """
 
     def __init__(
         self,
@@ -77,8 +78,9 @@ class SourceTaskRunner:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Start the task, loop until a stop is asked for, and commit what can be; errors are
-        raised."""
+        """Start the task, loop until a stop is requested, and commit as much as possible. Errors
+        are raised.
+        """
         self._committer.open()
         self._task.start(self._task_config)
         self._control.send(Started())
@@ -96,18 +98,18 @@ class SourceTaskRunner:
         self._raise_failure()
 
     def iterate(self) -> None:
-        """One round: poll, send, and commit if it is time."""
+        """Run one iteration: poll, send, and commit if due."""
         if self._control.target is TargetState.PAUSED:
             self._pause()
             return
-        self._waits.tell()
+        self._waits.send_changes()
         self._waits.check()
         started = self._clock.monotonic()
         try:
             records = self._task.poll() or ()
             self._waits.waits(POLL, None)
         except RetriableError as error:
-            log.warning("poll is repeated: %s", error)
+            log.warning("poll failed with a retriable error, retrying: %s", error)
             self._waits.waits(POLL, str(error))
             self._control.wait(POLL_RETRY_SECONDS)
             records = ()
@@ -137,7 +139,7 @@ class SourceTaskRunner:
         self.metrics.state.change("running")
         self._control.send(Resumed())
 
-    # Records.
+    # Records
 
     def _send(self, record: SourceRecord) -> None:
         submitted = self._committer.submit(record)
@@ -161,7 +163,7 @@ class SourceTaskRunner:
             try:
                 self._producer.send(outgoing)
                 break
-            except BufferError:  # the local queue is full: deliveries make room
+            except BufferError:  # deliveries free up space in the local queue
                 self._producer.poll(QUEUE_FULL_SECONDS)
                 self._control.check()
             except KafkaException as error:
@@ -171,7 +173,7 @@ class SourceTaskRunner:
                 self._lost(
                     submitted,
                     NotDeliveredError(
-                        f"record was not sent to {final.topic}: {error.args[0].str()}"
+                        f"failed to send a record to {final.topic}: {error.args[0].str()}"
                     ),
                 )
                 self._raise_failure()
@@ -181,9 +183,10 @@ class SourceTaskRunner:
     def _prepare(
         self, record: SourceRecord
     ) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
-        """Transform and convert; None when the record was filtered, or failed and is tolerated.
+        """Transform and convert a record. Return None if it was filtered, or failed and is
+        tolerated.
 
-        Headers come first: the converters of key and value may add some.
+        Headers are converted first: the converters of key and value may add some.
         """
         final = record
         for link in self._chain.links:
@@ -231,7 +234,7 @@ class SourceTaskRunner:
     ) -> T | Skipped:
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
+        except Exception as error:  # noqa: BLE001 - any plugin error is a failure of this record
             return self._errors.recover(
                 stage, name, error, lambda last: self._failed(record, stage, name, last), call
             )
@@ -243,19 +246,19 @@ class SourceTaskRunner:
         return FailedRecord(stage, name, error, source_record=where)
 
     def _delivered(self, submitted: Submitted, error: KafkaError | None, message: Message) -> None:
-        """Inside the client's `poll`, on the task thread."""
+        """Process a delivery report. Called from the client's `poll` on the task's thread."""
         if error is None:
             self._committer.acknowledged(submitted, message)
         elif self._committer.tolerates_lost_records:
-            text = f"record was not written to {message.topic()}: {error.str()}"
-            self._lost(submitted, NotDeliveredError(text))
+            reason = f"failed to write a record to {message.topic()}: {error.str()}"
+            self._lost(submitted, NotDeliveredError(reason))
         else:
             if error.code() not in _PURGED:
-                log.error("record was not written to %s: %s", message.topic(), error.str())
+                log.error("failed to write a record to %s: %s", message.topic(), error.str())
             self._committer.lost(submitted, error)
 
     def _lost(self, submitted: Submitted, error: ConnectError) -> None:
-        """Report a record; the task fails unless that is tolerated."""
+        """Report a lost record. The task fails unless that is tolerated."""
         try:
             self._errors.report(
                 self._failed(submitted.record, Stage.KAFKA_PRODUCE, PRODUCER_NAME, error)

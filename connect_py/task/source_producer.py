@@ -1,5 +1,6 @@
-"""`SourceProducer`: the producer of a source task, which can be replaced by a new one with the same
-settings."""
+"""`SourceProducer`: the producer of a source task, which can be replaced by one with the same
+settings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record as it goes to Kafka, any number of times."""
+    """A serialized record that can be sent several times."""
 
     topic: str
     value: bytes | None
@@ -23,26 +24,26 @@ class OutgoingRecord:
     headers: Sequence[tuple[str, str | bytes | None]]
     timestamp: int  # ms; 0: the time of sending
     partition: int | None  # None: chosen by the key
-    on_delivery: OnDelivery  # inside the client's `poll`
+    on_delivery: OnDelivery  # called from the client's `poll`
 
 
 class SourceProducer:
-    """Used on the task thread only."""
+    """Used only on the task's thread."""
 
     def __init__(self, make: Callable[[], Producer]) -> None:
-        """Make the first client."""
+        """Create the first client."""
         self._make = make
-        # of the client: what waits for a delivery must not keep an old one alive
+        # of the client: pending delivery callbacks must not reference a replaced one
         self._generation = 0
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
-        """Hand a record to the client; `on_delivery` gets its outcome unless the client is replaced
-        before.
+        """Hand a record to the client. `on_delivery` receives its result unless the client is
+        replaced first.
 
         Raises:
             BufferError: The local queue is full.
-            KafkaException: The client takes no record, or not this one.
+            KafkaException: The client rejects the record.
         """
         generation = self._generation
 
@@ -64,14 +65,13 @@ class SourceProducer:
         )
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. A fatal error is left to the next send or commit, which raises it
-        again."""
+        """Serve delivery reports. The next send or commit raises a fatal error again."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 
     def renew(self) -> None:
-        """Have a new client in place of the old one, whose records are forgotten."""
+        """Replace the client; records of the old one are dropped."""
         self._generation += 1
         self.client.purge()
-        self.poll(0)  # it lets go of the delivery reports that waited
+        self.poll(0)  # releases the pending delivery reports
         self.client = self._make()

@@ -1,4 +1,4 @@
-"""`WorkerSourceTaskContext`: what a source task may ask of the worker."""
+"""`WorkerSourceTaskContext`: requests of a source task to the worker."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from connect_py.task.transaction_boundary import WorkerTransactionContext
 
 
 class WorkerOffsetStorageReader:
-    """Asks the worker, which reads its offset topic to the end first."""
+    """Reads offsets through the worker, which reads its offset topic to the end first."""
 
     def __init__(self, control: TaskControl) -> None:
         self._control = control
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """The offset of one source partition, or None; ConnectError when the worker cannot tell."""
+        """Return the offset of one source partition, or None. ConnectError if the worker cannot
+        read it.
+        """
         return self.offsets([partition])[0]
 
     def offsets(
         self, partitions: Iterable[Mapping[str, Value]]
     ) -> Sequence[Mapping[str, Value] | None]:
-        """The same for several, in order."""
-        question = ReadSourceOffsets(self._control.next_number(), [dict(p) for p in partitions])
-        found: Sequence[Mapping[str, Value] | None] = self._control.ask_patiently(question)
-        return found
+        """Return the offsets of several source partitions, in order."""
+        request = ReadSourceOffsets(self._control.next_number(), [dict(p) for p in partitions])
+        offsets: Sequence[Mapping[str, Value] | None] = self._control.ask_patiently(request)
+        return offsets
 
 
 class WorkerSourceTaskContext(WorkerSharedServices):
-    """Satisfies `connect_py.api.task.SourceTaskContext`."""
+    """Implements `connect_py.api.task.SourceTaskContext`."""
 
     def __init__(
         self,

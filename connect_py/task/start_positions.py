@@ -1,4 +1,4 @@
-"""`StartPositions`: where a sink task's consumer begins with a partition."""
+"""`StartPositions`: start positions of a sink task's consumer."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 
-ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
-# for the ends of a log whose next offset is gone, while other partitions wait
+REQUEST_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits
+# for the ends of a log without the next offset, while other partitions wait
 FIND_SECONDS: Final = 1.0
-AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
+# until a request is repeated, for example while a broker takes over a partition
+RETRY_SECONDS: Final = 0.1
 
 
 class StartPositions:
-    """Asks the group, then the log. On the consumer's thread."""
+    """Determines positions from the group, then from the log. Used on the consumer's thread."""
 
     def __init__(
         self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
     ) -> None:
-        """`reset`: `auto.offset.reset`. `expect` tells of an error that passes, and raises
-        others."""
+        """Create the object. `reset` is `auto.offset.reset`. `expect` logs a temporary error and
+        raises others.
+        """
         self._consumer = consumer
         self._reset = reset
         self._expect = expect
@@ -33,49 +35,51 @@ class StartPositions:
     def of(
         self, partitions: Iterable[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offset of each partition, or where `auto.offset.reset` says that it begins.
+        """Return the committed offset of each partition, or else the position of
+        `auto.offset.reset`.
 
-        Raises: ConnectError: One of them is not known, or there is none and `auto.offset.reset` is
-            none.
+        Raises:
+            ConnectError: The request failed, or there is no offset and `auto.offset.reset` is none.
         """
-        asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
-        if not asked:
+        requests = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
+        if not requests:
             return {}
         positions = {}
-        for p in self._consumer.committed(asked, timeout=ASK_SECONDS):
+        for p in self._consumer.committed(requests, timeout=REQUEST_SECONDS):
             if p.error is not None:
                 raise ConnectError(
-                    f"the committed offset of {p.topic}-{p.partition} is not known: {p.error.str()}"
+                    f"failed to read the committed offset of {p.topic}-{p.partition}: "
+                    f"{p.error.str()}"
                 )
             offset, metadata = p.offset, p.metadata or ""
             if offset < 0:
                 if self._reset == "error":
                     raise ConnectError(
-                        f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset "
-                        f"is none"
+                        f"{p.topic}-{p.partition} has no committed offset, and "
+                        "auto.offset.reset is none"
                     )
                 offset = self.edge(*self._first_range(TopicPartition(p.topic, p.partition)))
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)
         return positions
 
     def _first_range(self, tp: TopicPartition) -> tuple[int, int]:
-        """Ask for the range of a log until there is an answer, while the group waits for us."""
-        deadline = time.monotonic() + ASK_SECONDS
+        """Return the range of a log, with retries, while the group waits."""
+        deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
                 return self.range(tp, max(deadline - time.monotonic(), FIND_SECONDS))
             except KafkaException as error:
-                what = f"where to begin with {tp} is not known"
-                self._expect(error.args[0], what)
+                context = f"failed to find the start position of {tp}"
+                self._expect(error.args[0], context)
                 if time.monotonic() >= deadline:
-                    raise ConnectError(f"{what}: {error.args[0].str()}") from error
-            time.sleep(AGAIN_SECONDS)
+                    raise ConnectError(f"{context}: {error.args[0].str()}") from error
+            time.sleep(RETRY_SECONDS)
 
     def range(self, tp: TopicPartition, timeout: float) -> tuple[int, int]:
-        """The first offset, and the end of what can be read now."""
+        """Return the first offset and the end of the readable part."""
         low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
         return int(low), int(high)
 
     def edge(self, low: int, high: int) -> int:
-        """Where `auto.offset.reset` says that a partition without a position begins."""
+        """Return the position of `auto.offset.reset` for a partition without a committed offset."""
         return high if self._reset in ("latest", "largest", "end") else low

@@ -1,4 +1,6 @@
-"""`SubmittedRecords`: which source offsets may be stored, given which records were acknowledged."""
+"""`SubmittedRecords`: determines which source offsets may be stored, based on the acknowledged
+records.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,32 @@ PartitionKey: TypeAlias = frozenset[tuple[str, Value]]
 
 @dataclass(slots=True, eq=False)
 class Submitted:
-    """One record on its way; `done` once it was acknowledged, filtered or skipped."""
+    """One submitted record; `done` after it was acknowledged, filtered, or skipped."""
 
-    record: SourceRecord  # as the task made it
+    record: SourceRecord  # as returned by the task
     done: bool = False
 
 
 def partition_key(partition: Entry) -> PartitionKey:
-    """What makes a source partition the same one, whatever the order of its members."""
+    """Return a key for a source partition that does not depend on the order of its entries."""
     return frozenset(partition.items())
 
 
 class SubmittedRecords:
-    """An offset may be stored when its record and all earlier ones of the same source partition are
+    """An offset may be stored when its record and all earlier records of its source partition are
     done.
 
-    Everything happens on the task thread: acknowledgements come inside the producer's `poll`.
+    Used only on the task's thread: acknowledgements arrive during the producer's `poll`.
     """
 
     def __init__(self) -> None:
         self._queues: dict[PartitionKey, deque[Submitted]] = {}
-        # tasks often use one map object for many records
+        # tasks often use the same map object for many records
         self._last: tuple[Entry, deque[Submitted]] | None = None
         self.active = 0  # submitted and not done
 
     def submit(self, record: SourceRecord) -> Submitted:
-        """Note a record before it is sent."""
+        """Register a record before it is sent."""
         submitted = Submitted(record)
         partition = record.source_partition
         if self._last is None or self._last[0] is not partition:
@@ -57,16 +59,17 @@ class SubmittedRecords:
             self.active -= 1
 
     def committable(self) -> dict[PartitionKey, tuple[Entry, Entry]]:
-        """Take out what is done, and return partition and last offset of each partition that
-        moved."""
-        moved = {}
+        """Remove the records that are done. Return partition and last offset of each partition with
+        progress.
+        """
+        committable = {}
         self._last = None
         for key, queue in list(self._queues.items()):
             last = None
             while queue and queue[0].done:
                 last = queue.popleft()
             if last is not None:
-                moved[key] = (last.record.source_partition, last.record.source_offset)
+                committable[key] = (last.record.source_partition, last.record.source_offset)
             if not queue:
                 del self._queues[key]
-        return moved
+        return committable

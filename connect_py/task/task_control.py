@@ -1,5 +1,6 @@
-"""`TaskControl`: what was asked of a running task, seen from its loop; and where its loop sends
-news."""
+"""`TaskControl`: requests of the worker to a running task, and the task's messages to the
+worker.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ __all__ = ["RefusedError", "StoppedWhileWaitingError", "TaskControl", "TaskStopp
 
 
 class TaskControl(Questions):
-    """Set by the thread that reads the pipe, read by the task thread."""
+    """Set by the thread that reads the pipe, read by the task's thread."""
 
     def __init__(self, target: TargetState, send: Callable[[FromTask], None]) -> None:
         super().__init__(send)
@@ -26,22 +27,22 @@ class TaskControl(Questions):
 
     @property
     def target(self) -> TargetState:
-        """The latest target state."""
+        """Latest target state."""
         return self._target
 
     def set_target(self, target: TargetState) -> None:
-        """Take a new target state."""
+        """Set a new target state."""
         with self._changed:
             self._target = target
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait that long, or until a stop or a new target state; TaskStoppedError after a stop."""
+        """Wait this long, or until a stop or a new target state. TaskStoppedError after a stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
         self.check()
 
     def wait_while_paused(self) -> None:
-        """Return once the target is not PAUSED, or a stop was asked for."""
+        """Return once the target is not PAUSED, or a stop was requested."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._target is TargetState.STARTED)

@@ -1,5 +1,6 @@
-"""`TaskMain`: builds one task from its configuration, runs it, and says how it ended. It knows no
-process."""
+"""`TaskMain`: creates one task from its configuration, runs it, and reports the result. Independent
+of processes.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +37,15 @@ from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUse
 from connect_py.task.record_pipeline import Converters
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
-from connect_py.task.sink_pipeline import SinkPlace, open_sink_pipeline
+from connect_py.task.sink_pipeline import SinkPipelineOwner, open_sink_pipeline
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_committer import SourceCommitter
 from connect_py.task.source_loop import SourceTaskRunner
 from connect_py.task.source_producer import SourceProducer
 from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
+from connect_py.task.task_attributes import chain_attributes, task_attributes
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.task_plugins import TaskPlugins
-from connect_py.task.task_texts import chain_texts, task_texts
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
@@ -59,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskMain:
-    """One life of one task, on the thread that calls `execute`."""
+    """One run of one task, on the thread that calls `execute`."""
 
     def __init__(self, spec: TaskSpec, control: TaskControl, clock: Clock | None = None) -> None:
         self._spec = spec
@@ -76,11 +77,13 @@ class TaskMain:
             lambda warnings: control.send(Warns(warnings)),
         )
         self._statistics: list[tuple[str, ClientStatistics]] = []
-        self._texts: Mapping[str, str] = {}
+        self._attributes: Mapping[str, str] = {}
         self._links: Sequence[tuple[str, str, str, str]] = ()
 
     def execute(self) -> None:
-        """Run to the end. The last message is `Stopped` or `Failed`; nothing is raised."""
+        """Run the task to its end. The last message is `Stopped` or `Failed`; no error is
+        raised.
+        """
         try:
             if self._spec.target is not TargetState.STARTED:
                 self._control.send(Paused())
@@ -99,13 +102,14 @@ class TaskMain:
             return
         self._control.send(Stopped())
 
-    def tell_waiting(self) -> None:
-        """Send what the task waits for, if that is news. Any thread; also while the task thread is
-        busy."""
-        self._waits.tell()
+    def send_waiting(self) -> None:
+        """Send the waiting reason of the task if it has changed. Thread-safe; works while the
+        task's thread is busy.
+        """
+        self._waits.send_changes()
 
     def report(self) -> TaskReport:
-        """The task's measurements so far. Any thread."""
+        """Return the current metrics of the task. Thread-safe."""
         running = self._sink or self._source
         errors = self._errors
         if running is None or errors is None:
@@ -113,7 +117,7 @@ class TaskMain:
         return TaskReport(
             "sink" if self._sink is not None else "source",
             running.metrics.values() | errors.values(),
-            self._texts,
+            self._attributes,
             self._links,
             [(which, s.report) for which, s in self._statistics if s.report is not None],
             self._plugin_metrics.values(),
@@ -125,8 +129,8 @@ class TaskMain:
         plugins = TaskPlugins(registry, spec.worker_props, spec.connector_config)
         task, class_name = plugins.task(spec.task_config)
         converters = plugins.converters()
-        self._texts = task_texts(registry, plugins, task, class_name, converters)
-        self._links = chain_texts(registry, spec.connector_config)
+        self._attributes = task_attributes(registry, plugins, task, class_name, converters)
+        self._links = chain_attributes(registry, spec.connector_config)
         if isinstance(task, SinkTask):
             self._run_sink(task, class_name, plugins, converters)
         elif isinstance(task, SourceTask):
@@ -246,7 +250,7 @@ class TaskMain:
         )
 
     def _reader_settings(self) -> Settings:
-        """Of a consumer where the task's own producer writes."""
+        """Return the settings of a consumer on the cluster that the task's producer writes to."""
         spec = self._spec
         configs = ClientConfigs(
             spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task
@@ -278,7 +282,7 @@ class TaskMain:
         )
         with ExitStack() as closing:
             pipeline = open_sink_pipeline(
-                SinkPlace(spec.id, config, clients, admin),
+                SinkPipelineOwner(spec.id, config, clients, admin),
                 plugins,
                 task,
                 class_name,
@@ -293,13 +297,13 @@ class TaskMain:
             settings_of_consumer = clients.consumer()
             if error_config.replay_topic:
                 create_replay_topic(admin, error_config.replay_topic)
-                # replays are written in transactions
+                # replayed records are written in transactions
                 settings_of_consumer["isolation.level"] = _READ_COMMITTED
                 _warn_of_isolation(spec)
             consumer = SinkConsumer(settings_of_consumer, runner, runner.on_commit)
             closing.callback(consumer.close)
             self._statistics.append(("consumer", consumer.statistics))
-            # the last call also after a failed start, and before the group is left
+            # the last call even after a failed start, and before the group is left
             closing.callback(task.stop)
             runner.connect(consumer, pipeline.records, errors, pipeline.reporter)
             self._sink = runner
@@ -323,33 +327,33 @@ class TaskMain:
 
 
 def _warn_of_isolation(spec: TaskSpec) -> None:
-    """Say that a replay topic overrules what the user has set."""
+    """Warn that a replay topic overrides the user's isolation level."""
     override = "consumer.override.isolation.level"
-    asked = (
+    configured = (
         spec.connector_config.get(override)
         or spec.worker_props.get("consumer.isolation.level")
         or _READ_COMMITTED
     )
-    if asked.strip().lower() != _READ_COMMITTED:
+    if configured.strip().lower() != _READ_COMMITTED:
         log.warning(
-            "%s makes all topics be read with isolation.level=%s, not %s",
+            "%s requires reading all topics with isolation.level=%s instead of %s",
             REPLAY_TOPIC,
             _READ_COMMITTED,
-            asked,
+            configured,
         )
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:
-    """Make the topic if it is missing, so that it keeps all it is given: it is the record of what
-    was tried again.
+    """Create the topic if it is missing, with unlimited retention: it records which dead-letter
+    records were retried.
 
     Raises:
-        ConnectError: The cluster refuses.
+        ConnectError: The cluster denies the request.
     """
     if admin.create_topic(
         topic, 1, -1, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     ):
-        log.info("created topic %s, from which dead letters are tried again", topic)
+        log.info("created topic %s for retried dead-letter records", topic)
 
 
 def _subscription(
@@ -357,7 +361,7 @@ def _subscription(
 ) -> dict[str, str]:
     keys = ("topics", "topics.regex")
     source = task_config if any(task_config.get(key) for key in keys) else connector_config
-    found = {key: source[key] for key in keys if source.get(key)}
+    selection = {key: source[key] for key in keys if source.get(key)}
     if connector_config.get(REPLAY_TOPIC):
-        found[REPLAY_TOPIC] = connector_config[REPLAY_TOPIC]
-    return found
+        selection[REPLAY_TOPIC] = connector_config[REPLAY_TOPIC]
+    return selection

@@ -1,5 +1,6 @@
-"""Makes the plugins of a task from its configuration: task, converters, transformations,
-predicates."""
+"""Creates the plugins of a task from its configuration: task, converters, transformations,
+predicates.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ DEFAULT_HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConvert
 
 
 class TaskPlugins:
-    """Builds what one task needs. ConfigError and ConnectError say what cannot be made."""
+    """Creates the plugins of one task. Raises ConfigError or ConnectError if that fails."""
 
     def __init__(
         self,
@@ -35,44 +36,46 @@ class TaskPlugins:
         self._config = connector_config
 
     def connector(self) -> Plugin:
-        """The connector's plugin."""
+        """Return the connector's plugin."""
         if not self._config.get("connector.class"):
             raise ConfigError("connector.class", "is missing")
         return self._registry.connector_of(self._config)
 
     def task(self, task_config: Mapping[str, str]) -> tuple[Task, str]:
-        """A new task, and the name of its class as configurations carry it."""
+        """Return a new task and its class name as in configurations."""
         connector = self.connector()
         connector_class = self._registry.load(connector)
         cls = connector_class.task_class
         name = connector.task_class or f"{cls.__module__}.{cls.__qualname__}"
-        wanted = task_config.get(TASK_CLASS)
-        if wanted and wanted not in (
+        requested_class = task_config.get(TASK_CLASS)
+        if requested_class and requested_class not in (
             name,
             f"{cls.__module__}.{cls.__qualname__}",
             f"{cls.__module__}:{cls.__qualname__}",
-            # what the worker writes for a connector whose plugin names no task class
+            # written by the worker for a connector whose plugin has no task class name
             connector.python,
         ):
-            cls = self._named_task(wanted)
-            name = wanted
+            cls = self._load_task_class(requested_class)
+            name = requested_class
         task: Task = cls()
         return task, name
 
-    def _named_task(self, wanted: str) -> type[Task]:
-        """The class of a task configuration that was written by another connector class, or another
-        worker."""
+    def _load_task_class(self, class_name: str) -> type[Task]:
+        """Return the class of a task configuration that was written by another connector class or
+        worker.
+        """
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
-            if plugin.task_class == wanted:
-                found: type[Task] = self._registry.load(plugin).task_class
-                return found
-        if ":" in wanted:
-            return load_class(wanted)
-        raise ConnectError(f"task class {wanted} belongs to no installed connector")
+            if plugin.task_class == class_name:
+                task_class: type[Task] = self._registry.load(plugin).task_class
+                return task_class
+        if ":" in class_name:
+            return load_class(class_name)
+        raise ConnectError(f"task class {class_name} does not belong to an installed connector")
 
     def converters(self) -> Converters:
-        """The connector's converters; for each that it does not name, the worker's with the
-        worker's settings."""
+        """Return the connector's converters; each missing one is the worker's, with the worker's
+        settings.
+        """
         key, key_name = self._converter("key.converter", PluginKind.CONVERTER)
         value, value_name = self._converter("value.converter", PluginKind.CONVERTER)
         header, header_name = self._converter("header.converter", PluginKind.HEADER_CONVERTER)
@@ -87,7 +90,7 @@ class TaskPlugins:
             DEFAULT_HEADER_CONVERTER if kind is PluginKind.HEADER_CONVERTER else None
         )
         if not name:
-            raise ConfigError(key, "is set neither on the connector nor on the worker")
+            raise ConfigError(key, "must be set on the connector or on the worker")
         plugin = self._registry.find(
             name.strip(), kind, versions=source.get(f"{key}.plugin.version")
         )
@@ -95,20 +98,21 @@ class TaskPlugins:
         configs = with_prefix(source, f"{key}.")
         configs.pop("plugin.version", None)
         configs["converter.type"] = key.removesuffix(".converter")
-        # some convert headers too; they are configured as for a value
+        # some also convert headers; they are configured as for values
         if isinstance(instance, Converter):
             instance.configure(configs, is_key=key == "key.converter")
         elif isinstance(instance, HeaderConverter):
             instance.configure(configs)
         else:
-            raise ConfigError(key, f"{name} is no converter")
+            raise ConfigError(key, f"{name} is not a converter")
         return instance, plugin.name
 
     def chain(
         self, errors: ErrorHandler, *, sink_takes_columns: bool = False
     ) -> TransformationChain:
-        """The transformations in the order of `transforms`, each use of a predicate an instance of
-        its own."""
+        """Return the transformations in the order of `transforms`; each use of a predicate has its
+        own instance.
+        """
         links = []
         for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):
             prefix = f"transforms.{alias}."
@@ -116,12 +120,12 @@ class TaskPlugins:
             transformation, name = self._plugin(f"{prefix}type", PluginKind.TRANSFORMATION)
             predicate_alias = configs.pop("predicate", "").strip()
             negate = configs.pop("negate", "").strip().lower() == "true"
-            transformation.configure(_own(configs))
+            transformation.configure(_plugin_keys(configs))
             predicate = None
             if predicate_alias:
                 predicate_prefix = f"predicates.{predicate_alias}."
                 predicate, _ = self._plugin(f"{predicate_prefix}type", PluginKind.PREDICATE)
-                predicate.configure(_own(with_prefix(self._config, predicate_prefix)))
+                predicate.configure(_plugin_keys(with_prefix(self._config, predicate_prefix)))
             links.append(ChainLink(transformation, name, predicate, negate))
         return TransformationChain(links, errors, sink_takes_columns=sink_takes_columns)
 
@@ -134,5 +138,5 @@ class TaskPlugins:
         return self._registry.load(plugin)(), plugin.name
 
 
-def _own(configs: Mapping[str, str]) -> dict[str, str]:
+def _plugin_keys(configs: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in configs.items() if key not in ("type", "plugin.version")}

@@ -35,11 +35,11 @@ from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
 
 BEAT_SECONDS: Final = 1.0
-REPORT_BEATS: Final = 3  # every so many beats carry measurements
+REPORT_BEATS: Final = 3  # every Nth beat contains metrics
 
 
 def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
-    """Run one task to its end and leave; the worker hears everything on `connection`."""
+    """Run one task to its end and exit. All messages to the worker are sent on `connection`."""
     channel = Channel(connection)
     levels: Mapping[str, int | None] = dict(spec.log_levels)
     prepare_child(channel, LogContext(spec.id.connector, spec.id.task), levels)
@@ -67,7 +67,7 @@ def run_task_process(connection: Connection[Any, Any], spec: TaskSpec) -> None:
     beats = itertools.count()
 
     def make_beat() -> Beat:
-        main.tell_waiting()
+        main.send_waiting()
         return Beat(main.report() if next(beats) % REPORT_BEATS == 0 else None)
 
     beat(channel, make_beat, BEAT_SECONDS)

@@ -1,4 +1,4 @@
-"""`TopicCreation`: the `topic.creation.*` rules of a source: which topics it creates, and how."""
+"""`TopicCreation`: the `topic.creation.*` rules of a source for the topics that it creates."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OWN_KEYS: Final = ("include", "exclude", "partitions", "replication.factor")
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRule:
-    """How a topic is created."""
+    """Settings of a new topic."""
 
-    group: str  # the name of the group that says so
+    group: str  # name of the group
     partitions: int  # -1: the broker's default
     replication_factor: int  # -1: the broker's default
     settings: Mapping[str, str]  # further topic configs
@@ -42,21 +42,21 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """The first group whose patterns fit a topic's whole name decides, else the default group."""
+    """The first group that matches a topic's whole name decides, otherwise the default group."""
 
-    groups: Sequence[_Group] = ()  # the last one is the default group, which fits every topic
+    groups: Sequence[_Group] = ()  # the last one is the default group, which matches every topic
 
     @classmethod
     def parse(cls, config: Mapping[str, str], *, enabled: bool = True) -> TopicCreation:
-        """Read a connector's configuration. Without any `topic.creation.*` key no topic is ever
+        """Read a connector's configuration. Without any `topic.creation.*` key, no topic is
         created.
 
         Args:
-            config: Placeholders resolved.
+            config: Resolved configuration of the connector.
             enabled: The worker's `topic.creation.enable`.
 
         Raises:
-            ConfigError: The default group lacks a number, a number or a pattern is not acceptable.
+            ConfigError: The default group is incomplete, or a number or a pattern is invalid.
         """
         if not enabled or not any(key.startswith(PREFIX) for key in config):
             return cls()
@@ -72,16 +72,17 @@ class TopicCreation:
         return cls((*groups, _Group(re.compile(".*", re.DOTALL), None, default)))
 
     def rule(self, topic: str) -> NewTopicRule | None:
-        """How to create a topic; None: it is not ours to create."""
+        """Return the rule for a new topic, or None if the connector must not create it."""
         return next((group.rule for group in self.groups if group.matches(topic)), None)
 
 
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
-    """A group's numbers, which the default group must have and lends to others; the rest is each
-    group's own."""
+    """Return the rule of a group. Other groups inherit the numbers of the default group, which must
+    have them.
+    """
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()
-    for key, kind, check, standing_in in (
+    for key, kind, check, inherited in (
         ("partitions", Type.INT, check_partitions, default and default.partitions),
         (
             "replication.factor",
@@ -90,7 +91,7 @@ def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None
             default and default.replication_factor,
         ),
     ):
-        if standing_in is None:
+        if inherited is None:
             definition.define(
                 prefix + key, kind, validator=check, importance=Importance.LOW, doc=""
             )
@@ -98,7 +99,7 @@ def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None
             definition.define(
                 prefix + key,
                 kind,
-                default=standing_in,
+                default=inherited,
                 validator=check,
                 importance=Importance.LOW,
                 doc="",

@@ -1,4 +1,4 @@
-"""`TopicKeeper`: sees to it that a topic exists before a source task's first record goes there."""
+"""`TopicKeeper`: ensures that a topic exists before a source task writes to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connect_py.task.source_producer import SourceProducer
 from connect_py.task.topic_creation import NewTopicRule, TopicCreation
 from connect_py.task.used_topics import UsedTopics
 
-AGAIN_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 METADATA_SECONDS: Final = 5.0
 _MISSING: Final = frozenset(
     {
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicKeeper:
-    """Used on the task thread."""
+    """Used on the task's thread."""
 
     def __init__(
         self,
@@ -38,35 +38,35 @@ class TopicKeeper:
         wait: Callable[[float], None],
         used: UsedTopics,
     ) -> None:
-        """Prepare.
+        """Create the object.
 
         Args:
-            wait: Waits that many seconds, and raises when the task is to stop.
-            used: Called with a topic that exists, for each record.
+            wait: Waits this many seconds, and raises if the task is to stop.
+            used: Called with an existing topic for each record.
         """
         self._rules = rules
         self._admin = admin
         self._producer = producer
         self._wait = wait
         self._used = used
-        self._known: set[str] = set()
+        self._existing_topics: set[str] = set()
 
     def ensure(self, topic: str) -> None:
-        """Return when the topic exists: made by our rules, by the broker's, or by another client.
-        May wait for ever.
+        """Return when the topic exists, created by these rules, by the broker, or by another
+        client. May wait indefinitely.
 
         Raises:
-            ConnectError: Our rules say how to make it, and the cluster refuses.
+            ConnectError: The rules apply to the topic, and the cluster denies its creation.
         """
-        if topic not in self._known:
+        if topic not in self._existing_topics:
             rule = self._rules.rule(topic)
             if rule is not None:
-                self._make(topic, rule)
+                self._create(topic, rule)
             self._await(topic)
-            self._known.add(topic)
+            self._existing_topics.add(topic)
         self._used.use((topic,))
 
-    def _make(self, topic: str, rule: NewTopicRule) -> None:
+    def _create(self, topic: str, rule: NewTopicRule) -> None:
         while True:
             try:
                 try:
@@ -80,12 +80,13 @@ class TopicKeeper:
             except NotFoundError:
                 raise
             except RetriableError as error:
-                log.warning("topic '%s' is not made yet: %s", topic, error)
-                self._wait(AGAIN_SECONDS)
+                log.warning("failed to create topic '%s', will retry: %s", topic, error)
+                self._wait(RETRY_SECONDS)
 
     def _await(self, topic: str) -> None:
-        """Wait, as Java's producer does. Asking makes the topic where the broker makes topics by
-        itself."""
+        """Wait for the topic, as Java's producer does. The request creates it if the broker creates
+        topics automatically.
+        """
         warned = False
         while True:
             try:
@@ -95,15 +96,15 @@ class TopicKeeper:
             except KafkaException as error:
                 problem = error.args[0]
             if problem is None or (problem.code() not in _MISSING and not problem.retriable()):
-                return  # the delivery of the record reports anything else
+                return  # the delivery of the record reports any other error
             if not warned and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
                 warned = True
                 log.warning(
-                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless a user "
-                    "creates it, the "
-                    "connector needs topic.creation.default.partitions and .replication.factor",
+                    "waiting for topic '%s', which is not available (%s). Unless a user creates "
+                    "it, the connector needs topic.creation.default.partitions and "
+                    "topic.creation.default.replication.factor",
                     topic,
                     problem.str(),
                     extra={"action": "wait_topic"},
                 )
-            self._wait(AGAIN_SECONDS if warned else 0.1)
+            self._wait(RETRY_SECONDS if warned else 0.1)

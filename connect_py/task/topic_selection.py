@@ -1,5 +1,4 @@
-"""`TopicSelection`: which topics a sink consumes, by list or by a regular expression in Java's
-syntax."""
+"""`TopicSelection`: topics of a sink, as a list or a regular expression in Java's syntax."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from connect_py.error_handling.error_config import REPLAY_TOPIC
 from connect_py.java.regex import JavaRegexError, compile_java_regex
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-# names of topics are ASCII
+# topic names are ASCII
 _OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}
 
 
 def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
-    """Compile a regular expression of Java's that is to match the names of topics.
+    """Compile a Java regular expression that matches topic names.
 
     Raises:
-        ConfigError: It does not compile; `key` names it.
+        ConfigError: It is invalid; the error names `key`.
     """
     text = re.sub(
         r"\\p\{(?:Is)?(\w+)\}",
-        lambda found: f"\\p{{{_OF_TOPICS.get(found[1], found[1])}}}",
+        lambda match: f"\\p{{{_OF_TOPICS.get(match[1], match[1])}}}",
         pattern,
     )
     try:
@@ -35,11 +34,12 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
 
 
 class TopicSelection:
-    """Parsed from `topics` or `topics.regex`, and the topic from which dead letters are tried
-    again."""
+    """Topics from `topics` or `topics.regex`, and the topic of retried dead-letter records."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
-        """ConfigError when neither or both are set, or the expression does not compile."""
+        """Parse the properties. ConfigError if neither or both are set, or the expression is
+        invalid.
+        """
         self._topics = [
             topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic
         ]
@@ -58,22 +58,24 @@ class TopicSelection:
 
     @property
     def is_regex(self) -> bool:
-        """Whether the topics depend on what exists."""
+        """Return True if the topics depend on the existing ones."""
         return self._regex is not None
 
     @property
     def has_replays(self) -> bool:
-        """Whether dead letters are tried again; these are written in transactions, so committed
-        ones are read."""
+        """Return True if dead-letter records are retried; these are written in transactions and
+        must be committed.
+        """
         return bool(self._replay)
 
     def listed(self) -> list[str]:
-        """The topics by name; empty for a regular expression."""
+        """Return the listed topics; empty for a regular expression."""
         return list(dict.fromkeys(self._topics))
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Those of the existing topics that are consumed, sorted; the expression must match the
-        whole name."""
+        """Return the existing topics that are consumed, sorted. The expression must match the whole
+        name.
+        """
         if self._regex is None:
             return sorted(set(existing) & set(self._topics))
         return sorted(

@@ -1,5 +1,4 @@
-"""`TransactionBoundary`: where the transactions of a source end; and what its tasks say about
-that."""
+"""`TransactionBoundary`: transaction boundaries of a source, and the requests of its tasks."""
 
 from __future__ import annotations
 
@@ -11,76 +10,77 @@ from connect_py.api.record import SourceRecord
 
 
 class TransactionBoundary(Enum):
-    """`transaction.boundary`; the values are the user's."""
+    """Values of `transaction.boundary`."""
 
     POLL = "poll"  # after the records of each poll
-    INTERVAL = "interval"  # every so often
-    CONNECTOR = "connector"  # where the task says
+    INTERVAL = "interval"  # at an interval
+    CONNECTOR = "connector"  # requested by the task
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> TransactionBoundary:
-        """Read a connector's configuration; it was validated."""
+        """Read a validated connector configuration."""
         return cls((config.get("transaction.boundary") or cls.POLL.value).strip().lower())
 
 
 class WorkerTransactionContext:
-    """Satisfies `connect_py.api.task.TransactionContext`; the committer takes what was asked
-    for."""
+    """Implements `connect_py.api.task.TransactionContext`; the committer takes the requests."""
 
     def __init__(self) -> None:
         self._commit_batch = False
         self._abort_batch = False
-        # identities of records that the task holds, or has just returned
+        # identities of records that the task holds or has just returned
         self._commit_after: set[int] = set()
         self._abort_after: set[int] = set()
-        self._kept: list[SourceRecord] = []  # so that no identity is used twice
+        self._records: list[SourceRecord] = []  # prevents reuse of identities
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """See there."""
+        """Request a commit; see `TransactionContext`."""
         if record is None:
             if self._abort_batch:
                 raise ConnectError(
-                    "the end of this batch aborts the transaction already, it cannot commit it too"
+                    "cannot commit at the end of this batch: the task has already requested to "
+                    "abort there"
                 )
             self._commit_batch = True
         else:
             if id(record) in self._abort_after:
                 raise ConnectError(
-                    "this record aborts the transaction already, it cannot commit it too"
+                    "cannot commit after this record: the task has already requested to abort there"
                 )
             self._commit_after.add(id(record))
-            self._kept.append(record)
+            self._records.append(record)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """See there."""
+        """Request an abort; see `TransactionContext`."""
         if record is None:
             if self._commit_batch:
                 raise ConnectError(
-                    "the end of this batch commits the transaction already, it cannot abort it too"
+                    "cannot abort at the end of this batch: the task has already requested to "
+                    "commit there"
                 )
             self._abort_batch = True
         else:
             if id(record) in self._commit_after:
                 raise ConnectError(
-                    "this record commits the transaction already, it cannot abort it too"
+                    "cannot abort after this record: the task has already requested to commit there"
                 )
             self._abort_after.add(id(record))
-            self._kept.append(record)
+            self._records.append(record)
 
     def take_batch(self) -> tuple[bool, bool]:
-        """Whether to commit, whether to abort at the end of this batch; asked once."""
-        asked = (self._commit_batch, self._abort_batch)
+        """Take the requests to commit and to abort at the end of this batch."""
+        requests = (self._commit_batch, self._abort_batch)
         self._commit_batch = self._abort_batch = False
-        return asked
+        return requests
 
     def take_record(self, record: SourceRecord) -> tuple[bool, bool]:
-        """The same right after a record."""
-        if not self._kept:
+        """Take the requests to commit and to abort after a record."""
+        if not self._records:
             return (False, False)
         identity = id(record)
-        asked = (identity in self._commit_after, identity in self._abort_after)
-        if any(asked):
+        requests = (identity in self._commit_after, identity in self._abort_after)
+        if any(requests):
             self._commit_after.discard(identity)
             self._abort_after.discard(identity)
-            self._kept = [kept for kept in self._kept if kept is not record]
-        return asked
+            self._records = [other for other in self._records if other is not record]
+        return requests

@@ -1,5 +1,4 @@
-"""Whether a transaction got into Kafka: if it did, a consumer that reads committed records gets its
-records."""
+"""Outcome of a transaction, determined with a consumer of committed records."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
-POLL_SECONDS: Final = 0.2  # a stop is noticed this late
+POLL_SECONDS: Final = 0.2  # maximum delay of a stop
 
-# A topic that is gone is not waited for: its record was in it.
+# A missing topic is not waited for: the record was in it.
 _LASTING: Final = REFUSALS | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -31,30 +30,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where the broker put a record."""
+    """Location of a record."""
 
     topic: str
     partition: int
     offset: int
 
 
-def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], None]) -> bool:
-    """Whether the transaction of this record, which has ended, was committed. Waits, however long.
+def is_committed(settings: Settings, location: RecordPlace, check: Callable[[], None]) -> bool:
+    """Return True if the ended transaction of this record was committed. Waits without a limit.
 
-    Transactions of others that began earlier and are still open hold the answer back until they
-    end.
+    Older open transactions of other producers delay the result until they end.
 
     Args:
         settings: Of a consumer that reads committed records and reports the end of a partition.
-        place: Of a record that no later one has replaced: compaction has no reason to remove it.
-        check: Called every now and then; raises to give up.
+        location: Of the latest record of its key, so that compaction does not remove it.
+        check: Called regularly; raises to give up.
 
     Raises:
-        ConnectError: The topic cannot be read, and will not become readable by waiting.
+        ConnectError: The topic is permanently unreadable.
     """
-    news: set[int] = set()  # each code is logged once
+    logged_codes: set[int] = set()  # each code is logged once
     with closing(Consumer(settings, logger=client_log)) as consumer:
-        consumer.assign([ClientTopicPartition(place.topic, place.partition, place.offset)])
+        consumer.assign([ClientTopicPartition(location.topic, location.partition, location.offset)])
         while True:
             check()
             message = consumer.poll(POLL_SECONDS)
@@ -64,14 +62,14 @@ def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], Non
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 if error.fatal() or error.code() in _LASTING:
                     raise ConnectError(
-                        f"whether a transaction was committed is not found out: {place.topic} "
-                        f"cannot be read: {error.str()}"
+                        "failed to determine the outcome of a transaction: cannot read "
+                        f"{location.topic}: {error.str()}"
                     ) from KafkaException(error)
-                if error.code() not in news:
-                    news.add(error.code())
-                    log.warning("%s cannot be read yet: %s", place.topic, error.str())
-                continue  # the client goes on by itself
+                if error.code() not in logged_codes:
+                    logged_codes.add(error.code())
+                    log.warning("cannot read %s, will retry: %s", location.topic, error.str())
+                continue  # the client recovers without help
             if error is None:
-                return at == place.offset
-            if at is not None and at > place.offset:
+                return at == location.offset
+            if at is not None and at > location.offset:
                 return False  # read past it

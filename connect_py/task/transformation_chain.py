@@ -1,5 +1,4 @@
-"""`TransformationChain`: takes a batch through all transformations, as columns for as long as that
-is exact."""
+"""`TransformationChain`: applies all transformations to a batch, as columns while that is exact."""
 
 from __future__ import annotations
 
@@ -21,11 +20,12 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.task.rows_of_batch import RowsOfBatch
 
-Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay rows
+Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that remain rows
 
-LINKS_THAT_PAY: Final = 2  # columns of rows cost less than two transformations of rows do
-MAX_HALVINGS: Final = 100  # calls with parts of a batch; rows cost less than more of them
-# offsets below 2^47, partitions below 2^16: together a key that sorts as they do
+LINKS_THAT_PAY: Final = 2  # converting rows to columns costs less than two transformations of rows
+# maximum number of calls with parts of a batch; rows cost less than more calls
+MAX_HALVINGS: Final = 100
+# offsets below 2^47, partitions below 2^16: combined into a key with the same order
 PARTITION_SHIFT: Final = 47
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One use of a transformation, with the condition under which it applies."""
+    """One use of a transformation, with its predicate."""
 
     transformation: Transformation[Any]
     class_name: str  # as configured
@@ -44,9 +44,9 @@ class ChainLink:
 class TransformationChain:
     """The transformations of one task, in order, used on its thread.
 
-    A batch goes through links without a batch form, and through one that raises `NotColumnar`, as
-    rows, and then goes on as columns where these say exactly what the rows say and columns pay.
-    `_columns` and `_through_rows` are the places that decide.
+    A link without a batch form, or one that raises `NotColumnar`, processes a batch as rows. The
+    result is converted back to columns if these represent the rows exactly and reduce the cost.
+    `_columns` and `_through_rows` make these decisions.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class TransformationChain:
         self._links = tuple(links)
         self._errors = errors
         self._sink_takes_columns = sink_takes_columns
-        self._warned: set[tuple[int, str]] = set()  # at which link, and of what
+        self._warned: set[tuple[int, str]] = set()  # link index and message
 
     @property
     def links(self) -> Sequence[ChainLink]:
-        """The transformations, in order."""
+        """The transformations in order."""
         return self._links
 
     def process(self, batch: Batch) -> list[Delivery]:
-        """Return what is left of a batch, in order; failed rows were reported.
+        """Return the results of a batch in order. Failed rows have been reported.
 
         Raises:
-            ToleranceExceededError: A row failed and nothing is tolerated.
+            ToleranceExceededError: A row failed and is not tolerated.
         """
         if not self._links:
             return [batch]
@@ -88,8 +88,9 @@ class TransformationChain:
         results.append(batch)
 
     def _through_rows(self, start: int, batch: Batch, results: list[Delivery]) -> None:
-        """Take a batch through a link as rows, and those behind that know rows only; go on with
-        columns if they pay."""
+        """Apply a link and the following links without a batch form to rows, then continue with
+        columns if they pay.
+        """
         stop = start + 1
         while stop < len(self._links) and not _has_batch_form(self._links[stop]):
             stop += 1
@@ -101,7 +102,7 @@ class TransformationChain:
         rows = RowsOfBatch(batch)
         try:
             records = self._rows_through(start, stop, rows.records)
-            batches = self._made_columns(start, stop, rows, records)
+            batches = self._to_columns(start, stop, rows, records)
             if batches is not None:
                 records = []
         finally:
@@ -111,46 +112,46 @@ class TransformationChain:
             if records:
                 results.append(records)
             return
-        for made in batches:
-            self._from(stop, made, results)
+        for converted in batches:
+            self._from(stop, converted, results)
 
-    def _made_columns(
+    def _to_columns(
         self, start: int, stop: int, rows: RowsOfBatch, records: Sequence[SinkRecord]
     ) -> list[Batch] | None:
-        """Make columns of what the links [start, stop) gave; None: it stays rows."""
+        """Return the results of the links [start, stop) as columns, or None if they remain rows."""
         try:
             return rows.batches(records)
-        except Exception:  # noqa: BLE001 - plugins make anything of a record; who takes the rows says what is wrong
+        except Exception:  # noqa: BLE001 - plugins may put anything into a record; the next link reports the error
             names = ", ".join(link.class_name for link in self._links[start:stop])
             self._warn_once(
-                start, f"records go on as rows behind {names}: making columns of them failed"
+                start, f"keeping records as rows after {names}: failed to convert them to columns"
             )
         return None
 
-    def _warn_once(self, index: int, what: str) -> None:
-        """Log what happened at a link, with the error that is being handled; the same is logged
-        once."""
-        if (index, what) not in self._warned:
-            self._warned.add((index, what))
-            log.warning("%s", what, exc_info=True)
+    def _warn_once(self, index: int, message: str) -> None:
+        """Log a message about a link with the current exception, once."""
+        if (index, message) not in self._warned:
+            self._warned.add((index, message))
+            log.warning("%s", message, exc_info=True)
 
     def _columns_pay(self, start: int) -> bool:
-        """Whether making columns of rows for the links from `start` on costs less than going on
-        with rows."""
+        """Return True if converting rows to columns for the links from `start` on reduces the
+        cost.
+        """
         stop = start
         while stop < len(self._links) and _has_batch_form(self._links[stop]):
             stop += 1
         if stop == len(self._links) and self._sink_takes_columns:
-            return True  # the sink would make them
+            return True  # the sink would convert them
         return stop - start >= LINKS_THAT_PAY
 
     def _columns(self, index: int, batch: Batch) -> list[Batch] | None:
-        """Apply one link to columns; None: it takes rows."""
+        """Apply one link to columns. None: it needs rows."""
         link = self._links[index]
         while True:
             try:
                 return self._apply_batch(link, batch)
-            except (NotColumnar, RetriableError):  # rows are repeated one by one, as configured
+            except (NotColumnar, RetriableError):  # rows are retried one by one, as configured
                 return None
             except BadRows as bad:
                 if any(isinstance(error, RetriableError) for error in bad.errors.values()):
@@ -158,48 +159,49 @@ class TransformationChain:
                 report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, bad)
                 if bad.made is not None:
                     return list(bad.made)
-                left = _without(batch, bad)
-                if left is None:
+                remaining = _without(batch, bad)
+                if remaining is None:
                     return []
-                batch = left
-            except Exception:  # noqa: BLE001 - the row form names the row that fails, whatever went wrong here
-                found = self._bad_rows(link, batch)
-                if found is None:
+                batch = remaining
+            except Exception:  # noqa: BLE001 - the row form identifies the failing row
+                bad_rows = self._bad_rows(link, batch)
+                if bad_rows is None:
                     self._warn_once(
-                        index, f"{link.class_name} failed on columns and goes on row by row"
+                        index, f"{link.class_name} failed on a batch; processing row by row"
                     )
                     return None
-                report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, found)
-                left = _without(batch, found)
-                if left is None:
+                report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, bad_rows)
+                remaining = _without(batch, bad_rows)
+                if remaining is None:
                     return []
-                batch = left
+                batch = remaining
 
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
-        """Find the rows that made columns fail by halving; None: there are many, or the row form
-        takes them."""
-        waiting = list(_halves(0, len(batch)))
+        """Find the rows that make a batch fail by bisection. None: there are too many, or their row
+        form succeeds.
+        """
+        ranges = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}
         for _ in range(MAX_HALVINGS):
-            if not waiting:
+            if not ranges:
                 return BadRows(errors) if errors else None
-            start, stop = waiting.pop()
+            start, stop = ranges.pop()
             part = batch.slice(start, stop)
             try:
                 self._apply_batch(link, part)
             except NotColumnar:
                 return None
-            except BadRows:  # it names them again when the others are gone
+            except BadRows:  # reported again once the other rows are removed
                 continue
-            except Exception:  # noqa: BLE001 - whatever it is, the row form says it
+            except Exception:  # noqa: BLE001 - the row form reports the error
                 if stop - start > 1:
-                    waiting += _halves(start, stop)
+                    ranges += _halves(start, stop)
                     continue
                 try:
                     apply_link(link, part.records()[0])
                 except RetriableError:
                     return None
-                except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
+                except Exception as error:  # noqa: BLE001 - any plugin error is a failure of this record
                     errors[start] = error
                 else:
                     return None
@@ -222,24 +224,24 @@ class TransformationChain:
         try:
             changed = link.transformation.apply_batch(batch.where(mask))
         except BadRows as bad:
-            places = pc.indices_nonzero(mask).to_pylist()
-            errors = {places[row]: error for row, error in bad.errors.items()}
-            made = (
+            row_numbers = pc.indices_nonzero(mask).to_pylist()
+            errors = {row_numbers[row]: error for row, error in bad.errors.items()}
+            results = (
                 None
                 if bad.made is None
                 else in_order(batch, [*bad.made, batch.where(pc.invert(mask))])
             )
-            raise BadRows(errors, made) from bad
+            raise BadRows(errors, results) from bad
         return in_order(batch, [*changed, batch.where(pc.invert(mask))])
 
     def process_rows(self, records: Sequence[SinkRecord]) -> list[SinkRecord]:
-        """The row form from the start; errors as for `process`."""
+        """Process records row by row from the first link. Errors as for `process`."""
         return self._rows_through(0, len(self._links), records)
 
     def _rows_through(
         self, start: int, stop: int, records: Sequence[SinkRecord]
     ) -> list[SinkRecord]:
-        """Take each record through the links [start, stop)."""
+        """Apply the links [start, stop) to each record."""
         results = []
         steps = [(link, _step(link)) for link in self._links[start:stop]]
         for record in records:
@@ -247,7 +249,7 @@ class TransformationChain:
             for link, step in steps:
                 try:
                     current = step(record)
-                except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
+                except Exception as error:  # noqa: BLE001 - any plugin error is a failure of this record
                     current = self._recover(link, record, error)
                 if current is None or isinstance(current, Skipped):
                     break
@@ -273,15 +275,14 @@ class TransformationChain:
         return self._errors.recover(Stage.TRANSFORMATION, link.class_name, error, failed, again)
 
     def close(self) -> None:
-        """Close every transformation and predicate; the first error is raised after all were
-        asked."""
+        """Close every transformation and predicate, then raise the first error."""
         first: Exception | None = None
         for link in self._links:
             for plugin in (link.transformation, link.predicate):
                 try:
                     if plugin is not None:
                         plugin.close()
-                except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                except Exception as error:  # noqa: BLE001 - the others are closed as well
                     first = first or error
         if first is not None:
             raise first
@@ -293,7 +294,7 @@ def _halves(start: int, stop: int) -> Sequence[tuple[int, int]]:
 
 
 def apply_link(link: ChainLink, record: R) -> R | None:
-    """Apply one link to one record, if its predicate says so."""
+    """Apply one link to one record unless its predicate excludes it."""
     if link.predicate is not None and link.predicate.test(record) == link.negate:
         return record
     result: R | None = link.transformation.apply(record)
@@ -305,7 +306,7 @@ def _has_batch_form(link: ChainLink) -> bool:
 
 
 def _step(link: ChainLink) -> Callable[[SinkRecord], SinkRecord | None]:
-    """What applies a link to a record."""
+    """Return the function that applies a link to a record."""
     if link.predicate is None:
         step: Callable[[SinkRecord], SinkRecord | None] = link.transformation.apply
         return step
@@ -313,15 +314,15 @@ def _step(link: ChainLink) -> Callable[[SinkRecord], SinkRecord | None]:
 
 
 def _without(batch: Batch, bad: BadRows) -> Batch | None:
-    """The other rows, if any."""
-    left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
-    return batch.where(left) if left.true_count else None
+    """Return the batch without the bad rows, or None if it is empty."""
+    mask = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
+    return batch.where(mask) if mask.true_count else None
 
 
 def report_rows(
     errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows
 ) -> None:
-    """Report rows of a batch, in their order. Errors as `ErrorHandler.report`."""
+    """Report the bad rows of a batch in order. Errors as for `ErrorHandler.report`."""
     for row in sorted(bad.errors):
         errors.counters.failures += 1
         origin = batch.origin.slice(row, row + 1).records()[0]
@@ -334,14 +335,14 @@ def report_rows(
 
 
 def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
-    """Bring rows of one batch that parted ways back into its order.
+    """Restore the order of a batch after its rows were split into parts.
 
-    Parts of one topic become one batch where their schemas agree and otherwise are cut, so that
-    rows follow each other as they did. Parts of different topics stay apart: rows have no order
+    Parts of one topic are merged into one batch if their schemas agree; otherwise they are cut so
+    that the rows keep their order. Parts of different topics remain separate: there is no order
     across topics.
 
-    Raises: NotColumnar: A row of the batch is there twice, or one that it does not have: nothing
-        says where it belongs.
+    Raises:
+        NotColumnar: A row occurs twice or is not part of the batch, so its position is undefined.
     """
     by_topic: dict[str, list[Batch]] = {}
     for part in parts:
@@ -354,13 +355,13 @@ def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
 
 def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     keys = pa.concat_arrays([_keys(part) for part in parts])
-    places = pc.index_in(keys, _keys(parent))
+    positions = pc.index_in(keys, _keys(parent))
     mask = pc.is_in(
-        pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places
+        pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=positions
     )
-    if mask.true_count != len(places):
-        raise NotColumnar("rows that are not those of the batch")
-    order = pc.sort_indices(places)
+    if mask.true_count != len(positions):
+        raise NotColumnar("rows do not belong to the batch")
+    order = pc.sort_indices(positions)
     first = parts[0]
     if all(_alike(first.key, p.key) and _alike(first.value, p.value) for p in parts[1:]):
         return [

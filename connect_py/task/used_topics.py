@@ -1,4 +1,4 @@
-"""`UsedTopics`: tells the worker which topics a task reads from or writes to."""
+"""`UsedTopics`: reports to the worker which topics a task reads from or writes to."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Final
 
 from connect_py.clock import Clock
 
-AGAIN_SECONDS: Final = 3.0
+REPEAT_SECONDS: Final = 3.0
 
 
 class UsedTopics:
-    """Says so at the first use, and again every few seconds: a user may have the worker forget them
-    at any time."""
+    """Reports a topic at its first use and every few seconds afterward: a user may reset the
+    worker's list at any time.
+    """
 
-    def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None], clock: Clock) -> None:
+        self._report = report
         self._clock = clock
-        self._due: dict[str, float] = {}  # monotonic, when to say so again
+        self._due: dict[str, float] = {}  # monotonic time of the next report
 
     def use(self, topics: Iterable[str]) -> None:
-        """A record of each of these topics was read, or is about to be written."""
+        """Note that a record of each of these topics was read or is about to be written."""
         now = self._clock.monotonic()
         for topic in topics:
             if now >= self._due.get(topic, now):
-                self._due[topic] = now + AGAIN_SECONDS
-                self._tell(topic)
+                self._due[topic] = now + REPEAT_SECONDS
+                self._report(topic)

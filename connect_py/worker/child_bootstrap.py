@@ -1,5 +1,6 @@
-"""The first function of every child: imports its main function by name, so that the worker never
-has to."""
+"""First function of every child process. It imports the child's main function by name, so the
+worker need not import it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from typing import Any
 def run_child(
     main: str, environment: Mapping[str, str], connection: Connection[Any, Any], argument: object
 ) -> None:
-    """Call `module:function` with the pipe and one argument, under the worker's environment of
-    now."""
-    # The server that forked us still has the environment of the time when it was started.
+    """Call `module:function` with the pipe and one argument, in the current environment of the
+    worker.
+    """
+    # The fork server still has the environment of its own start.
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)

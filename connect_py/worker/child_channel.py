@@ -1,5 +1,4 @@
-"""`ChildChannel`: the worker's end of the pipe to a child. Sending never waits, whatever the child
-does."""
+"""`ChildChannel`: the worker's end of the pipe to a child process. Sending never blocks."""
 
 from __future__ import annotations
 
@@ -11,27 +10,27 @@ from typing import Any
 
 
 class ChildChannel:
-    """Messages are pickled by who sends them, and written in order by a thread of their own.
+    """Messages are pickled by the sender and written in order by a dedicated thread.
 
-    A child that is stopped, or that holds the interpreter for long, does not read, and a pipe holds
-    little: a thread that wrote to it would wait with it, the sender of the worker's hellos among
-    others.
+    A suspended or busy child does not read, and a pipe has a small buffer. A thread that wrote to
+    it directly would block, including the sender of the worker's heartbeats.
     """
 
     def __init__(self, connection: Connection[Any, Any], name: str) -> None:
-        """Begin to write; `name` is the thread's."""
+        """Start the writing thread with the given name."""
         self._connection = connection
         self._messages: SimpleQueue[bytes | None] = SimpleQueue()  # None: the end
         self._thread = threading.Thread(target=self._write, name=name, daemon=True)
         self._thread.start()
 
     def send(self, message: object) -> None:
-        """Have a message sent, or dropped when the child is gone: the reading side notices and
-        acts."""
+        """Queue a message. It is dropped if the child has exited, which the reading thread
+        detects.
+        """
         self._messages.put(bytes(ForkingPickler.dumps(message)))
 
     def close(self) -> None:
-        """Close this end once everything sent so far was written, or the child is gone."""
+        """Close this end after all messages have been written or the child has exited."""
         self._messages.put(None)
 
     def _write(self) -> None:

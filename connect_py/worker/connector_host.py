@@ -25,18 +25,18 @@ from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
     CancelOperation,
     ChangeTarget,
-    ConnectorNews,
+    ConnectorEvent,
     ConnectorProcessSpec,
     MakeTaskConfigs,
     Operate,
     OperationProgress,
-    Question,
     Reconfigure,
     Reply,
     Request,
+    RequestType,
     ServiceAnswered,
+    ServiceRequest,
     ServiceUserEnded,
-    ServiceWanted,
     StartConnector,
     StopConnector,
 )
@@ -46,7 +46,7 @@ from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
-STOP_SECONDS: Final = 5.0  # for a connector's stop; then it is given up
+STOP_SECONDS: Final = 5.0  # timeout of a connector's stop; the connector is abandoned afterward
 LOOK_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
@@ -54,17 +54,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _HostedConnector:
-    """A connector that this worker holds."""
+    """A connector that runs or has failed on this worker."""
 
     generation: int
     failed: bool = False
 
 
 class ConnectorHost:
-    """Starts the process when it is needed, and again after it died; then the connectors in it are
-    FAILED.
+    """Starts the connector process on demand, and again after a crash, which fails the connectors
+    in it.
 
-    Methods may be called from any thread and return at once.
+    All methods are thread-safe and never block.
     """
 
     def __init__(
@@ -77,10 +77,12 @@ class ConnectorHost:
         worker_props: Mapping[str, str],
         service_user: Callable[[str], ServiceUser],
     ) -> None:
-        """`service_user` makes a user of shared services, by a label."""
+        """Create the host without a process. `service_user` creates a user of shared services with
+        a label.
+        """
         self._worker_props = worker_props
         self._service_user = service_user
-        self._users: dict[int, ServiceUser] = {}  # by the number of the request that made them
+        self._users: dict[int, ServiceUser] = {}  # by the number of the request that created them
         self._server = server
         self._plugins = plugins
         self._listener = listener
@@ -91,23 +93,23 @@ class ConnectorHost:
         self._pending: dict[int, Future[Any]] = {}
         self._progress: dict[
             int, Callable[[str], None]
-        ] = {}  # of operations, by the number of their request
+        ] = {}  # callbacks of operations, by request number
         self._unsent: list[Request] = []
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
         self._next: list[
             tuple[Request, Future[Any]]
-        ] = []  # for the process after one whose lease has ended
+        ] = []  # for the next process, after the lease of the current one has ended
         self._channel: ChildChannel | None = None
         self._process: ForkServerProcess | None = None
         self._thread: threading.Thread | None = None
-        self._retired = False  # the process ends with its lease
+        self._retired = False  # the process exits at the end of its lease
         self._closing = False
 
     @property
     def pid(self) -> int | None:
-        """The process's id while there is one."""
+        """ID of the process, if it is running."""
         process = self._process
         return None if process is None else process.pid
 
@@ -121,7 +123,7 @@ class ConnectorHost:
                 self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """End the process; what still waits for an answer fails."""
+        """Stop the process. Pending requests fail."""
         with self._lock:
             self._closing = True
             thread, process = self._thread, self._process
@@ -130,36 +132,37 @@ class ConnectorHost:
             future.set_exception(ConnectError("the worker is stopping"))
         if thread is not None:
             if process is not None:
-                # it holds no state: everything in it was stopped before, or was given up
+                # it has no state: everything in it was stopped or abandoned before
                 process.kill()
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
-        """Connectors that are held, failed ones included."""
+        """Return the names of all connectors on this worker, including failed ones."""
         with self._lock:
             return frozenset(self._instances)
 
     def start_connector(
         self, name: str, config: Mapping[str, str], target: TargetState
     ) -> Future[None]:
-        """Start an instance; the listener hears how it went. A name that is held must be stopped
-        first."""
+        """Start an instance; the listener receives the result. An existing instance must be stopped
+        first.
+        """
         number = next(self._numbers)
         with self._lock:
             self._instances[name] = _HostedConnector(generation=number)
         return self._request(StartConnector(number, name, number, dict(config), target))
 
     def fail_connector(self, name: str, trace: str) -> None:
-        """Hold a connector that could not even be started."""
+        """Register a connector whose start failed before it reached the process."""
         with self._lock:
             self._instances[name] = _HostedConnector(generation=next(self._numbers), failed=True)
         self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten
-        at once.
+        """Stop an instance. Completes when it has stopped or failed, or after 5 s; it is
+        deregistered immediately.
 
-        The listener hears of a shutdown, also when another instance follows.
+        The listener is notified even if another instance follows.
         """
         with self._lock:
             instance = self._instances.pop(name, None)
@@ -169,17 +172,17 @@ class ConnectorHost:
         stopped.set_running_or_notify_cancel()
         once = threading.Lock()
 
-        def finish(why: str | None) -> None:
+        def finish(reason: str | None) -> None:
             if not once.acquire(blocking=False):
                 return
             timer.cancel()
             self._end_user(instance.generation)
-            if why is not None:
-                log.error("Graceful stop of connector %s failed: %s", name, why)
+            if reason is not None:
+                log.error("Graceful stop of connector %s failed: %s", name, reason)
             self._listener.on_state(name, State.UNASSIGNED)
             stopped.set_result(None)
 
-        timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])
+        timer = threading.Timer(STOP_SECONDS, finish, [f"timed out after {STOP_SECONDS:.0f} s"])
         timer.name = f"connector-stop-{name}"
         timer.daemon = True
         timer.start()
@@ -190,32 +193,34 @@ class ConnectorHost:
         return stopped
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Change an instance's target; the listener hears how it went."""
+        """Change the target state of an instance; the listener receives the result."""
         with self._lock:
             if name not in self._instances:
                 return
         outcome: Future[None] = self._request(ChangeTarget(next(self._numbers), name, target))
-        outcome.add_done_callback(lambda f: f.exception())  # the listener gets it
+        outcome.add_done_callback(lambda f: f.exception())  # reported to the listener
 
     def task_configs(self, name: str, max_tasks: int) -> Future[list[dict[str, str]]]:
-        """Ask an instance to divide its work."""
+        """Request task configurations from an instance."""
         with self._lock:
             if name not in self._instances:
                 return failed(NotFoundError(f"Connector {name} not found on this worker"))
         return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
 
-    def ask(self, question: Question, *arguments: Any) -> Future[Any]:
-        """Ask a plugin of this process; the arguments are those of the question behind its
-        number."""
-        return self._request(question(next(self._numbers), *arguments))
+    def request_plugin(self, request_type: RequestType, *arguments: Any) -> Future[Any]:
+        """Send a request about a plugin to the process. `arguments` are the fields after the
+        number.
+        """
+        return self._request(request_type(next(self._numbers), *arguments))
 
     def operate(
         self, progress: Callable[[str], None], *arguments: Any
     ) -> tuple[Future[Any], Callable[[], None]]:
-        """Ask an `Operate` question; return its answer and a function that cancels it.
+        """Send an `Operate` request. Return its response and a function that cancels it.
 
-        Args: progress: Called with each step that the connector reports, on the thread that reads
-            from the process. arguments: Those of the question behind its number.
+        Args:
+            progress: Called with each step that the connector reports, on the reading thread.
+            arguments: Fields of the request after the number.
         """
         number = next(self._numbers)
         with self._lock:
@@ -231,15 +236,14 @@ class ConnectorHost:
         return future, cancel
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """Change levels in the process, now and whenever it starts again."""
+        """Change log levels in the current process and in later ones."""
         with self._lock:
             self._log_levels |= levels
             if self._channel is not None:
                 self._channel.send(SetLogLevels(dict(levels)))
 
     def extend_lease(self, until: float | None) -> None:
-        """Say by when the process must have ended by itself; None: never. Also whenever it starts
-        again."""
+        """Set the time by which the process must exit, now and for later processes. None: never."""
         with self._lock:
             self._end_with_lease()
             self._lease_until = until
@@ -251,15 +255,17 @@ class ConnectorHost:
         return self._lease_until is not None and self._clock.monotonic() >= self._lease_until
 
     def _end_with_lease(self) -> None:
-        """Kill a process whose lease has ended, in case it has not ended by itself yet: it takes no
-        request more."""
+        """Kill a process whose lease has ended, in case it is still running. It accepts no more
+        requests.
+        """
         if self._lease_ended() and self._process is not None:
             self._retired = True
             self._process.kill()
 
     def _send_next(self) -> None:
-        """Send the requests that came after the end of a lease, once nothing of the old process is
-        left."""
+        """Send the requests that arrived after the end of a lease, once the old process has
+        exited.
+        """
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:
@@ -274,16 +280,16 @@ class ConnectorHost:
             self._channel.send(request)
 
     def _stop_request(self, request: StopConnector) -> Future[None]:
-        """A stop needs no process of its own: an instance ends with the process that it runs in."""
+        """Stop an instance without starting a process for it: an instance ends with its process."""
         with self._lock:
             if self._thread is None:
                 return done(None)
             self._end_with_lease()
             if self._retired:
-                buried: Future[None] = Future()
-                buried.set_running_or_notify_cancel()
-                self._pending[request.number] = buried
-                return buried
+                stopped: Future[None] = Future()
+                stopped.set_running_or_notify_cancel()
+                self._pending[request.number] = stopped
+                return stopped
         return self._request(request)
 
     def _request(self, request: Request) -> Future[Any]:
@@ -300,10 +306,10 @@ class ConnectorHost:
             self._send(request, future)
         return future
 
-    # The supervisor's thread.
+    # The supervisor's thread
 
     def _supervise(self) -> None:
-        why = "it could not be started"
+        reason = "the connector process could not be started"
         try:
             spec = ConnectorProcessSpec(
                 self._plugins.tables, dict(self._log_levels), self._worker_props
@@ -312,7 +318,7 @@ class ConnectorHost:
             with self._lock:
                 self._process = process
                 self._channel = ChildChannel(connection, "connector-pipe")
-                if self._log_levels != spec.log_levels:  # they changed while it was started
+                if self._log_levels != spec.log_levels:  # changed while the process was starting
                     self._channel.send(SetLogLevels(dict(self._log_levels)))
                 if self._lease_until is not None:
                     self._channel.send(ExtendLease(self._lease_until))
@@ -320,17 +326,17 @@ class ConnectorHost:
                     self._channel.send(request)
                 self._unsent.clear()
                 closing = self._closing
-            why = "the worker is stopping" if closing else self._watch(process, connection)
+            reason = "the worker is stopping" if closing else self._watch(process, connection)
             process.kill()
             process.join()
         except Exception as error:
-            log.exception("the connector process could not be started or watched")
-            why = str(error)
+            log.exception("unexpected error while starting or watching the connector process")
+            reason = str(error)
         finally:
-            self._bury(why)
+            self._clean_up(reason)
 
     def _watch(self, process: ForkServerProcess, connection: Connection[Any, Any]) -> str:
-        heard = self._clock.monotonic()
+        last_message_at = self._clock.monotonic()
         while True:
             ready = wait_for_any([connection, process.sentinel], LOOK_SECONDS)
             if connection in ready:
@@ -338,16 +344,21 @@ class ConnectorHost:
                     message = connection.recv()
                 except (EOFError, OSError):
                     process.join(LOOK_SECONDS)
-                    return f"the connector process ended: {exit_reason(process.exitcode)}"
-                heard = self._clock.monotonic()
+                    return (
+                        f"the connector process ended unexpectedly: {exit_reason(process.exitcode)}"
+                    )
+                last_message_at = self._clock.monotonic()
                 self._handle(message)
             elif process.sentinel in ready:
                 process.join(LOOK_SECONDS)
-                return f"the connector process ended: {exit_reason(process.exitcode)}"
-            elif self._clock.monotonic() - heard > self._silence_seconds:
-                return f"the connector process was silent for {self._silence_seconds:.0f} s; killed"
+                return f"the connector process ended unexpectedly: {exit_reason(process.exitcode)}"
+            elif self._clock.monotonic() - last_message_at > self._silence_seconds:
+                return (
+                    f"the connector process was killed after {self._silence_seconds:.0f} s "
+                    "without a heartbeat"
+                )
 
-    def _bury(self, why: str) -> None:
+    def _clean_up(self, reason: str) -> None:
         with self._lock:
             if self._channel is not None:
                 self._channel.close()
@@ -369,13 +380,13 @@ class ConnectorHost:
             for name in lost:
                 self._instances[name].failed = True
         if lost:
-            log.error("%s; it ran %s", why, ", ".join(lost))
+            log.error("%s; affected connectors: %s", reason, ", ".join(lost))
         for name in lost:
-            self._listener.on_state(name, State.FAILED, stack_trace(ConnectError(why)))
+            self._listener.on_state(name, State.FAILED, stack_trace(ConnectError(reason)))
         for user in users.values():
             user.close()
         for future in pending.values():
-            future.set_exception(ConnectError(why))
+            future.set_exception(ConnectError(reason))
 
     def _handle(self, message: object) -> None:
         match message:
@@ -400,35 +411,35 @@ class ConnectorHost:
                     show = self._progress.get(number)
                 if show is not None:
                     show(step)
-            case ConnectorNews():
-                self._news(message)
-            case ServiceWanted():
-                self._want_service(message)
+            case ConnectorEvent():
+                self._handle_event(message)
+            case ServiceRequest():
+                self._handle_service_request(message)
             case ServiceUserEnded(user):
                 self._end_user(user)
 
-    def _want_service(self, wanted: ServiceWanted) -> None:
+    def _handle_service_request(self, request: ServiceRequest) -> None:
         with self._lock:
-            if wanted.user not in self._users and (
-                wanted.user in self._pending
-                or any(each.generation == wanted.user for each in self._instances.values())
+            if request.user not in self._users and (
+                request.user in self._pending
+                or any(each.generation == request.user for each in self._instances.values())
             ):
-                self._users[wanted.user] = self._service_user(f"connector {wanted.name}")
-            user = self._users.get(wanted.user)
+                self._users[request.user] = self._service_user(f"connector {request.name}")
+            user = self._users.get(request.user)
 
         def reply(answer: Answer) -> None:
             with self._lock:
                 if self._channel is not None:
-                    self._channel.send(ServiceAnswered(wanted.user, answer))
+                    self._channel.send(ServiceAnswered(request.user, answer))
 
         if user is None:
-            if isinstance(wanted.message, AcquireService):
-                ended = f"connector {wanted.name} has ended and can use no service"
-                reply(Answer(wanted.message.number, error=ended, retriable=True))
-        elif isinstance(wanted.message, AcquireService):
-            user.answer(wanted.message, reply)
+            if isinstance(request.message, AcquireService):
+                ended = f"connector {request.name} has ended and cannot use services"
+                reply(Answer(request.message.number, error=ended, retriable=True))
+        elif isinstance(request.message, AcquireService):
+            user.answer(request.message, reply)
         else:
-            user.take(wanted.message)
+            user.take(request.message)
 
     def _end_user(self, number: int) -> None:
         with self._lock:
@@ -436,18 +447,18 @@ class ConnectorHost:
         if user is not None:
             user.close()
 
-    def _news(self, news: ConnectorNews) -> None:
+    def _handle_event(self, event: ConnectorEvent) -> None:
         with self._lock:
-            instance = self._instances.get(news.name)
-            if instance is None or instance.generation != news.generation:
-                return  # of an instance that was given up
-            if isinstance(news.news, State):
-                instance.failed = news.news is State.FAILED
-        with log_context(news.name, scope="worker"):
-            match news.news:
+            instance = self._instances.get(event.name)
+            if instance is None or instance.generation != event.generation:
+                return  # of an abandoned instance
+            if isinstance(event.event, State):
+                instance.failed = event.event is State.FAILED
+        with log_context(event.name, scope="worker"):
+            match event.event:
                 case Waits(waiting):
-                    self._listener.on_waiting(news.name, waiting)
+                    self._listener.on_waiting(event.name, waiting)
                 case Reconfigure():
-                    self._listener.on_reconfiguration_requested(news.name)
+                    self._listener.on_reconfiguration_requested(event.name)
                 case state:
-                    self._listener.on_state(news.name, state, news.trace)
+                    self._listener.on_state(event.name, state, event.trace)

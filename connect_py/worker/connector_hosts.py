@@ -1,7 +1,7 @@
-"""`ConnectorHosts`: a process for the connectors that are installed, and one for those of each
-folder of `plugin.path`.
+"""`ConnectorHosts`: one process for the installed connectors, and one for each folder of
+`plugin.path`.
 
-Two folders may hold two versions of one package, which no single process can import.
+Two folders may contain different versions of one package, which a single process cannot import.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from connect_py.worker.connector_host import ConnectorHost
 
 
 class ConnectorHosts:
-    """Knows which `ConnectorHost` is to be asked. Any thread; methods return at once."""
+    """Selects the `ConnectorHost` for a request. Thread-safe; methods never block."""
 
     def __init__(
         self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry
     ) -> None:
-        """Prepare. `make_host` is called for the installed connectors now (None), for a folder's at
-        their first use."""
+        """Create the hosts. `make_host` is called now for the installed connectors (None), and for
+        a folder at its first use.
+        """
         self._make_host = make_host
         self._plugins = plugins
         self._installed = make_host(None)
@@ -31,14 +32,14 @@ class ConnectorHosts:
         self._lock = threading.Lock()
 
     def host_for(self, config: Mapping[str, str]) -> ConnectorHost:
-        """The host that is to run a connector of this configuration."""
+        """Return the host for a connector with this configuration."""
         try:
             return self.host_of(self._plugins.connector_of(config).location)
         except ConnectError:
-            return self._installed  # the process says what is wrong, and the connector is FAILED
+            return self._installed  # the process reports the error, and the connector is FAILED
 
     def host_of(self, location: str | None) -> ConnectorHost:
-        """The host of a folder of `plugin.path`; of the installed connectors, if None."""
+        """Return the host of a folder of `plugin.path`; None for the installed connectors."""
         with self._lock:
             if location not in self._hosts:
                 host = self._hosts[location] = self._make_host(location)
@@ -51,11 +52,13 @@ class ConnectorHosts:
             return list(self._hosts.values())
 
     def holder(self, name: str) -> ConnectorHost:
-        """The host that holds a connector; that of the installed ones for an unknown name."""
+        """Return the host on which a connector runs; the host of installed connectors if there is
+        none.
+        """
         return next((host for host in self._all() if name in host.names()), self._installed)
 
     def start(self) -> None:
-        """Start the process of the installed connectors; others start when they are needed."""
+        """Start the process of the installed connectors. Others start on demand."""
         self._installed.start()
 
     def close(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""What travels on the pipe between the worker and its connector process."""
+"""Messages on the pipe between the worker and its connector process."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from connect_py.task.messages import AcquireService, Answer, ReleaseService, Req
 
 @dataclass(frozen=True, slots=True)
 class ConnectorProcessSpec:
-    """All that the connector process needs to begin."""
+    """Initial data of the connector process."""
 
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int | None]
-    worker_props: Mapping[str, str] = field(default_factory=dict)  # placeholders resolved
+    worker_props: Mapping[str, str] = field(default_factory=dict)  # resolved
 
 
-# Requests. Each is answered by one Reply of the same number.
+# Requests. Each is answered by one Reply with the same number.
 
 
 @dataclass(frozen=True, slots=True)
 class StartConnector:
-    """Start an instance, or hold it ready; `generation` tells apart instances of one name."""
+    """Start an instance, or prepare it if paused. `generation` distinguishes instances with the
+    same name.
+    """
 
     number: int
     name: str
@@ -38,7 +40,7 @@ class StartConnector:
 
 @dataclass(frozen=True, slots=True)
 class StopConnector:
-    """Stop an instance and forget it."""
+    """Stop and remove an instance."""
 
     number: int
     name: str
@@ -46,7 +48,7 @@ class StopConnector:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTarget:
-    """Pause, stop or start an instance."""
+    """Pause, stop, or start an instance."""
 
     number: int
     name: str
@@ -55,7 +57,9 @@ class ChangeTarget:
 
 @dataclass(frozen=True, slots=True)
 class MakeTaskConfigs:
-    """Ask a running instance to divide its work; the reply is a list of configurations."""
+    """Request the task configurations of a running instance; the reply is a list of
+    configurations.
+    """
 
     number: int
     name: str
@@ -64,7 +68,7 @@ class MakeTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class Validate:
-    """Check a configuration; the reply is (definitions, values)."""
+    """Validate a configuration; the reply is (definitions, values)."""
 
     number: int
     plugin: Plugin
@@ -73,7 +77,7 @@ class Validate:
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """List a plugin's definitions."""
+    """Return a plugin's definitions."""
 
     number: int
     plugin: Plugin
@@ -102,8 +106,9 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector:
-    """Call a method of a connector class's fresh instance with plain arguments; the reply is what
-    it returned."""
+    """Call a method of a new instance of a connector class with plain arguments; the reply is its
+    result.
+    """
 
     number: int
     plugin: Plugin
@@ -113,7 +118,7 @@ class CallConnector:
 
 @dataclass(frozen=True, slots=True)
 class Operate:
-    """Call `operate` of a connector class's fresh instance; the reply is what it returned."""
+    """Call `operate` of a new instance of a connector class; the reply is its result."""
 
     number: int
     plugin: Plugin
@@ -125,18 +130,19 @@ class Operate:
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """End the `Operate` request of this number early: its client is gone. Its reply still comes,
-    with an error."""
+    """Cancel the `Operate` request with this number because its client has disconnected. It is
+    still answered, with an error.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class AlterOffsets:
-    """Call `alter_offsets` of a connector class's fresh instance; the reply is what it returned.
+    """Call `alter_offsets` of a new instance of a connector class; the reply is its result.
 
-    `offsets` is a mapping for a sink, pairs for a source. Only errors that are a `ConnectError` or
-    a `NotImplementedError` of the connector's come back as what they are; others as `RuntimeError`.
+    `offsets` is a mapping for a sink, a list of pairs for a source. The connector's `ConnectError`
+    and `NotImplementedError` are returned as they are; other errors become a `RuntimeError`.
     """
 
     number: int
@@ -148,7 +154,7 @@ class AlterOffsets:
     start_number: int
 
 
-Question: TypeAlias = (
+RequestType: TypeAlias = (
     type[Validate]
     | type[Define]
     | type[ListServices]
@@ -156,7 +162,7 @@ Question: TypeAlias = (
     | type[Operate]
     | type[AlterOffsets]
 )
-"""What may be asked of a plugin that does not run."""
+"""Requests about a plugin that is not running."""
 Request: TypeAlias = (
     StartConnector
     | StopConnector
@@ -173,7 +179,7 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OperationProgress:
-    """The current step of the `Operate` request of this number, for its client."""
+    """Current step of the `Operate` request with this number, for its client."""
 
     number: int
     step: str
@@ -181,39 +187,40 @@ class OperationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The outcome of a request: a value, or an error that was raised."""
+    """Result of a request: a value or an error."""
 
     number: int
     value: Any = None
     error: Exception | None = None
 
 
-# News of instances.
+# Events of instances
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """The connector wants to be asked for its task configurations again."""
+    """The connector requests to be asked for its task configurations again."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorNews:
-    """An instance reached a state, FAILED with its trace; or it wants to be reconfigured, or
-    `waits` for something."""
+class ConnectorEvent:
+    """An instance has reached a state (FAILED with a stack trace), requests reconfiguration, or is
+    waiting.
+    """
 
     name: str
     generation: int
-    news: State | Reconfigure | Waits
+    event: State | Reconfigure | Waits
     trace: str | None = None
 
 
-# About shared services. `user` is the number of the request that made the user: `StartConnector`,
-# `Operate` or `AlterOffsets`.
+# Messages about shared services. `user` is the number of the request that created the user:
+# `StartConnector`, `Operate`, or `AlterOffsets`.
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceWanted:
-    """What a user wants; a question is answered by `ServiceAnswered`."""
+class ServiceRequest:
+    """Request of a user. A question is answered by `ServiceAnswered`."""
 
     user: int
     name: str  # of the connector
@@ -222,7 +229,7 @@ class ServiceWanted:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAnswered:
-    """The worker's answer to a user."""
+    """Response of the worker to a user."""
 
     user: int
     answer: Answer
@@ -230,6 +237,6 @@ class ServiceAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUserEnded:
-    """A user uses no service any more."""
+    """A user no longer uses any service."""
 
     user: int

@@ -28,10 +28,10 @@ from connect_py.storage.transactional_offset_writer import write_in_transaction
 from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_messages import AlterOffsets
 
-REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
+REQUEST_SECONDS: Final = 90.0  # maximum time that a user waits
 READ_SECONDS: Final = 30.0
-COPY_SECONDS: Final = 10.0  # the change itself is safe by then
-THREADS: Final = 4  # requests that may wait for Kafka, or for a connector, at the same time
+COPY_SECONDS: Final = 10.0  # the change itself has been stored by then
+THREADS: Final = 4  # requests that may wait for Kafka or a connector at the same time
 
 Props: TypeAlias = Mapping[str, str]
 SinkOffsets: TypeAlias = Mapping[TopicPartition, int | None]
@@ -42,11 +42,11 @@ T = TypeVar("T")
 
 
 class ConnectorOffsets:
-    """Answers with futures, from threads of its own. Configurations come with their placeholders.
+    """Reads and changes committed offsets on its own threads, and returns futures. Configurations
+    are unresolved.
 
-    Whether the connector is stopped is the caller's to know. Tasks of a sink that live on all the
-    same keep its group from being changed; those of a source with exactly-once delivery were fenced
-    by the caller, too.
+    The caller checks that the connector is stopped. Running tasks of a sink prevent changes of its
+    group; tasks of a source with exactly-once support must have been fenced by the caller.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ConnectorOffsets:
         resolve: Callable[[Props], Props],
         clock: Clock,
     ) -> None:
-        """Without `stores`, requests about sources fail."""
+        """Create the object. Without `stores`, requests about sources fail."""
         self._worker_props = worker_props
         self._plugins = plugins
         self._connectors = connectors
@@ -68,39 +68,46 @@ class ConnectorOffsets:
         self._executor = ThreadPoolExecutor(THREADS, "connector-offsets")
 
     def close(self) -> None:
-        """Take no more requests; what has not begun is given up."""
+        """Reject further requests, and cancel those that have not started."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    # ------------------------------------------------------------------ reading
+    # Reading
 
     def read(self, name: str, config: Props) -> Future[list[ConnectorOffset]]:
-        """All offsets that a connector has committed, whether it runs or not. ConnectError, in
-        Connect's words."""
+        """Return all committed offsets of a connector, running or not. ConnectError with Connect's
+        message.
+        """
         return self._submit(name, lambda: self._read(name, config))
 
     def _read(self, name: str, config: Props) -> list[ConnectorOffset]:
         plugin, props = self._plugin(config), self._resolve(config)
         if plugin.kind is PluginKind.SINK:
-            with _in_words(f"Failed to retrieve consumer group offsets for sink connector {name}"):
+            with _wrapped_errors(
+                f"Failed to retrieve consumer group offsets for sink connector {name}"
+            ):
                 clients = self._clients(name, props)
                 return _sink_offsets(self._admin(clients).group_offsets(clients.group_id()))
         with (
-            _in_words(f"Failed to retrieve offsets for source connector {name}"),
+            _wrapped_errors(f"Failed to retrieve offsets for source connector {name}"),
             self._store(name, props) as store,
         ):
             return [ConnectorOffset(partition, offset) for partition, offset in store.offsets()]
 
-    # ------------------------------------------------------------------ changing a sink's
+    # Changing a sink's
 
     def alter_sink(
         self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
     ) -> Future[str]:
-        """Change a sink's offsets, or (None) reset them all; the answer is Connect's message.
+        """Change a sink's offsets, or reset them all (None). Returns Connect's message.
 
-        Args: offsets: The next ones to read; None resets a partition. start_number: Config topic
-            offset of the record that last started or changed the connector.
+        Args:
+            name: Name of the connector.
+            config: Configuration of the connector.
+            offsets: The next offsets to read; None resets a partition.
+            start_number: Config topic offset of the record that last started or changed the
+                connector.
 
-        Errors: ConnectError, in Connect's words where it has some.
+        Errors: ConnectError, with Connect's message where it has one.
         """
         return self._submit(name, lambda: self._alter_sink(name, config, offsets, start_number))
 
@@ -108,20 +115,22 @@ class ConnectorOffsets:
         self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
     ) -> str:
         deadline = self._clock.monotonic() + REQUEST_SECONDS
-        with _in_words(f"Failed to modify offsets for sink connector {name}", keep=True):
+        with _wrapped_errors(f"Failed to modify offsets for sink connector {name}", keep=True):
             plugin, props = self._plugin(config), self._resolve(config)
             clients = self._clients(name, props)
             admin, group = self._admin(clients), clients.group_id()
-            wanted: SinkOffsets
+            new_offsets: SinkOffsets
             if offsets is None:
-                with _in_words(
+                with _wrapped_errors(
                     f"Failed to list offsets prior to resetting offsets for sink connector {name}"
                 ):
-                    wanted = dict.fromkeys(admin.group_offsets(group))
+                    new_offsets = dict.fromkeys(admin.group_offsets(group))
             else:
-                wanted = offsets
-            answer = self._ask(name, plugin, props, wanted, start_number, "sink", deadline)
-            with _in_groups_words(name, reset=offsets is None):
+                new_offsets = offsets
+            answer = self._call_alter_offsets(
+                name, plugin, props, new_offsets, start_number, "sink", deadline
+            )
+            with _wrapped_group_errors(name, reset=offsets is None):
                 if isinstance(answer, Mapping):
                     admin.alter_group_offsets(
                         group, {tp: at for tp, at in answer.items() if at is not None}
@@ -132,37 +141,40 @@ class ConnectorOffsets:
                 elif offsets is None:
                     admin.delete_group(group)
                 else:
-                    _alter_group(admin, group, wanted)
+                    _alter_group(admin, group, new_offsets)
             return _message(offsets is None, bool(answer) or isinstance(answer, Mapping))
 
-    # ------------------------------------------------------------------ changing a source's
+    # Changing a source's
 
     def alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
     ) -> Future[str]:
-        """Change a source's offsets, or (None) reset them all; arguments and errors as for
-        `alter_sink`."""
+        """Change a source's offsets, or reset them all (None). Arguments and errors as for
+        `alter_sink`.
+        """
         return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
 
     def _alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
     ) -> str:
         deadline = self._clock.monotonic() + REQUEST_SECONDS
-        with _in_words(f"Failed to modify offsets for source connector {name}", keep=True):
+        with _wrapped_errors(f"Failed to modify offsets for source connector {name}", keep=True):
             plugin, props = self._plugin(config), self._resolve(config)
             with self._store(name, props) as store:
-                wanted: list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]
+                new_offsets: list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]
                 if offsets is None:
-                    wanted = [(partition, None) for partition, _ in store.offsets()]
+                    new_offsets = [(partition, None) for partition, _ in store.offsets()]
                 else:
-                    wanted = [(entry.partition, entry.offset) for entry in offsets]
-                for partition, offset in wanted:
+                    new_offsets = [(entry.partition, entry.offset) for entry in offsets]
+                for partition, offset in new_offsets:
                     check_primitives(partition)
                     check_primitives(offset)
-                answer = self._ask(name, plugin, props, wanted, start_number, "source", deadline)
-                if wanted:
-                    with _in_words(f"Failed to modify offsets for source connector {name}"):
-                        copied = store.set(wanted, self._transaction(name, props, store))
+                answer = self._call_alter_offsets(
+                    name, plugin, props, new_offsets, start_number, "source", deadline
+                )
+                if new_offsets:
+                    with _wrapped_errors(f"Failed to modify offsets for source connector {name}"):
+                        copied = store.set(new_offsets, self._transaction(name, props, store))
                         if not wait([copied], COPY_SECONDS).done:
                             log.warning(
                                 "offsets of connector %s are still being copied to the worker's "
@@ -176,7 +188,9 @@ class ConnectorOffsets:
     def _transaction(
         self, name: str, props: Props, store: ConnectorOffsetStore
     ) -> Callable[[Records], None] | None:
-        """How to write where source tasks write in transactions; None: where they do not."""
+        """Return a function that writes offsets in a transaction. None if source tasks do not use
+        transactions.
+        """
         if not exactly_once_sources(self._worker_props):
             return None
         settings = self._clients(name, props).transactional_producer(0)
@@ -187,7 +201,7 @@ class ConnectorOffsets:
 
         return write
 
-    # ------------------------------------------------------------------ both
+    # Both
 
     def _submit(self, name: str, call: Callable[[], T]) -> Future[T]:
         def run() -> T:
@@ -211,14 +225,14 @@ class ConnectorOffsets:
 
     @contextlib.contextmanager
     def _store(self, name: str, props: Props) -> Iterator[ConnectorOffsetStore]:
-        """The connector's store, read to the end."""
+        """Open the connector's store and read it to the end."""
         if self._stores is None:
-            raise ConnectError("this worker keeps no offsets of source connectors")
+            raise ConnectError("this worker does not store offsets of source connectors")
         with self._stores.open(name, props, READ_SECONDS) as store:
             store.refresh(READ_SECONDS)
             yield store
 
-    def _ask(
+    def _call_alter_offsets(
         self,
         name: str,
         plugin: Plugin,
@@ -228,8 +242,8 @@ class ConnectorOffsets:
         kind: str,
         deadline: float,
     ) -> Any:
-        """Let the connector judge."""
-        answer = self._connectors.host_of(plugin.location).ask(
+        """Call the connector's `alter_offsets`."""
+        answer = self._connectors.host_of(plugin.location).request_plugin(
             AlterOffsets, plugin, name, dict(props), offsets, self._worker_props, start_number
         )
         try:
@@ -246,20 +260,21 @@ class ConnectorOffsets:
 
 
 @contextlib.contextmanager
-def _in_words(text: str, *, keep: bool = False) -> Iterator[None]:
-    """Give failures inside the block Connect's text; with `keep`, errors of ours keep the text that
-    they have."""
+def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
+    """Wrap errors in a ConnectError with Connect's message. With `keep`, pass on ConnectError
+    unchanged.
+    """
     try:
         yield
     except Exception as error:
         if keep and isinstance(error, ConnectError):
             raise
-        raise ConnectError(text) from error
+        raise ConnectError(message) from error
 
 
 @contextlib.contextmanager
-def _in_groups_words(connector: str, *, reset: bool) -> Iterator[None]:
-    """The same for a consumer group, whose members may keep it from being changed."""
+def _wrapped_group_errors(connector: str, *, reset: bool) -> Iterator[None]:
+    """Wrap errors of a consumer group change, which fails while the group has members."""
     verb = "reset" if reset else "alter"
     try:
         yield
@@ -273,19 +288,19 @@ def _in_groups_words(connector: str, *, reset: bool) -> Iterator[None]:
             "tasks."
         ) from error
     except ConnectError as error:
-        whose = "sink connector" if reset else "connector"
+        label = "sink connector" if reset else "connector"
         raise ConnectError(
-            f"Failed to {verb} consumer group offsets for {whose} {connector}"
+            f"Failed to {verb} consumer group offsets for {label} {connector}"
         ) from error
 
 
-def _alter_group(admin: ClusterAdmin, group: str, wanted: SinkOffsets) -> None:
-    if any(offset is not None and offset < 0 for offset in wanted.values()):
+def _alter_group(admin: ClusterAdmin, group: str, offsets: SinkOffsets) -> None:
+    if any(offset is not None and offset < 0 for offset in offsets.values()):
         raise ValueError("Invalid negative offset")
     admin.alter_group_offsets(
-        group, {tp: OffsetAndMetadata(at) for tp, at in wanted.items() if at is not None}
+        group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if at is not None}
     )
-    admin.delete_group_offsets(group, [tp for tp, at in wanted.items() if at is None])
+    admin.delete_group_offsets(group, [tp for tp, at in offsets.items() if at is None])
 
 
 def _sink_offsets(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[ConnectorOffset]:
@@ -297,12 +312,12 @@ def _sink_offsets(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list
     ]
 
 
-def _message(reset: bool, seen_to: bool) -> str:
-    done = "reset" if reset else "altered"
-    if seen_to:
-        return f"The offsets for this connector have been {done} successfully"
+def _message(reset: bool, handled_by_connector: bool) -> str:
+    verb = "reset" if reset else "altered"
+    if handled_by_connector:
+        return f"The offsets for this connector have been {verb} successfully"
     return (
-        f"The Connect framework-managed offsets for this connector have been {done} successfully. "
+        f"The Connect framework-managed offsets for this connector have been {verb} successfully. "
         "However, if this connector manages offsets externally, they will need to be manually "
-        f"{done} in the system that the connector uses."
+        f"{verb} in the system that the connector uses."
     )

@@ -1,5 +1,4 @@
-"""The main function of the connector process: instances of connectors, each called by one thread of
-its own."""
+"""The main function of the connector process. Each connector instance has its own thread."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from connect_py.worker.connector_messages import (
     CallConnector,
     CancelOperation,
     ChangeTarget,
-    ConnectorNews,
+    ConnectorEvent,
     ConnectorProcessSpec,
     ConnectorService,
     Define,
@@ -50,17 +49,18 @@ from connect_py.worker.connector_messages import (
     Reconfigure,
     Reply,
     ServiceAnswered,
+    ServiceRequest,
     ServiceUserEnded,
-    ServiceWanted,
     StartConnector,
     StopConnector,
     Validate,
 )
 
 BEAT_SECONDS: Final = 1.0
-TASK_CONFIGS: Final = "task configurations"  # what waits: a connector whose `task_configs` raises
-VALIDATORS: Final = 4  # validations that may run at once, and hang
-# operations that may run at once; they may take hours, so that they have their own threads
+# subject of the waiting reason: a connector whose `task_configs` fails
+TASK_CONFIGS: Final = "task configurations"
+VALIDATORS: Final = 4  # validations that may run, or hang, at the same time
+# operations that may run at the same time; they may take hours and therefore have their own threads
 OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
@@ -72,90 +72,91 @@ class ConnectorServices(WorkerSharedServices):
     def __init__(
         self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]
     ) -> None:
-        """`user` is the number of the request that made it, `name` the connector's."""
+        """Create the services of one user. `user` is the number of the request that created it,
+        `name` that of the connector.
+        """
         questions = Questions(
-            lambda message: send(
-                ServiceWanted(user, name, message)  # type: ignore[arg-type]  # only these kinds
-            )
+            # a connector sends only the three kinds of requests that ServiceRequest accepts
+            lambda message: send(ServiceRequest(user, name, message))  # type: ignore[arg-type]
         )
         super().__init__(questions, worker_props)
         self._user = user
         self._send = send
 
     def request_early(self, service: SharedService) -> None:
-        """Have a service started for users to come."""
+        """Start a service for future users."""
         self._questions.send(RequestService(service, hold=False))
 
     def answer(self, answer: Answer) -> None:
-        """Take the worker's answer."""
+        """Deliver the worker's response."""
         self._questions.answer(answer)
 
     def stop(self) -> None:
-        """Let no call wait any longer."""
+        """End all waiting calls."""
         self._questions.stop()
 
     def end(self) -> None:
-        """Use no service any more."""
+        """Release all services."""
         self._send(ServiceUserEnded(self._user))
 
 
 class ConnectorInstance:
-    """One connector, made and started for a target state; its methods run on its own thread."""
+    """One connector, created and started for a target state. Its methods run on its own thread."""
 
     _connector: Connector
 
     def __init__(
         self,
-        make: Callable[[], Connector],
+        create: Callable[[], Connector],
         request: StartConnector,
-        news: Callable[[ConnectorNews], None],
+        send_event: Callable[[ConnectorEvent], None],
         services: ConnectorServices,
     ) -> None:
-        """Prepare. `make` loads the class and makes the connector, which may take its time, fail or
-        hang."""
-        self._make = make
+        """Create the object. `make` loads the class and creates the connector; it may be slow,
+        fail, or hang.
+        """
+        self._make = create
         self.services = services
         self._name = request.name
         self.generation = request.generation
         self._config = dict(request.config)
-        self._news = news
+        self._send = send_event
         self._running = False
         self._failed = False
-        self._waits = WaitBoard(SystemClock(), lambda waiting: self._tell(Waits(waiting)))
+        self._waits = WaitBoard(SystemClock(), lambda waiting: self._send_event(Waits(waiting)))
         self.waits = self._waits.waits
-        self.tell_waiting = self._waits.tell
+        self.send_waiting = self._waits.send_changes
         self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
 
     def submit(self, call: Callable[[], None]) -> None:
-        """Run on the instance's thread, after what was submitted before."""
+        """Run a call on the instance's thread, after the earlier ones."""
         self._executor.submit(self._in_context, call)
 
     def _in_context(self, call: Callable[[], None]) -> None:
         with log_context(self._name, scope="worker"):
             call()
 
-    def _tell(self, news: State | Reconfigure | Waits, trace: str | None = None) -> None:
-        self._news(ConnectorNews(self._name, self.generation, news, trace))
+    def _send_event(self, event: State | Reconfigure | Waits, trace: str | None = None) -> None:
+        self._send(ConnectorEvent(self._name, self.generation, event, trace))
 
-    # ConnectorContext, on any thread.
+    # ConnectorContext; called on any thread
 
     @property
     def connector(self) -> str:
         return self._name
 
     def request_task_reconfiguration(self) -> None:
-        self._tell(Reconfigure())
+        self._send_event(Reconfigure())
 
     def raise_error(self, error: Exception) -> None:
         self._failed = True
         log.error("the connector reported an error", exc_info=error)
-        self._tell(State.FAILED, stack_trace(error))
+        self._send_event(State.FAILED, stack_trace(error))
 
-    # On the instance's thread.
+    # Called on the instance's thread
 
     def make(self) -> None:
-        """Make the connector; raises what its class or its constructor raised, after telling of
-        it."""
+        """Create the connector. Errors of its class or constructor are reported and raised."""
         try:
             self._connector = self._make()
         except Exception as error:
@@ -163,8 +164,9 @@ class ConnectorInstance:
             raise
 
     def begin(self, target: TargetState) -> None:
-        """Initialize, and go to the first target state; raises what the connector raised, after
-        telling of it."""
+        """Initialize the connector and apply the first target state. Errors are reported and
+        raised.
+        """
         try:
             self._connector.services = self.services
             self._connector.initialize(self)
@@ -174,9 +176,11 @@ class ConnectorInstance:
         self.change_target(target)
 
     def change_target(self, target: TargetState) -> None:
-        """Start or stop so that the target is met. A failed connector only follows STOPPED."""
+        """Start or stop the connector according to the target. A failed connector only follows
+        STOPPED.
+        """
         if self._failed and target is not TargetState.STOPPED:
-            log.warning("cannot go to %s: the connector has failed", target.value)
+            log.warning("ignoring target state %s: the connector has failed", target.value)
             return
         try:
             if target is TargetState.STARTED:
@@ -184,7 +188,7 @@ class ConnectorInstance:
                     self._request_services()
                     self._connector.start(dict(self._config))
                     self._running = True
-                    self._tell(State.RUNNING)
+                    self._send_event(State.RUNNING)
             else:
                 self._halt(target)
         except Exception as error:
@@ -192,7 +196,7 @@ class ConnectorInstance:
             raise
 
     def _request_services(self) -> None:
-        """Have those started that tasks will ask for."""
+        """Start the services that tasks will request."""
         try:
             for service in self._connector.shared_services(
                 dict(self._config), self.services.worker_settings
@@ -200,7 +204,7 @@ class ConnectorInstance:
                 self.services.request_early(service)
         except Exception:
             log.exception(
-                "the connector cannot say which services it wants; its tasks ask for them"
+                "failed to list the services of the connector; its tasks will request them"
             )
 
     def _halt(self, target: TargetState) -> None:
@@ -211,32 +215,32 @@ class ConnectorInstance:
         except Exception:
             if target is not TargetState.STOPPED:
                 raise
-            log.exception("the connector's stop failed")  # STOPPED holds all the same, as in Java
+            log.exception("failed to stop the connector")  # it is STOPPED anyway, as in Java
         finally:
             self.services.end()
         self._failed = False if target is TargetState.STOPPED else self._failed
-        self._tell(State(target.value))
+        self._send_event(State(target.value))
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
         log.exception("Error while starting or stopping connector %s", self._name)
-        self._tell(State.FAILED, stack_trace(error))
+        self._send_event(State.FAILED, stack_trace(error))
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Divide the work; ConnectError unless the connector runs."""
+        """Return the task configurations. ConnectError unless the connector is running."""
         if not self._running or self._failed:
-            raise ConnectError(f"connector {self._name} does not run")
+            raise ConnectError(f"connector {self._name} is not running")
         try:
             configs = [dict(config) for config in self._connector.task_configs(max_tasks)]
         except Exception as error:
-            # it is asked again, for ever
+            # retried indefinitely
             self.waits(TASK_CONFIGS, f"{type(error).__name__}: {error}")
             raise
         self.waits(TASK_CONFIGS, None)
         return configs
 
     def end(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         try:
             if self._running:
                 self._running = False
@@ -246,7 +250,7 @@ class ConnectorInstance:
 
 
 class ConnectorProcess:
-    """Takes requests on the reader's thread and hands each to a thread that may hang with it."""
+    """Receives requests on the reader's thread, and runs each on a thread that may hang."""
 
     def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
         self._channel = channel
@@ -256,21 +260,21 @@ class ConnectorProcess:
         self._instances: dict[str, ConnectorInstance] = {}
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
-        # a connector that hangs keeps no validation waiting
+        # a hanging connector must not block validations
         self._service_lister = ThreadPoolExecutor(1, "services")
         self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
         self._operations: dict[
             int, Connector | None
-        ] = {}  # by request; None: it waits for a thread
+        ] = {}  # by request number; None while waiting for a thread
         self._operations_lock = threading.Lock()
 
-    def tell_waiting(self) -> None:
-        """Send what instances wait for, if that is news. Any thread."""
+    def send_waiting(self) -> None:
+        """Send the waiting reasons of the instances that have changed. Thread-safe."""
         for instance in list(self._instances.values()):
-            instance.tell_waiting()
+            instance.send_waiting()
 
     def handle(self, message: object) -> None:
-        """Take one message."""
+        """Process one message."""
         match message:
             case SetLogLevels(levels):
                 set_levels(levels)
@@ -295,7 +299,7 @@ class ConnectorProcess:
                 self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
                 self._validators.submit(
-                    self._reply, message.number, lambda: self._ask_plugin(message)
+                    self._reply, message.number, lambda: self._run_plugin_request(message)
                 )
             case ListServices():
                 self._service_lister.submit(
@@ -320,7 +324,9 @@ class ConnectorProcess:
 
     @contextmanager
     def _with_services(self, plugin: Plugin, user: int, name: str) -> Iterator[Any]:
-        """A fresh instance of a connector's class, which may ask for shared services meanwhile."""
+        """Create a new instance of a connector class that may use shared services during the
+        block.
+        """
         connector = self._registry.load(plugin)()
         connector.services = self._services_of(user, name)
         try:
@@ -329,15 +335,16 @@ class ConnectorProcess:
             self._services.pop(user, None)
 
     def _start(self, request: StartConnector) -> None:
-        """Not on the reader's thread, which must go on hearing of the worker's lease while a class
-        is imported."""
+        """Start an instance. The class is not imported on the reader's thread, which must receive
+        lease messages.
+        """
 
         def begin() -> None:
             try:
                 instance.make()
             except Exception:
                 if self._instances.get(request.name) is instance:
-                    del self._instances[request.name]  # there is nothing to be stopped
+                    del self._instances[request.name]  # nothing to stop
                 raise
             instance.begin(request.target)
 
@@ -365,11 +372,11 @@ class ConnectorProcess:
         try:
             reply = Reply(number, call())
         except Exception as error:
-            log.debug("a connector's method failed", exc_info=True)
+            log.debug("a method of a connector failed", exc_info=True)
             reply = Reply(number, error=portable(error))
         self._channel.send(reply)
 
-    def _ask_plugin(self, request: Validate | Define | CallConnector) -> object:
+    def _run_plugin_request(self, request: Validate | Define | CallConnector) -> object:
         cls = self._registry.load(request.plugin)
         if isinstance(request, CallConnector):
             with self._with_services(
@@ -394,13 +401,15 @@ class ConnectorProcess:
         for name, plugin, props in request.connectors:
             with log_context(name, scope="services"):
                 try:
-                    listed = self._registry.load(plugin).shared_services(
+                    shared_services = self._registry.load(plugin).shared_services(
                         dict(props), self._worker_settings
                     )
-                    services += [ConnectorService(name, service) for service in listed]
+                    services += [ConnectorService(name, service) for service in shared_services]
                 except Exception:
                     log.warning(
-                        "services of connector %s are not started early", name, exc_info=True
+                        "failed to list the services of connector %s in advance",
+                        name,
+                        exc_info=True,
                     )
         return services
 
@@ -424,14 +433,16 @@ class ConnectorProcess:
                 )
             with self._operations_lock:
                 if request.number not in self._operations:
-                    raise ConnectError("the operation was canceled: its client is gone")
+                    raise ConnectError(
+                        "the operation was canceled because its client has disconnected"
+                    )
                 self._operations[request.number] = connector
             try:
                 return connector.operate(request.props, request.operation, request.arguments)
             except (ConfigError, NotFoundError):
                 raise
             except ConnectError as error:
-                raise ConnectError(str(error)) from error  # its class may be the plugin's own
+                raise ConnectError(str(error)) from error  # its class may be defined in the plugin
             finally:
                 with self._operations_lock:
                     self._operations.pop(request.number, None)
@@ -440,13 +451,13 @@ class ConnectorProcess:
         with self._operations_lock:
             connector = self._operations.pop(number, None)
         if connector is None:
-            return  # it has ended, or it was not started and will not be
+            return  # it has ended, or will not be started
         if (services := self._services.get(number)) is not None:
-            services.stop()  # it may wait for a driver that starts
+            services.stop()  # it may be waiting for a driver
         try:
             connector.cancel_operation()
         except Exception:
-            log.exception("the operation could not be canceled")
+            log.exception("failed to cancel the operation")
 
     def _cluster(
         self,
@@ -462,9 +473,9 @@ class ConnectorProcess:
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
         with self._with_services(request.plugin, request.number, request.name) as connector:
-            return self._altered(connector, request)
+            return self._call_alter_offsets(connector, request)
 
-    def _altered(self, connector: Any, request: AlterOffsets) -> object:
+    def _call_alter_offsets(self, connector: Any, request: AlterOffsets) -> object:
         with log_context(request.name, scope="offsets"):
             if isinstance(connector, SinkConnector):
                 connector.cluster = self._cluster(
@@ -477,19 +488,19 @@ class ConnectorProcess:
             except ConnectError as error:
                 raise ConnectError(
                     str(error)
-                ) from error  # its class may be the plugin's own; the text is for the user
+                ) from error  # its class may be defined in the plugin; the message is for the user
             except Exception as error:
                 log.exception("alter_offsets failed")
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:
-    """Definitions without functions, so that they can travel."""
+    """Return definitions without functions, which can be pickled."""
     return [dataclasses.replace(key, validator=None, recommender=None) for key in config_def]
 
 
 def plain_value(value: ConfigValue) -> ConfigValue:
-    """A value as plain data."""
+    """Return a value as plain data."""
     return ConfigValue(
         value.name,
         value.value,
@@ -500,29 +511,31 @@ def plain_value(value: ConfigValue) -> ConfigValue:
 
 
 def portable(error: Exception) -> Exception:
-    """The error itself if it can travel, else one of ours with its text."""
+    """Return the error if it can be unpickled by the worker, otherwise one of our errors with its
+    message.
+    """
     try:
         if type(pickle.loads(pickle.dumps(error))) is type(error) and type(
             error
         ).__module__.startswith(("connect_py.", "builtins")):
             return error
     except Exception:
-        log.debug("an error cannot travel", exc_info=True)
+        log.debug("cannot pickle an error", exc_info=True)
     if isinstance(error, ConfigError):
         return ConfigError("", str(error))
     return ConnectError(f"{type(error).__name__}: {error}")
 
 
 def run_connector_process(connection: Connection[Any, Any], spec: ConnectorProcessSpec) -> None:
-    """Serve until the worker closes the pipe."""
+    """Process requests until the worker closes the pipe."""
     channel = Channel(connection)
     prepare_child(channel, NOTHING, spec.log_levels)
     process = ConnectorProcess(channel, spec)
 
     def make_beat() -> Beat:
-        process.tell_waiting()
+        process.send_waiting()
         return Beat()
 
     beat(channel, make_beat, BEAT_SECONDS)
     read_until_worker_ends(channel, process.handle)
-    threading.Event().wait()  # the reader ends the process
+    threading.Event().wait()  # the reader exits the process

@@ -1,5 +1,4 @@
-"""`ForkServer`: a process that has imported what is slow, and from which children start in a
-moment."""
+"""`ForkServer`: a process with preloaded modules from which children start quickly."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ PRELOAD: Final = (
     "msgspec",
     "confluent_kafka",
     "confluent_kafka.admin",
-    # pyarrow looks for it with the first values whose type it is to find out
+    # imported by pyarrow when it first infers a type
     "dateutil.relativedelta",
     "connect_py.columns.arrow",
     "connect_py.task.task_process",
@@ -34,8 +33,9 @@ _starting = threading.Lock()
 
 
 def _kill_children() -> None:
-    """At the end of the process, before Python asks its children to end and joins them: ours ignore
-    SIGTERM."""
+    """Kill child processes on exit, before Python terminates and joins them: they ignore
+    SIGTERM.
+    """
     for child in multiprocessing.active_children():
         child.kill()
 
@@ -44,20 +44,20 @@ util.Finalize(None, _kill_children, exitpriority=10)
 
 
 class ForkServer:
-    """Starts children that share the imported libraries' memory. No client of anything is made in
-    the server.
+    """Starts children that share the memory of the imported libraries. The server creates no
+    clients.
 
-    One server serves a whole process: the modules of its first user are preloaded, others are
-    imported by the children that need them.
+    One server serves the whole process: the modules of its first user are preloaded; children
+    import the others as needed.
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        """Name further modules to import, in order."""
+        """Create the server with further modules to import, in order."""
         self._context = multiprocessing.get_context("forkserver")
         self._preload = [*PRELOAD, *preload]
 
     def start(self) -> None:
-        """Start the server; it imports while this returns."""
+        """Start the server. It imports modules in the background."""
         with _starting:
             self._context.set_forkserver_preload(self._preload)
             forkserver.ensure_running()
@@ -65,8 +65,9 @@ class ForkServer:
     def spawn(
         self, name: str, main: str, argument: object
     ) -> tuple[ForkServerProcess, Connection[Any, Any]]:
-        """Start a child that runs `main(connection, argument)`; return it and our end of the
-        pipe."""
+        """Start a child that runs `main(connection, argument)`. Return the process and the parent's
+        end of the pipe.
+        """
         ours, theirs = self._context.Pipe(duplex=True)
         try:
             process = self._context.Process(
@@ -88,8 +89,7 @@ class ForkServer:
 
 @contextmanager
 def _hidden_main() -> Iterator[None]:
-    """Keep children from importing the worker's main module, and with it the web server and all the
-    rest."""
+    """Prevent children from importing the worker's main module, including the web server."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -1,5 +1,6 @@
-"""`LocalServices`: shared services for one user in this process, such as a command. No worker is
-needed."""
+"""`LocalServices`: shared services for one user in this process, such as a command, without a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from connect_py.worker.service_registry import ServiceRegistry
 
 
 class LocalServices(WorkerSharedServices):
-    """Satisfies `connect_py.api.service.SharedServices`. Programs end with the `with` block, or
-    with this process."""
+    """Implements `connect_py.api.service.SharedServices`. Services end with the `with` block or
+    this process.
+    """
 
     def __init__(
         self,
@@ -23,8 +25,8 @@ class LocalServices(WorkerSharedServices):
         registry: ServiceRegistry | None = None,
         location: str | None = None,
     ) -> None:
-        """`registry` may be shared with other users; its services then end with its own `close`."""
-        self._own = registry is None
+        """Create the user. If `registry` is shared, its services end when it is closed."""
+        self._owns_registry = registry is None
         self._registry = registry or ServiceRegistry()
         self._user = self._registry.user(label, location)
         super().__init__(Questions(self._send), props or {})
@@ -36,13 +38,13 @@ class LocalServices(WorkerSharedServices):
             self._user.take(message)
 
     def stop(self) -> None:
-        """Let no call wait any longer."""
+        """End all waiting calls."""
         self._questions.stop()
 
     def close(self) -> None:
-        """Use no service any more. Any number of times."""
+        """Release all services. May be called repeatedly."""
         self._user.close()
-        if self._own:
+        if self._owns_registry:
             self._registry.close()
 
     def __enter__(self) -> Self:

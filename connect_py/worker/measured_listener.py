@@ -1,4 +1,4 @@
-"""`MeasuredListener`: a worker's listener that also keeps the worker's measurements."""
+"""`MeasuredListener`: a worker's listener that also updates the worker's metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from connect_py.worker.worker_listener import WorkerListener
 
 
 class MeasuredListener:
-    """Satisfies `WorkerListener`: counts, then passes everything on."""
+    """Implements `WorkerListener`: updates the metrics, then forwards the event."""
 
     def __init__(self, listener: WorkerListener, metrics: WorkerMetrics) -> None:
         self._listener = listener

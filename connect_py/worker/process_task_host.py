@@ -1,4 +1,4 @@
-"""`ProcessTaskHost`: a task in a process of its own, watched from a thread of the worker."""
+"""`ProcessTaskHost`: runs a task in its own process, watched by a thread of the worker."""
 
 from __future__ import annotations
 
@@ -32,30 +32,29 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.fork_server import ForkServer
-from connect_py.worker.task_host import TaskNews
+from connect_py.worker.task_host import TaskListener
 
 TASK_MAIN: Final = "connect_py.task.task_process:run_task_process"
-LOOK_SECONDS: Final = 1.0  # how often silence is noticed
-# from a task's last message to the end of its process; then it is killed
-LEAVE_SECONDS: Final = 3.0
+CHECK_SECONDS: Final = 1.0  # interval for checking heartbeats
+# time from a task's last message to the exit of its process; then it is killed
+EXIT_SECONDS: Final = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class ProcessTaskHost:
-    """Satisfies `TaskHost`. The process is killed when it is silent for longer than the session
-    time-out."""
+    """Implements `TaskHost`. Kills the process after a session timeout without a heartbeat."""
 
     def __init__(
         self,
         spec: TaskSpec,
-        tell: TaskNews,
+        on_message: TaskListener,
         server: ForkServer,
         clock: Clock,
         silence_seconds: float,
     ) -> None:
         self._spec = spec
-        self._tell = tell
+        self._on_message = on_message
         self._server = server
         self._clock = clock
         self._silence_seconds = silence_seconds
@@ -67,7 +66,7 @@ class ProcessTaskHost:
         self._levels: dict[str, int | None] = {}  # changed since the task was specified
         self._stopping = False
         self._cancelled = False
-        self._reported = False  # the last news was passed on, or none is any more
+        self._reported = False  # the last message was forwarded, or no more are
         self._ended = threading.Event()
         self._report = TaskReport()
         self._thread = threading.Thread(
@@ -84,7 +83,7 @@ class ProcessTaskHost:
 
     @property
     def pid(self) -> int | None:
-        """The process's id while there is one."""
+        """ID of the process, if it is running."""
         process = self._process
         return None if process is None else process.pid
 
@@ -125,7 +124,7 @@ class ProcessTaskHost:
         if self._channel is not None:
             self._channel.send(message)
 
-    # The supervisor's thread.
+    # The supervisor's thread
 
     def _supervise(self) -> None:
         with log_context(self._spec.id.connector, self._spec.id.task):
@@ -134,8 +133,8 @@ class ProcessTaskHost:
                 if started is not None:
                     self._watch(*started)
             except Exception as error:
-                log.exception("the task's process could not be watched")
-                self._fail(f"the task's process could not be started or watched: {error}")
+                log.exception("unexpected error while watching the process of the task")
+                self._fail(f"failed to start or watch the process of the task: {error}")
             finally:
                 self._ended.set()
 
@@ -160,32 +159,32 @@ class ProcessTaskHost:
         return process, connection
 
     def _watch(self, process: ForkServerProcess, connection: Connection[Any, Any]) -> None:
-        heard = self._clock.monotonic()
+        last_message_at = self._clock.monotonic()
         open_ = True
         try:
             while open_:
-                ready = wait_for_any([connection, process.sentinel], LOOK_SECONDS)
+                ready = wait_for_any([connection, process.sentinel], CHECK_SECONDS)
                 if connection in ready:
                     open_ = self._read(connection)
-                    heard = self._clock.monotonic()
+                    last_message_at = self._clock.monotonic()
                 elif process.sentinel in ready:
                     break
-                elif self._clock.monotonic() - heard > self._silence_seconds:
+                elif self._clock.monotonic() - last_message_at > self._silence_seconds:
                     self._fail(
-                        f"the task's process {process.pid} was silent for "
-                        f"{self._silence_seconds:.0f} s; killed"
+                        f"the process {process.pid} of the task was killed after "
+                        f"{self._silence_seconds:.0f} s without a heartbeat"
                     )
                     process.kill()
                     break
-            process.join(LEAVE_SECONDS)
+            process.join(EXIT_SECONDS)
             if process.exitcode is None:
-                log.warning("process %s did not leave and is killed", process.pid)
+                log.warning("process %s did not exit in time, killing it", process.pid)
                 process.kill()
                 process.join()
-            while open_ and connection.poll(0):  # the last words of a process that is gone
+            while open_ and connection.poll(0):  # remaining messages of an exited process
                 open_ = self._read(connection)
             self._fail(
-                f"the task's process {process.pid} ended without a word: "
+                f"the process {process.pid} of the task ended unexpectedly: "
                 f"{exit_reason(process.exitcode)}"
             )
         finally:
@@ -213,35 +212,35 @@ class ProcessTaskHost:
             if self._reported:
                 return
             self._reported = isinstance(message, Stopped | Failed)
-        self._tell(message, self._reply)
+        self._on_message(message, self._reply)
 
     def _reply(self, answer: Answer) -> None:
         with self._lock:
             self._send(answer)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         with self._lock:
             if self._reported:
                 return
             self._reported = True
-        log.error("%s", why, extra={"action": "task_process_died"})
-        self._tell(Failed(stack_trace(ConnectError(why))), self._reply)
+        log.error("%s", reason, extra={"action": "task_process_died"})
+        self._on_message(Failed(stack_trace(ConnectError(reason))), self._reply)
 
 
 def exit_reason(code: int | None) -> str:
-    """How a process ended, for people."""
+    """Return a message that explains how a process ended."""
     if code is None:
-        return "it still runs"
+        return "still running"
     if code < 0:
         name = (
             signal.Signals(-code).name
             if -code in {s.value for s in signal.Signals}
             else f"signal {-code}"
         )
-        hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        hint = ", possibly out of memory" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
     if code == EXIT_LEASE_ENDED:
-        return "the worker's lease in its group ended first"
+        return "the worker's lease in its group ended"
     if code == 255:
-        return "exit status 255, or the fork server died"
+        return "exit status 255, or the fork server exited"
     return f"exit status {code}"

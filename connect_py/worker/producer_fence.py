@@ -1,4 +1,4 @@
-"""Taking the transactional ids of source tasks, so that their earlier holders can write no more."""
+"""Fences the producers of source tasks by acquiring their transactional IDs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.client_log import client_log
 
-THREADS: Final = 8  # each takes one id at a time
+THREADS: Final = 8  # each acquires one ID at a time
 FENCE_SECONDS: Final = 30.0
 GRANT_SECONDS: Final = 5.0
 GRANT_TRANSACTION_MS: Final = 10_000
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 def fence_producers(clients: ClientConfigs, count: int) -> None:
-    """Take the ids of tasks 0 to `count - 1` of a connector; their open transactions are aborted.
-    Waits.
+    """Fence the producers of tasks 0 to `count - 1` of a connector; their open transactions are
+    aborted. Blocks.
 
     Raises:
-        ConnectError: One of them could not be taken.
+        ConnectError: A producer could not be fenced.
     """
     log.info("fencing the producers of %d tasks of connector %s", count, clients.connector)
     with ThreadPoolExecutor(min(THREADS, max(count, 1)), "fence") as pool:
-        for taken in [pool.submit(_fence, clients, task) for task in range(count)]:
-            taken.result()
+        for future in [pool.submit(_fence, clients, task) for task in range(count)]:
+            future.result()
 
 
 def _fence(clients: ClientConfigs, task: int) -> None:
@@ -39,13 +39,15 @@ def _fence(clients: ClientConfigs, task: int) -> None:
         Producer(settings, logger=client_log).init_transactions(FENCE_SECONDS)
     except KafkaException as error:
         raise ConnectError(
-            f"producer {settings['transactional.id']} was not fenced: {error.args[0].str()}"
+            f"failed to fence producer {settings['transactional.id']}: {error.args[0].str()}"
         ) from error
 
 
 def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
-    """Take an unused id, and say why it is not granted; None: it is, or the cluster did not answer.
-    Waits."""
+    """Return the reason why a transactional ID is denied, by acquiring it. Blocks.
+
+    Returns None if it is granted or the cluster does not respond. The ID must be unused.
+    """
     settings = {
         **clients.producer(),
         "transactional.id": transactional_id,
@@ -59,9 +61,9 @@ def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None
         Producer(settings, logger=client_log).init_transactions(GRANT_SECONDS)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return f"transactional id '{transactional_id}' is not granted"
+            return f"not authorized to use transactional id '{transactional_id}'"
         log.warning(
-            "it is not known whether transactional id %s is granted: %s",
+            "failed to check the permissions of transactional id %s: %s",
             transactional_id,
             error.args[0].str(),
         )

@@ -1,7 +1,7 @@
-"""`ServiceFolder`: the private folder for the sockets of a worker's services. It goes with the
+"""`ServiceFolder`: the private folder for the sockets of a worker's services, removed with the
 worker.
 
-The worker holds a lock on it. A folder whose lock is free belongs to a worker that died.
+The worker holds a lock on it. A folder without a lock was left behind by a worker that was killed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from typing import Final
 
 PREFIX: Final = "connect-py-services-"
 _SHORT: Final = Path("/tmp")
-# bytes of the folder above; the path of a socket has at most 103 on every system
+# maximum length of the parent folder in bytes; socket paths are limited to 103 bytes on some
+# systems
 _LONGEST: Final = 60
 
 log = logging.getLogger(__name__)
 
 
 class ServiceFolder:
-    """Made at first use. Any thread."""
+    """A folder that is created at first use. Thread-safe."""
 
     def __init__(self, above: Path | None = None) -> None:
-        """`above` is the folder for temporary files unless given."""
+        """Create the object. `above` is the parent folder; the default is the folder for temporary
+        files.
+        """
         above = above or Path(tempfile.gettempdir())
         self._above = above if len(os.fsencode(above)) <= _LONGEST else _SHORT
         self._lock = threading.Lock()
@@ -35,14 +38,14 @@ class ServiceFolder:
         self._lock_file = -1
 
     def path(self) -> Path:
-        """The folder, which only this user can look into."""
+        """Return the folder, which is accessible only to this user."""
         with self._lock:
             while self._path is None:
-                made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=self._above))
-                lock_file = os.open(made, os.O_RDONLY)
+                path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=self._above))
+                lock_file = os.open(path, os.O_RDONLY)
                 fcntl.flock(lock_file, fcntl.LOCK_EX)
-                if made.exists():  # no other worker swept it before it was locked
-                    self._path, self._lock_file = made, lock_file
+                if path.exists():  # not removed by another worker before it was locked
+                    self._path, self._lock_file = path, lock_file
                 else:
                     os.close(lock_file)
             return self._path
@@ -56,19 +59,19 @@ class ServiceFolder:
                 self._path = None
 
     def sweep(self) -> None:
-        """Remove folders of workers that died."""
-        for left in self._above.glob(f"{PREFIX}*"):
+        """Remove folders left behind by workers that were killed."""
+        for path in self._above.glob(f"{PREFIX}*"):
             try:
-                if left.stat(follow_symlinks=False).st_uid != os.getuid():
+                if path.stat(follow_symlinks=False).st_uid != os.getuid():
                     continue
-                lock_file = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                lock_file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except OSError:
-                continue  # another worker was faster
+                continue  # another worker removed it
             try:
                 fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-                log.info("removed %s of a worker that died", left)
+                shutil.rmtree(path, ignore_errors=True)
+                log.info("removed %s, left behind by a worker that was killed", path)
             except OSError:
-                log.debug("%s is in use", left)
+                log.debug("%s is in use", path)
             finally:
                 os.close(lock_file)

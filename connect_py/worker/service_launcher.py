@@ -1,8 +1,7 @@
 """Runs the program of a shared service: `python -P -m connect_py.worker.service_launcher PARENT
 MODULE [LOCATION]`.
 
-On Linux the kernel kills this process when its parent dies. The kernel means the *thread* that
-started it.
+On Linux, the kernel kills this process when the *thread* of its parent that started it exits.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from connect_py.process.child_launcher import die_with_parent
 
 
 def main(parent: int, module: str, location: str | None = None) -> None:
-    """Become the program; `location` is the folder of `plugin.path` that it lies in."""
+    """Run the program. `location` is the folder of `plugin.path` that contains it."""
     die_with_parent(parent)
     if location is not None:
         add_location(location)
     try:
-        found = importlib.util.find_spec(module) is not None
+        exists = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package
-        found = False
-    if not found:
-        print(json.dumps({"failed": f"there is no module {module}"}), flush=True)
+        exists = False
+    if not exists:
+        print(json.dumps({"failed": f"module {module} not found"}), flush=True)
         sys.exit(EXIT_FAILED)
     sys.argv = [module]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

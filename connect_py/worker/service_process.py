@@ -1,4 +1,4 @@
-"""`ServiceProcess`: one process of a shared service, and the lines that it writes."""
+"""`ServiceProcess`: one process of a shared service and its output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from connect_py.clock import Clock
 from connect_py.log_context import LEVELS, NOTHING, LogContext, LogLine
 
 READ_BYTES: Final = 1 << 16
-LINE_BYTES: Final = 1 << 20  # a longer line is cut
-POLL_SECONDS: Final = 0.2  # where the kernel does not tell of the end of a process
-# for a process that was killed; only an uninterruptible disk wait takes longer
+LINE_BYTES: Final = 1 << 20  # longer lines are truncated
+POLL_SECONDS: Final = 0.2  # polling interval where the kernel does not report the exit of a process
+# for a killed process to exit; only an uninterruptible disk wait takes longer
 KILLED_SECONDS: Final = 10.0
 
 
 def launch_command(program: str, location: str | None) -> list[str]:
-    """The command that runs a module as a service of this process."""
+    """Return the command that runs a module as a service of this process."""
     launcher = [
         sys.executable,
         "-P",
@@ -38,11 +38,11 @@ def launch_command(program: str, location: str | None) -> list[str]:
 
 
 class ServiceProcess:
-    """Made, watched and ended by one thread, which lives as long as the process: the kernel kills
-    it with that thread.
+    """A process that is created, watched, and stopped by one thread. The kernel kills it when that
+    thread exits.
 
-    The process is in a session of its own. Its group is killed when it has ended: nothing that it
-    started stays.
+    The process has its own session. After its exit, its process group is killed, including
+    everything that it started.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class ServiceProcess:
         name: str,
         clock: Clock,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            command: What to run; visible to everybody on the machine.
-            first_line: What it reads first.
-            wake: A file descriptor; `wait` returns when it can be read.
-            on_line: Takes each line of its standard output.
-            name: The service's; standard error is logged under it.
-            clock: Dates log lines.
+            command: Command line; visible to all users of the machine.
+            first_line: First line of its standard input.
+            wake: A file descriptor; `wait` returns when it becomes readable.
+            on_line: Receives each line of its standard output.
+            name: Name of the service, under which standard error is logged.
+            clock: Source of timestamps for log lines.
 
         Raises:
-            OSError: It could not be started.
+            OSError: The process could not be started.
         """
         self._process = subprocess.Popen(
             command,
@@ -102,16 +102,16 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """ID of the process."""
         return self._process.pid
 
     @property
     def code(self) -> int | None:
-        """The exit status, negative for a signal, after `finish`."""
+        """Exit status, negative for a signal; valid after `finish`."""
         return self._process.returncode
 
     def wait(self, timeout: float) -> bool:
-        """Wait for something to happen, and read what was written; whether the process wrote."""
+        """Wait for an event and read the output. Return True if the process has written any."""
         if self._end < 0:
             timeout = min(timeout, POLL_SECONDS)
         wrote = False
@@ -126,13 +126,13 @@ class ServiceProcess:
         return wrote
 
     def exited(self) -> bool:
-        """Whether the process has ended. Its id is still its own, until `finish`."""
+        """Return True if the process has exited. Its ID is not reused before `finish`."""
         if self._process.returncode is None and hasattr(os, "waitid"):
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return self._process.poll() is not None
 
     def close_stdin(self) -> None:
-        """Ask the process to end."""
+        """Ask the process to exit."""
         if self._stdin is not None:
             if self._stdin in self._selector.get_map():
                 self._selector.unregister(self._stdin)
@@ -140,13 +140,13 @@ class ServiceProcess:
             self._stdin = None
 
     def kill(self) -> None:
-        """Kill the process and everything that it started; `exited` says when it is gone."""
-        # macOS says the latter of a zombie
+        """Kill the process and everything that it started. `exited` reports the exit."""
+        # macOS raises PermissionError for a zombie
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def finish(self) -> None:
-        """Take the last words, end what is left of the group, and let go of everything."""
+        """Read the remaining output, kill the rest of the group, and close everything."""
         for output in list(self._outputs):
             while output in self._outputs and self._read(output):
                 pass
@@ -167,13 +167,13 @@ class ServiceProcess:
             self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
         except BlockingIOError:
             return
-        except OSError:  # it does not read; its end tells why
+        except OSError:  # it does not read its input; its exit explains why
             self._unsent = b""
         if not self._unsent:
             self._selector.unregister(self._stdin)
 
     def _read(self, output: Any) -> bool:
-        """Whether there was something."""
+        """Return True if any output was read."""
         try:
             data = os.read(output.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -186,37 +186,41 @@ class ServiceProcess:
         output.close()
         return False
 
-    def _log(self, text: str) -> None:
-        if line := text.rstrip():
+    def _log(self, output: str) -> None:
+        if line := output.rstrip():
             log_line(self._logger, line, self._clock.time_ms() / 1000).emit()
 
 
 def log_line(logger: str, text: str, created: float) -> LogLine:
-    """What a line of standard error says: JSON as the contract has it, or any text."""
-    said: Any = None
+    """Convert a line of standard error to a log record: a JSON object as in the contract, or plain
+    text.
+    """
+    fields: Any = None
     if text.startswith("{"):
         with contextlib.suppress(ValueError):
-            said = json.loads(text)
+            fields = json.loads(text)
     level, context = logging.INFO, NOTHING
-    if isinstance(said, dict) and isinstance(said.get("message"), str):
-        text = said["message"]
-        logger = str(said.get("logger") or logger)
-        word = str(said.get("level", "INFO")).upper()
-        level = LEVELS.get(word) or logging.getLevelNamesMapping().get(word, logging.INFO)
-        if connector := said.get("connector"):
+    if isinstance(fields, dict) and isinstance(fields.get("message"), str):
+        text = fields["message"]
+        logger = str(fields.get("logger") or logger)
+        level_name = str(fields.get("level", "INFO")).upper()
+        level = LEVELS.get(level_name) or logging.getLevelNamesMapping().get(
+            level_name, logging.INFO
+        )
+        if connector := fields.get("connector"):
             context = LogContext(str(connector), scope="service")
     return LogLine(logger, level, text, created, 0, threading.current_thread().name, context)
 
 
 class _Lines:
-    """Cuts what was read into lines."""
+    """Splits output into lines."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Pass on the lines that are whole now."""
+        """Pass on complete lines."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._take(line.decode(errors="replace"))
@@ -224,7 +228,7 @@ class _Lines:
             self.end()
 
     def end(self) -> None:
-        """Pass on what has no end of line."""
+        """Pass on an incomplete last line."""
         rest, self._rest = self._rest, b""
         if rest:
             self._take(rest.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""`ServiceRegistry`: the shared services of a worker, and who uses them."""
+"""`ServiceRegistry`: the shared services of a worker, and their users."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from connect_py.worker.service_runner import (
 MAX_KEY: Final = "connect_py.services.max"
 DEFAULT_MAX: Final = 16
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
-KILLED_SECONDS: Final = 3.0  # beyond the grace, for what had to be killed to be gone
+KILLED_SECONDS: Final = 3.0  # after the grace period, for killed processes to exit
 
 log = logging.getLogger(__name__)
 
 
 class ServiceRegistry:
-    """Starts services at their first request and ends them after their last user. Any thread; only
-    `close` waits."""
+    """Starts services at their first request, and stops them after their last user. Thread-safe;
+    only `close` blocks.
+    """
 
     def __init__(
         self,
@@ -44,7 +45,9 @@ class ServiceRegistry:
         times: ServiceTimes | None = None,
         folder: ServiceFolder | None = None,
     ) -> None:
-        """`maximum` is how many services of one name may run at the same time."""
+        """Create the registry. `maximum` limits the number of running services with the same
+        name.
+        """
         self._maximum = maximum
         self._times = times or ServiceTimes()
         self._folder = folder or ServiceFolder()
@@ -57,16 +60,17 @@ class ServiceRegistry:
         self._closed = False
 
     def start(self) -> None:
-        """Remove what workers that died have left behind."""
+        """Remove the folders of workers that were killed."""
         self._folder.sweep()
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
-        """A user (task or connector) of services; `location` is the folder of `plugin.path` that
-        its plugin lies in."""
+        """Return a user (task or connector) of services. `location` is the folder of `plugin.path`
+        with its plugin.
+        """
         return ServiceUser(self, label, location)
 
     def close(self) -> None:
-        """End all services, and take no more requests."""
+        """Stop all services and reject further requests."""
         with self._lock:
             self._closed = True
             runners = list(self._runners.values())
@@ -77,7 +81,7 @@ class ServiceRegistry:
         self._folder.remove()
 
     def samples(self) -> list[OwnSample]:
-        """The measurements of all services."""
+        """Return the metrics of all services."""
         with self._lock:
             return list(self._samples())
 
@@ -85,18 +89,18 @@ class ServiceRegistry:
         runners = sorted(self._runners.values(), key=lambda runner: runner.instance)
         for name, counts in sorted(self._counts.items()):
             tags = {"service": name}
-            mine = [runner for runner in runners if runner.service.name == name]
-            users = {user for runner in mine for user in runner.users}
-            up = sum(runner.address is not None for runner in mine)
+            service_runners = [runner for runner in runners if runner.service.name == name]
+            users = {user for runner in service_runners for user in runner.users}
+            up = sum(runner.address is not None for runner in service_runners)
             yield OwnSample(
                 "connect_py_service_starts_total",
-                "Processes of a shared service.",
+                "Started processes of a shared service.",
                 counts.starts,
                 tags,
             )
             yield OwnSample(
                 "connect_py_service_deaths_total",
-                "Processes that ended unasked.",
+                "Processes that ended unexpectedly.",
                 counts.deaths,
                 tags,
             )
@@ -116,10 +120,10 @@ class ServiceRegistry:
                     f"connect_py_service_{metric}", "Reported by a shared service.", value, tags
                 )
 
-    # For users.
+    # For users
 
     def request(self, user: ServiceUser, service: SharedService, *, hold: bool) -> None:
-        """Start a service; with `hold` the user counts."""
+        """Start a service. With `hold`, the user is counted."""
         with self._lock:
             if user.closed or service_key(service, user.location) in user.failures:
                 return
@@ -130,16 +134,16 @@ class ServiceRegistry:
                 runner.keep(self._times.early)
 
     def prestart(self, user: ServiceUser, service: SharedService) -> None:
-        """Start a service before anybody needs it. It stops after `ServiceTimes.prestart` unless it
+        """Start a service before it is needed. It stops after `ServiceTimes.prestart` unless it
         gets a user.
 
-        Does nothing if its name has reached its limit: it takes no place from a service that is
-        needed.
+        Does nothing if its name has reached its limit, so that it does not displace a service in
+        use.
         """
         with self._lock:
-            known = service_key(service, user.location) in self._runners
+            exists = service_key(service, user.location) in self._runners
             if self._closed or (
-                not known and len(self._running(service.name)) >= self._limit(service)
+                not exists and len(self._running(service.name)) >= self._limit(service)
             ):
                 return
             self._runner(user, service).keep(self._times.prestart)
@@ -152,11 +156,10 @@ class ServiceRegistry:
         timeout: float,
         reply: Reply,
     ) -> None:
-        """Start a service if it does not run, count the user, and answer it once the service is
-        ready."""
+        """Start a service if necessary, count the user, and respond when the service is ready."""
         with self._lock:
             if user.closed:
-                raise RetriableError(f"{user.label} has ended and can use no service")
+                raise RetriableError(f"{user.label} has ended and cannot use services")
             if failure := user.failures.pop(service_key(service, user.location), None):
                 raise failure
             runner = self._runner(user, service)
@@ -164,7 +167,7 @@ class ServiceRegistry:
             runner.wait_for(user, broken, timeout, reply)
 
     def release(self, user: ServiceUser, service: SharedService | None = None) -> None:
-        """Count a user no more; without a service of none, for good."""
+        """Remove a user from a service, or permanently from all services if none is given."""
         replies: list[Reply] = []
         with self._lock:
             if service is None:
@@ -173,21 +176,21 @@ class ServiceRegistry:
                 runners = [runner for runner in self._runners.values() if user in runner.users]
             else:
                 user.failures.pop(service_key(service, user.location), None)
-                found = self._runners.get(service_key(service, user.location))
-                runners = [] if found is None else [found]
+                runner = self._runners.get(service_key(service, user.location))
+                runners = [] if runner is None else [runner]
             for runner in runners:
                 replies += runner.remove(user)
         for reply in replies:
-            reply(RetriableError(f"{user.label} uses the service no more"))
+            reply(RetriableError(f"{user.label} has released the service"))
 
     def _runner(self, user: ServiceUser, service: SharedService) -> ServiceRunner:
-        """The one that runs a service, made if there is none."""
+        """Return the runner of a service; created if necessary."""
         if self._closed:
             raise RetriableError(f"service {service.name}: the worker is stopping")
         if not NAME.fullmatch(service.name):
             raise ConnectError(
-                f"{service.name!r} cannot be the name of a service: lower-case letters, digits "
-                f"and -"
+                f"invalid service name {service.name!r}: expected lower-case letters, digits, "
+                "and hyphens"
             )
         key = service_key(service, user.location)
         if (runner := self._runners.get(key)) is not None:
@@ -197,17 +200,17 @@ class ServiceRegistry:
             len(running) >= limit
             and (unused := next((each for each in running if not each.users), None)) is not None
         ):
-            unused.drop()  # it was only started early
+            unused.drop()  # it was only started in advance
             running.remove(unused)
         if len(running) >= limit:
             raise ConnectError(
-                f"{len(running)} services {service.name} with different settings run on this "
-                f"worker already: "
-                f"give connectors equal settings, or raise the worker's {service.limit_key}"
+                f"{len(running)} services {service.name} with different settings are already "
+                "running on this worker: use the same settings for all connectors, or increase "
+                f"the worker's {service.limit_key}"
             )
         if running and service.limit is not None:
             log.warning(
-                "%s has settings of its own for service %s: process %d of at most %d starts on "
+                "%s has its own settings for service %s: starting process %d of at most %d on "
                 "this worker",
                 user.label,
                 service.name,
@@ -233,37 +236,39 @@ class ServiceRegistry:
 
 
 class ServiceUser(UserState):
-    """One life of a task, or of a connector. A user that is closed counts no more."""
+    """One run of a task or connector. A closed user is not counted."""
 
     def __init__(self, registry: ServiceRegistry, label: str, location: str | None) -> None:
         super().__init__(label, location)
         self._registry = registry
 
     def take(self, message: RequestService | ReleaseService) -> None:
-        """Do what a task says; returns at once."""
+        """Process a request of a task. Never blocks."""
         try:
             if isinstance(message, ReleaseService):
                 self._registry.release(self, message.service)
             else:
                 self._registry.request(self, message.service, hold=message.hold)
         except ConnectError as error:
-            log.warning("%s cannot have service %s: %s", self.label, message.service.name, error)
+            log.warning(
+                "failed to provide service %s to %s: %s", message.service.name, self.label, error
+            )
 
-    def answer(self, question: AcquireService, reply: Callable[[Answer], None]) -> None:
-        """Answer a task's question, now or later, on any thread; returns at once."""
+    def answer(self, request: AcquireService, reply: Callable[[Answer], None]) -> None:
+        """Respond to a request of a task, now or later, on any thread. Never blocks."""
 
         def respond(outcome: Outcome) -> None:
-            reply(_answered(question.number, outcome))
+            reply(_answered(request.number, outcome))
 
         try:
             self._registry.acquire(
-                self, question.service, question.broken, question.timeout_seconds, respond
+                self, request.service, request.broken, request.timeout_seconds, respond
             )
         except ConnectError as error:
             respond(error)
 
     def close(self) -> None:
-        """The task or the connector has ended. Any number of times."""
+        """Note that the task or connector has ended. May be called repeatedly."""
         self._registry.release(self)
 
 

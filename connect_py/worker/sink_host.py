@@ -1,4 +1,4 @@
-"""`CommandSinkHost`: a connector's cluster and shared services, for a command."""
+"""`CommandSinkHost`: a connector's cluster and shared services for a command."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from connect_py.task.pipeline_factory import TaskPipelineFactory
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.local_services import LocalServices
 
-_BELOW_WORKERS: Final = -(2**52)  # with the milliseconds since 1970 it is still below zero
+_BELOW_WORKERS: Final = -(2**52)  # remains below zero after adding the milliseconds since 1970
 
 
 def _start_number() -> int:
-    """Below every worker's, and above that of each command that began before: none takes part in
-    another's work."""
+    """Return a start number below every worker's and above those of earlier commands, so that runs
+    do not mix.
+    """
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 
 
 class CommandSinkHost(KafkaSinkCluster, LocalServices):
-    """Satisfies `connect_py.api.sink_host.SinkHost`. Programs end with the `with` block."""
+    """Implements `connect_py.api.sink_host.SinkHost`. Services end with the `with` block."""
 
     def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str]) -> None:
-        """Take the two configurations, resolved; nothing is asked yet."""
+        """Create the host from the resolved configurations, without any request."""
         name = connector["name"]
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
@@ -43,7 +44,7 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
     def consumer_properties(self) -> Mapping[str, str]:
         settings = self._configs.consumer_properties()
         if self._selection.has_replays:
-            settings["isolation.level"] = "read_committed"  # as the tasks' own consumers
+            settings["isolation.level"] = "read_committed"  # same as the tasks' own consumers
         return settings
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -1,5 +1,6 @@
-"""`SourceTaskSession`: answers what one source task asks its worker: about offsets, and before it
-may write."""
+"""`SourceTaskSession`: processes the requests of one source task: about offsets, and before it may
+write.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from connect_py.task.messages import (
     VerifyTask,
     WriteSourceOffsets,
 )
-from connect_py.worker.question_threads import QuestionThreads
+from connect_py.worker.request_threads import RequestThreads
 
-# an open transaction of a producer that died hides what follows it for a minute
+# an open transaction of a killed producer blocks readers for a minute
 READ_SECONDS: Final = 120.0
 
 log = logging.getLogger(__name__)
@@ -38,28 +39,27 @@ T = TypeVar("T")
 
 
 class TaskNotWantedError(ConnectError):
-    """A task is not, or no longer, this worker's to run as it was started."""
+    """The task should not run on this worker, at least not with this start number."""
 
 
 class SourceTaskGate(Protocol):
-    """What the owner of cluster state does before a source task may write in transactions. Safe on
-    any thread."""
+    """Actions of the herder before a source task may write in transactions. Thread-safe."""
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
-        """Done when no producer of an earlier task set of this connector can write any more."""
+        """Complete when no producer of an earlier task set of this connector can write any more."""
 
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
-        """Done when the task, as started under that number, is still this worker's;
-        TaskNotWantedError if not."""
+        """Complete if the task with this start number belongs to this worker. TaskNotWantedError if
+        not.
+        """
 
 
 class SourceTaskSession:
-    """Lives as long as its task. Questions are answered on threads of the connector, where they may
-    wait.
+    """Serves one task. Requests are processed on threads of the connector, where they may block.
 
-    Offsets that the task asks to store may still be on their way when it has ended: its place is
-    free only when `ended` says so, or they would be stored over those of its successor, or over
-    what a user has set.
+    Offset writes may still be in progress when the task has ended. The next run may start only
+    after `ended` returns True; otherwise they could overwrite the offsets of the next run or of a
+    user.
     """
 
     def __init__(
@@ -68,10 +68,11 @@ class SourceTaskSession:
         offsets: OffsetStore | None,
         stores: ConnectorOffsetStores | None,
         gate: SourceTaskGate | None,
-        threads: QuestionThreads,
+        threads: RequestThreads,
     ) -> None:
-        """Prepare. With `stores` the connector may have a topic of its own; without, `offsets` are
-        all there is."""
+        """Create the session. With `stores`, the connector may have its own topic; otherwise, only
+        `offsets` is used.
+        """
         self._spec = spec
         self._offsets = offsets
         self._stores = stores
@@ -80,72 +81,75 @@ class SourceTaskSession:
         self._executor = threads.enter(spec.id.connector)
         self._lock = threading.Lock()
         self._writing = threading.Condition()
-        self._writes = 0  # of offsets, under way
+        self._writes = 0  # offset writes in progress
         self._closing = ExitStack()
         self._closed = False
         self._store: ConnectorOffsetStore | None = None
 
     def answer(self, question: SourceQuestion, reply: Callable[[Answer], None]) -> None:
-        """Answer by calling `reply`, on any thread; returns at once."""
+        """Process a request and call `reply` with the response, on any thread. Never blocks."""
 
         def work() -> None:
             try:
                 with log_context(self._spec.id.connector, self._spec.id.task):
-                    self._ask(question).add_done_callback(
+                    self._process_and_track(question).add_done_callback(
                         lambda done: reply(_answered(question.number, done))
                     )
-            except Exception as error:  # noqa: BLE001 - the task gets it
+            except Exception as error:  # noqa: BLE001 - passed on to the task
                 reply(_failed(question.number, error))
 
         self._submit(work)
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Have the worker's topic follow the connector's own; under way until `ended` says
-        otherwise."""
+        """Copy offsets of the connector's own topic to the worker's. In progress until `ended`
+        returns True.
+        """
         with self._writing:
             closed = self._closed
             self._writes += not closed
         if closed:
-            log.warning("offsets are in the connector's own topic only: the task has ended")
+            log.warning("offsets were stored only in the connector's own topic: the task has ended")
             return
 
         def work() -> Future[None]:
             with log_context(self._spec.id.connector, self._spec.id.task):
                 try:
-                    return self._opened().copy(message.offsets)
+                    return self._open_store().copy(message.offsets)
                 except ConnectError as error:
-                    log.warning("offsets are in the connector's own topic only: %s", error)
+                    log.warning("offsets were stored only in the connector's own topic: %s", error)
                     return finished(None)
 
-        def begun(submitted: Future[Future[None]]) -> None:
+        def watch(submitted: Future[Future[None]]) -> None:
             if submitted.cancelled() or submitted.exception() is not None:
-                self._written()
+                self._write_ended()
             else:
-                submitted.result().add_done_callback(lambda _: self._written())
+                submitted.result().add_done_callback(lambda _: self._write_ended())
 
         submitted = self._submit(work)
         if submitted is None:
-            self._written()
+            self._write_ended()
         else:
-            submitted.add_done_callback(begun)
+            submitted.add_done_callback(watch)
 
     def close(self) -> None:
-        """Let go of the connector's own topic. Any number of times; returns at once."""
+        """Release the connector's own topic. May be called repeatedly; never blocks."""
         with self._writing:
             closed, self._closed = self._closed, True
         if not closed:
-            self._submit(self._let_go)
+            self._submit(self._release)
             self._threads.leave(self._spec.id.connector)
 
     def ended(self, timeout: float) -> bool:
-        """After `close`: wait until nothing is written any more for the task; False when that takes
-        longer."""
+        """Wait until all writes of the task are complete, after `close`. Return False on
+        timeout.
+        """
         with self._writing:
             return self._writing.wait_for(lambda: self._writes == 0, timeout)
 
-    def _let_go(self) -> None:
-        """Waits for a question that is opening the topic just now: the thread that closes has no
-        time for that."""
+    def _release(self) -> None:
+        """Release the store. Waits for a request that is opening the topic, on a thread that may
+        block.
+        """
         with self._lock:
             self._store = None
             closing = self._closing.pop_all()
@@ -155,45 +159,45 @@ class SourceTaskSession:
         try:
             return self._executor.submit(work)
         except RuntimeError:
-            log.debug("the worker stops; its task does, too")
+            log.debug("the worker is stopping, and so is its task")
             return None
 
-    def _ask(self, question: SourceQuestion) -> Future[Any]:
+    def _process_and_track(self, question: SourceQuestion) -> Future[Any]:
         if not isinstance(question, WriteSourceOffsets):
-            return self._asked(question)
+            return self._process(question)
         with self._writing:
             if self._closed:
-                raise ConnectError("the task has ended, nothing more is stored for it")
+                raise ConnectError("cannot store offsets: the task has ended")
             self._writes += 1
         try:
-            written = self._asked(question)
+            written = self._process(question)
         except BaseException:
-            self._written()
+            self._write_ended()
             raise
-        written.add_done_callback(lambda _: self._written())
+        written.add_done_callback(lambda _: self._write_ended())
         return written
 
-    def _written(self) -> None:
+    def _write_ended(self) -> None:
         with self._writing:
             self._writes -= 1
             self._writing.notify_all()
 
-    def _asked(self, question: SourceQuestion) -> Future[Any]:
+    def _process(self, question: SourceQuestion) -> Future[Any]:
         if isinstance(question, FenceZombies):
-            return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
+            return self._require_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):
-            self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(
+            self._require_gate().verify_source_task(self._spec.id, self._spec.start_number).result(
                 READ_SECONDS
             )
-            return finished(self._opened().topic)
+            return finished(self._open_store().topic)
         name = self._spec.id.connector
         if self._stores is None and not isinstance(question, MakeOffsetKeys):
-            offsets = self._the_offsets()
+            offsets = self._require_offsets()
             if isinstance(question, ReadSourceOffsets):
                 offsets.refresh(READ_SECONDS)
                 return finished([offsets.get(name, partition) for partition in question.partitions])
             return offsets.set(name, question.offsets)
-        store = self._opened()
+        store = self._open_store()
         if isinstance(question, ReadSourceOffsets):
             store.refresh(READ_SECONDS)
             return finished([store.get(partition) for partition in question.partitions])
@@ -209,26 +213,25 @@ class SourceTaskSession:
         copied = store.set(question.offsets)
         with self._writing:
             self._writes += 1
-        copied.add_done_callback(lambda _: self._written())  # the task need not wait for that
+        copied.add_done_callback(lambda _: self._write_ended())  # the task need not wait for it
         return finished(None)
 
-    def _the_gate(self) -> SourceTaskGate:
+    def _require_gate(self) -> SourceTaskGate:
         if self._gate is None:
-            raise ConnectError("this worker cannot run source tasks with exactly-once support")
+            raise ConnectError("this worker does not support exactly-once source tasks")
         return self._gate
 
-    def _the_offsets(self) -> OffsetStore:
+    def _require_offsets(self) -> OffsetStore:
         if self._offsets is None:
-            raise ConnectError("this worker keeps no offsets of source connectors")
+            raise ConnectError("this worker does not store offsets of source connectors")
         return self._offsets
 
-    def _opened(self) -> ConnectorOffsetStore:
-        """The connector's store, opened at the first question; one question at a time waits for
-        that."""
+    def _open_store(self) -> ConnectorOffsetStore:
+        """Return the connector's store, which the first request opens while others wait."""
         with self._lock:
             if self._store is None:
                 if self._closed or self._stores is None:
-                    raise ConnectError("this worker keeps no offsets for this task")
+                    raise ConnectError("this worker does not store offsets of this task")
                 opening = self._stores.open(
                     self._spec.id.connector, self._spec.connector_config, READ_SECONDS
                 )
@@ -236,11 +239,11 @@ class SourceTaskSession:
             return self._store
 
 
-def _answered(number: int, done: Future[Any]) -> Answer:
-    if done.cancelled():
+def _answered(number: int, future: Future[Any]) -> Answer:
+    if future.cancelled():
         return Answer(number, error="the worker is stopping")
-    error = done.exception()
-    return Answer(number, done.result()) if error is None else _failed(number, error)
+    error = future.exception()
+    return Answer(number, future.result()) if error is None else _failed(number, error)
 
 
 def _failed(number: int, error: BaseException) -> Answer:

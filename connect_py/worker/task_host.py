@@ -1,4 +1,4 @@
-"""`TaskHost`: runs one task somewhere else than on the caller's thread."""
+"""`TaskHost`: runs one task outside of the caller's thread."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
 from connect_py.task.messages import Answer, FromTask, TaskSpec
 
-TaskNews: TypeAlias = Callable[[FromTask, Callable[[Answer], None]], None]
-"""Hears what one task says, in order, on a thread of the host; nothing follows `Stopped`, `Failed`
-or `cancel`.
+TaskListener: TypeAlias = Callable[[FromTask, Callable[[Answer], None]], None]
+"""Receives the messages of one task in order on a thread of the host. `Stopped`, `Failed`, and
+`cancel` end the sequence.
 
-It returns at once. Questions are answered by calling the second argument, on any thread.
+It must not block. Requests are answered by calling the second argument, on any thread.
 """
 
 
 class TaskHost(Protocol):
-    """One life of one task. Every method returns at once and may be called from any thread, `wait`
-    excepted."""
+    """One run of one task. All methods except `wait` are thread-safe and never block."""
 
     @property
     def spec(self) -> TaskSpec:
-        """What is run."""
+        """Specification of the task."""
 
     @property
     def report(self) -> TaskReport:
-        """The latest measurements."""
+        """Latest metrics of the task."""
 
     def start(self) -> None:
-        """Begin; who listens hears the rest."""
+        """Start the task; the listener receives its messages."""
 
     def set_target_state(self, target: TargetState) -> None:
-        """Tell the task to pause or to go on."""
+        """Pause or resume the task."""
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """Change levels where the task runs."""
+        """Change log levels in the task."""
 
     def extend_lease(self, until: float | None) -> None:
-        """Say by when the task must have ended by itself, on the machine's monotonic clock; None:
-        never."""
+        """Set the time on the machine's monotonic clock by which the task must have exited. None:
+        never.
+        """
 
     def stop(self) -> None:
-        """Ask the task to end in order."""
+        """Ask the task to stop in order."""
 
     def cancel(self) -> None:
-        """Give up waiting: end it for certain, without a final commit and without further news."""
+        """Kill the task, without a final commit and without further messages."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until nothing of the task is left; False when the time is over first."""
+        """Wait until the task has ended completely. Return False on timeout."""

@@ -1,4 +1,4 @@
-"""`Worker`: runs connectors and tasks on this machine, and reports what becomes of them."""
+"""`Worker`: runs connectors and tasks on this machine, and reports their states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from connect_py.worker.connector_messages import (
     Define,
     ListServices,
     Operate,
-    Question,
+    RequestType,
     Validate,
 )
 from connect_py.worker.connector_offsets import ConnectorOffsets
@@ -42,21 +42,21 @@ from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers, why_not_granted
-from connect_py.worker.question_threads import QuestionThreads
+from connect_py.worker.request_threads import RequestThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry
 from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
-from connect_py.worker.task_host import TaskHost, TaskNews
-from connect_py.worker.task_lives import (
+from connect_py.worker.task_host import TaskHost, TaskListener
+from connect_py.worker.worker_listener import WorkerListener
+from connect_py.worker.worker_tasks import (
     KILL_SECONDS,
     ConfigResolver,
     Props,
     TaskHostFactory,
-    TaskLives,
     TaskSession,
+    WorkerTasks,
 )
-from connect_py.worker.worker_listener import WorkerListener
 
-START_THREADS: Final = 8  # starts and stops that may wait at the same time
+START_THREADS: Final = 8  # starts and stops that may block at the same time
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
 EXACTLY_ONCE: Final = "exactly.once.source.support"
@@ -67,26 +67,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectorValidation:
-    """What a plugin says about a configuration; plain data (no validators, no recommenders)."""
+    """Result of a plugin's validation as plain data, without validators and recommenders."""
 
     definitions: Sequence[ConfigKey]  # in order of definition
-    values: Mapping[str, ConfigValue]  # may name keys without definition
+    values: Mapping[str, ConfigValue]  # may contain keys without a definition
 
 
 class TooManyTasksError(ConnectError):
-    """A connector made more task configurations than `tasks.max` allows, and `tasks.max.enforce` is
-    on."""
+    """A connector generated more task configurations than `tasks.max` with `tasks.max.enforce`."""
 
     java_name = "org.apache.kafka.connect.errors.TooManyTasksException"
 
 
 class Worker:
-    """Connectors in one child process, each task in a process of its own.
+    """Runs connectors in one child process, and each task in its own process.
 
-    Every method may be called from any thread and returns at once; work happens elsewhere and ends
-    in a future or in a call of the listener. Configurations come with their placeholders; the
-    worker resolves them when it uses them. `offsets` reads and changes what connectors have
-    committed.
+    All methods are thread-safe and never block; work is done elsewhere and completes a future or
+    calls the listener. Configurations are passed unresolved and resolved on use. `offsets` reads
+    and changes the committed offsets of connectors.
     """
 
     def __init__(
@@ -101,20 +99,24 @@ class Worker:
         offset_stores: ConnectorOffsetStores | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create the worker; nothing runs yet.
 
-        Args: props: The worker's properties, placeholders resolved. plugins: Where classes are
-            found by name. listener: Takes the news. resolve: Replaces placeholders in connector and
-            task configurations. source_offsets: Where source tasks' offsets are kept; without it
-            source tasks fail. offset_stores: The same for requests about offsets of source
-            connectors; without it these fail. make_task_host: Where tasks run; in processes unless
-            given.
+        Args:
+            props: Resolved properties of the worker.
+            plugins: Finds classes by name.
+            listener: Receives events.
+            resolve: Resolves connector and task configurations.
+            clock: Source of time.
+            source_offsets: Store of source offsets. Without it, source tasks fail.
+            offset_stores: Stores for requests about offsets of source connectors. Without it, they
+                fail.
+            make_task_host: Creates hosts of tasks. The default runs them in processes.
         """
         self._props = dict(props)
         self._plugins = plugins
         self._classes: dict[
             str, Mapping[str, str]
-        ] = {}  # of connectors, by the names of Connect's metrics
+        ] = {}  # attributes of connectors, under the names of Connect's metrics
         self._metrics = WorkerMetrics(lambda name: self._classes.get(name, {}))
         listener = MeasuredListener(listener, self._metrics)
         self._listener = listener
@@ -122,7 +124,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._source_offsets = source_offsets
         self._offset_stores = offset_stores
-        # the herder's; without it no source task writes in transactions
+        # set by the herder; without it, source tasks do not use transactions
         self.gate: SourceTaskGate | None = None
         self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
@@ -143,9 +145,9 @@ class Worker:
             self._props, plugins, self._connectors, offset_stores, resolve, self._clock
         )
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
-        self._questions = QuestionThreads()
+        self._questions = RequestThreads()
         graceful_seconds = int(self._props.get("task.shutdown.graceful.timeout.ms", 5_000)) / 1000
-        self._tasks = TaskLives(
+        self._tasks = WorkerTasks(
             self._executor,
             listener,
             self._metrics,
@@ -156,11 +158,11 @@ class Worker:
             self._session,
         )
 
-    def _process_host(self, spec: TaskSpec, tell: TaskNews) -> TaskHost:
-        return ProcessTaskHost(spec, tell, self._server, self._clock, self._silence_seconds)
+    def _process_host(self, spec: TaskSpec, on_message: TaskListener) -> TaskHost:
+        return ProcessTaskHost(spec, on_message, self._server, self._clock, self._silence_seconds)
 
     def _session(self, spec: TaskSpec) -> TaskSession:
-        """What the worker keeps for a task whose configuration is resolved."""
+        """Create the session of a task with a resolved configuration."""
         offsets = SourceTaskSession(
             spec, self._source_offsets, self._offset_stores, self.gate, self._questions
         )
@@ -169,21 +171,21 @@ class Worker:
 
     @property
     def plugins(self) -> PluginRegistry:
-        """The plugins that this worker can run."""
+        """Plugins that this worker can run."""
         return self._plugins
 
     def start(self) -> None:
-        """Start the connector process and the server that task processes fork from, in the
-        background."""
+        """Start the connector process and the fork server in the background."""
         self._services.start()
         self._server.start()
         self._connectors.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stop all tasks, then all connectors, then the processes; the one method that waits.
+        """Stop all tasks, then all connectors, then the processes. The only method that blocks.
 
-        Args: timeout: Seconds for all tasks together; `task.shutdown.graceful.timeout.ms` unless
-            given.
+        Args:
+            timeout: Seconds for all tasks in total. The default is
+                `task.shutdown.graceful.timeout.ms`.
         """
         self._tasks.end_all(self._tasks.graceful_seconds if timeout is None else timeout)
         wait([self.stop_connector(name) for name in sorted(self._connectors.names())])
@@ -196,11 +198,11 @@ class Worker:
     def start_connector(
         self, name: str, config: Props, target: TargetState, *, restarting: bool = False
     ) -> Future[None]:
-        """Start a connector, or hold it ready when its target is PAUSED or STOPPED.
+        """Start a connector, or prepare it if its target is PAUSED or STOPPED.
 
-        A connector of that name that runs here is stopped first. The future fails as the
-        connector's start failed; the listener has the failure by then. With `restarting` it hears
-        of that, once nothing of the earlier runs.
+        A running connector with the same name is stopped first. The future fails if the start
+        fails, after the listener was notified. With `restarting`, the listener is notified once the
+        previous instance has stopped.
         """
         outcome: Future[None] = Future()
         outcome.set_running_or_notify_cancel()
@@ -212,8 +214,9 @@ class Worker:
     def _start_connector(
         self, name: str, config: Props, target: TargetState, restarting: bool, outcome: Future[None]
     ) -> None:
-        """Waits for the stop of an earlier instance, which is bounded, and not for the start, which
-        may hang."""
+        """Wait for the stop of a previous instance, which is limited, but not for the start, which
+        may hang.
+        """
         try:
             if name in self._connectors.names():
                 self.stop_connector(name).result()
@@ -222,20 +225,20 @@ class Worker:
             self._metrics.starting(name)
             try:
                 resolved = self._resolve(config)
-                self._look_at(name, resolved)
+                self._check_connector(name, resolved)
             except Exception as error:
                 self._connectors.holder(name).fail_connector(name, stack_trace(error))
                 raise
             started = self._connectors.host_for(resolved).start_connector(name, resolved, target)
-        except Exception as error:  # noqa: BLE001 - the caller gets it
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
             outcome.set_exception(error)
             return
         started.add_done_callback(partial(pass_on, outcome))
 
-    def _look_at(self, name: str, config: Props) -> None:
-        """Note what the connector is; ConfigError for topic creation rules that make no sense.
+    def _check_connector(self, name: str, config: Props) -> None:
+        """Record the connector's attributes. ConfigError if its topic creation rules are invalid.
 
-        Validation does not look at those, as in Java.
+        Validation does not check these rules, as in Java.
         """
         plugin = self._plugins.connector_of(config)
         self._classes[name] = {
@@ -247,36 +250,39 @@ class Worker:
             TopicCreation.parse(config)
 
     def prestart_services(self, configs: Mapping[str, Props]) -> None:
-        """Start the shared services of connectors, by name, that this worker may soon run; best
+        """Start the shared services of connectors that this worker may soon run, by name; best
         effort.
 
         A service that no task has requested after ten minutes stops.
         """
         if configs:
-            self._executor.submit(self._ask_for_services, dict(configs))
+            self._executor.submit(self._request_services, dict(configs))
 
-    def _ask_for_services(self, configs: Mapping[str, Props]) -> None:
-        """Resolve the configurations, which may take long, and ask the processes that have the
-        classes."""
+    def _request_services(self, configs: Mapping[str, Props]) -> None:
+        """Resolve the configurations, which may be slow, and request the services from the
+        processes.
+        """
         connectors: dict[str | None, list[tuple[str, Plugin, Props]]] = {}
         for name, config in configs.items():
             try:
                 props = self._resolve(config)
                 plugin = self._plugins.connector_of(props)
             except Exception as error:  # noqa: BLE001 - a provider may raise anything; the connector's start reports it
-                log.warning("services of connector %s are not started early: %s", name, error)
+                log.warning(
+                    "failed to list the services of connector %s in advance: %s", name, error
+                )
                 continue
             connectors.setdefault(plugin.location, []).append((name, plugin, props))
         for location, group in connectors.items():
-            self._connectors.host_of(location).ask(ListServices, group).add_done_callback(
-                partial(self._start_listed_services, location)
-            )
+            self._connectors.host_of(location).request_plugin(
+                ListServices, group
+            ).add_done_callback(partial(self._start_listed_services, location))
 
     def _start_listed_services(
         self, location: str | None, answer: Future[list[ConnectorService]]
     ) -> None:
         if (error := answer.exception()) is not None:
-            log.warning("services are not started early: %s", error)
+            log.warning("failed to list services in advance: %s", error)
             return
         for each in answer.result():
             try:
@@ -285,18 +291,22 @@ class Worker:
                 )
             except ConnectError as refusal:
                 log.warning(
-                    "services of connector %s are not started early: %s", each.connector, refusal
+                    "failed to start a service of connector %s in advance: %s",
+                    each.connector,
+                    refusal,
                 )
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""
+        """Stop a connector within 5 s and remove it. Completes immediately if it does not run
+        here.
+        """
         return self._connectors.holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Tell the connector and the tasks of that name that run here; the listener hears when they
-        noticed.
+        """Set the target state of the connector and tasks that run here; the listener is notified
+        when they follow.
 
-        STOPPED means nothing to tasks: a caller that wants them stopped calls `stop_tasks`.
+        STOPPED has no effect on tasks: the caller must call `stop_tasks`.
         """
         self._connectors.holder(name).set_target_state(name, target)
         if target is TargetState.STOPPED:
@@ -306,39 +316,42 @@ class Worker:
     def task_configs(
         self, name: str, config: Props, max_tasks: int
     ) -> Future[list[dict[str, str]]]:
-        """Ask the running connector to divide its work, once; retrying is the caller's.
+        """Request the task configurations of a running connector once; the caller retries.
 
-        `config` is the connector's own, unresolved: values that the connector merely copied come
-        back as the placeholders they were, and `task.class` is added. Sinks also inherit `topics`
-        and `topics.regex`.
+        `config` is the connector's own, unresolved: values that the connector merely copied are
+        returned as their placeholders, and `task.class` is added. Sinks also inherit `topics` and
+        `topics.regex`.
 
-        Errors: NotFoundError (does not run here), TooManyTasksError (see there), what the connector
-        raised.
+        Errors: NotFoundError (not running here), TooManyTasksError, and errors of the connector.
         """
         answer = self._connectors.holder(name).task_configs(name, max_tasks)
         return mapped(
-            answer, lambda made: self._finished_task_configs(name, config, max_tasks, made)
+            answer,
+            lambda task_configs: self._finished_task_configs(name, config, max_tasks, task_configs),
         )
 
     def _finished_task_configs(
-        self, name: str, config: Props, max_tasks: int, made: Sequence[Mapping[str, str]]
+        self, name: str, config: Props, max_tasks: int, task_configs: Sequence[Mapping[str, str]]
     ) -> list[dict[str, str]]:
         resolved = self._resolve(config)
-        if len(made) > max_tasks:
-            text = (
-                f"The connector {name} has generated {len(made)} tasks, which is greater than "
-                f"{max_tasks}, the maximum number of tasks it is configured to create."
+        if len(task_configs) > max_tasks:
+            message = (
+                f"The connector {name} has generated {len(task_configs)} tasks, "
+                f"which is greater than {max_tasks}, "
+                "the maximum number of tasks it is configured to create."
             )
             if parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN):
-                raise TooManyTasksError(f"{text} Set tasks.max.enforce to false to permit it.")
-            log.warning("%s It is permitted because tasks.max.enforce is false.", text)
+                raise TooManyTasksError(f"{message} Set tasks.max.enforce to false to allow it.")
+            log.warning("%s This is allowed because tasks.max.enforce is false.", message)
         plugin = self._plugins.connector_of(resolved)
         extra = {TASK_CLASS: plugin.task_class or plugin.python}
         if plugin.kind is PluginKind.SINK:
             extra |= {key: resolved[key] for key in TOPIC_KEYS if resolved.get(key)}
-        placeholders = {key: text for key, text in config.items() if resolved.get(key) != text}
+        placeholders = {
+            key: message for key, message in config.items() if resolved.get(key) != message
+        }
         finished = []
-        for task_config in made:
+        for task_config in task_configs:
             whole = {
                 key: value for key, value in {**task_config, **extra}.items() if value is not None
             }
@@ -358,9 +371,9 @@ class Worker:
         *,
         restarting: bool = False,
     ) -> None:
-        """Start a task in a process of its own; the listener hears of its start or failure.
+        """Start a task in its own process; the listener is notified of its start or failure.
 
-        A task of that id that runs here is stopped first. `start_number` is the config topic offset
+        A running task with the same ID is stopped first. `start_number` is the config topic offset
         of the record that last started or changed the connector. `restarting` as for connectors.
         """
         props = self._props if self.gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
@@ -376,40 +389,38 @@ class Worker:
         self._tasks.start(spec, restarting=restarting)
 
     def _location(self, config: Props) -> str | None:
-        """The folder of `plugin.path` that a connector lies in, if any."""
+        """Return the folder of `plugin.path` with a connector, or None."""
         try:
             return self._plugins.connector_of(config).location
         except ConnectError:
-            return None  # the task's process says what is wrong
+            return None  # the process of the task reports the error
 
     def stop_tasks(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
-        """Ask all of these to stop at once; cancel what is left after
-        `task.shutdown.graceful.timeout.ms`.
+        """Stop tasks; cancel the remaining ones after `task.shutdown.graceful.timeout.ms`.
 
-        Done when none of them runs any more, however it ended.
+        Completes when none of them is running.
         """
         return self._tasks.stop(ids)
 
     def running_connectors(self) -> frozenset[str]:
-        """Names of the connectors that this worker holds, failed, paused and stopped ones
-        included."""
+        """Return the connectors on this worker, including failed, paused, and stopped ones."""
         return self._connectors.names()
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
-        """The tasks that this worker holds: started and neither ended as asked nor cancelled;
-        failed ones included."""
+        """Return the tasks on this worker that have not been stopped or cancelled, including failed
+        ones.
+        """
         return self._tasks.ids()
 
     def validate_connector(
         self, class_name: str, props: Mapping[str, str | None]
     ) -> Future[ConnectorValidation]:
-        """Have a connector class check a configuration (placeholders resolved by the caller).
+        """Validate a resolved configuration with a connector class.
 
-        Only the connector's own keys: the framework's, converters' and transformations' are the
-        caller's.
+        Only the connector's own keys; the caller validates those of the framework, converters, and
+        transformations.
 
-        Errors: UnknownPluginError and AmbiguousPluginError from the look-up, what `validate`
-        raised.
+        Errors: UnknownPluginError and AmbiguousPluginError, and errors of `validate`.
         """
         try:
             plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
@@ -420,32 +431,34 @@ class Worker:
     def validate_plugin(
         self, plugin: Plugin, props: Mapping[str, str | None]
     ) -> Future[ConnectorValidation]:
-        """Check properties, prefix cut off, against the definitions of a converter, transformation
-        or predicate."""
+        """Validate properties without prefix against the definitions of a converter,
+        transformation, or predicate.
+        """
         return mapped(
-            self._ask(Validate, plugin, dict(props)), lambda answer: ConnectorValidation(*answer)
+            self._request_plugin(Validate, plugin, dict(props)),
+            lambda answer: ConnectorValidation(*answer),
         )
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
-        """The keys that a plugin defines, in order, without validators and recommenders."""
-        return mapped(self._ask(Define, plugin), list)
+        """Return the keys of a plugin in order, without validators and recommenders."""
+        return mapped(self._request_plugin(Define, plugin), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
-        """Call a method of a fresh, not started instance of a connector, of this version, with
-        plain arguments.
+        """Call a method of a new instance of a connector with plain arguments.
 
-        For questions about a connector that does not run. Errors: what the method raised;
-        ConnectError for what cannot travel.
+        For requests about a connector that is not running. Errors: errors of the method, or
+        ConnectError for an error that cannot be pickled.
         """
-        return self._ask(CallConnector, plugin, method, arguments)
+        return self._request_plugin(CallConnector, plugin, method, arguments)
 
     def operate(
         self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Have a connector's class do what only it can; `config` with placeholders. Errors: see
-        `Connector.operate`."""
+        """Run an operation of a connector class with an unresolved configuration. Errors: see
+        `Connector.operate`.
+        """
         props = dict(self._resolve(config))
-        return self._ask(
+        return self._request_plugin(
             Operate, self._plugins.connector_of(config), name, props, operation, dict(arguments)
         )
 
@@ -457,18 +470,22 @@ class Worker:
         arguments: Mapping[str, Any],
         progress: Callable[[str], None],
     ) -> tuple[Future[Any], Callable[[], None]]:
-        """Start an operation whose steps are shown; return its answer and a function that cancels
-        it."""
+        """Start an operation that reports its steps. Return its result and a function that
+        cancels it.
+        """
         props, plugin = dict(self._resolve(config)), self._plugins.connector_of(config)
         host = self._connectors.host_of(plugin.location)
         return host.operate(progress, plugin, name, props, operation, dict(arguments))
 
-    def _ask(self, question: Question, plugin: Plugin, *arguments: Any) -> Future[Any]:
-        return self._connectors.host_of(plugin.location).ask(question, plugin, *arguments)
+    def _request_plugin(
+        self, question: RequestType, plugin: Plugin, *arguments: Any
+    ) -> Future[Any]:
+        return self._connectors.host_of(plugin.location).request_plugin(
+            question, plugin, *arguments
+        )
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
-        """Have the producers of a source's tasks 0 to `count - 1` write no more; ConnectError in
-        the future."""
+        """Fence the producers of tasks 0 to `count - 1` of a source. Errors are in the future."""
 
         def fence() -> None:
             fence_producers(ClientConfigs(self._props, self._resolve(config), name), count)
@@ -481,8 +498,9 @@ class Worker:
     def why_not_granted(
         self, name: str, config: Props, transactional_id: str
     ) -> Future[str | None]:
-        """Why a connector's producers may not have a transactional id; None: they may, or it is not
-        known."""
+        """Return the reason why a connector's producers are denied a transactional ID, or None if
+        unknown or granted.
+        """
         clients = ClientConfigs(self._props, self._resolve(config), name)
         try:
             return self._questions.enter(name).submit(why_not_granted, clients, transactional_id)
@@ -490,22 +508,22 @@ class Worker:
             self._questions.leave(name)
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """Change levels in all child processes, and in those to come; "" is the root, None takes a
-        level away."""
+        """Change log levels in all current and future child processes. "" is the root logger; None
+        resets a level.
+        """
         self._connectors.set_log_levels(levels)
         self._tasks.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
-        """Say by when connectors and tasks must have ended by themselves, on the machine's
-        monotonic clock.
+        """Set the time on the machine's monotonic clock by which connectors and tasks must have
+        exited.
 
-        Their processes see to that, so that it also holds while this one sleeps. None: there is no
-        such time.
+        Their processes enforce it, even if this one is suspended. None: no such time.
         """
         self._connectors.extend_lease(until)
         self._tasks.extend_lease(until)
 
     def metrics(self) -> list[AnySample]:
-        """The measurements of this worker, and the latest of its connectors and tasks."""
+        """Return the metrics of this worker and the latest ones of its connectors and tasks."""
         samples = self._metrics.samples(self._tasks.reports(), self._connectors.names())
         return [*samples, *self._services.samples()]

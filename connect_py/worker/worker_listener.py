@@ -1,4 +1,4 @@
-"""What the worker reports to the owner of cluster state."""
+"""Interface for the worker's reports to the herder."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from connect_py.storage.status_table import StatusId
 
 
 class WorkerListener(Protocol):
-    """News of connectors and tasks, to be published as statuses.
+    """Receives events of connectors and tasks, to be published as statuses.
 
-    Called on threads of the worker, several at once for different connectors and tasks, in order
-    for one of them. An implementation returns at once (puts the news on a queue) and raises
-    nothing. After a cancelled item's shutdown nothing more is reported of it.
+    Called on threads of the worker: concurrently for different connectors and tasks, in order for
+    each of them. Implementations must not block and must not raise errors. No event follows the
+    shutdown of a cancelled item.
     """
 
     def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
-        """A connector or task reached a state.
+        """Handle a new state of a connector or task.
 
-        RUNNING: it has started, or goes on after a pause or a stop. PAUSED and STOPPED: it noticed
-        that target. FAILED: it ended with the error of `trace`, or its process died; tasks of a
-        failed connector are not touched. RESTARTING: a user asked for a restart, and it has stopped
-        for that. UNASSIGNED: it was taken from this worker, ended as asked, or was cancelled
-        because it did not.
+        RUNNING: it has started or resumed. PAUSED and STOPPED: it follows that target. FAILED: it
+        failed with the error of `trace`, or its process exited; tasks of a failed connector are
+        unaffected. RESTARTING: it has stopped for a restart that was requested by a user.
+        UNASSIGNED: it was revoked from this worker, stopped as requested, or was cancelled because
+        it did not stop.
         """
 
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
-        """What a running connector or task waits for has changed; None: nothing."""
+        """Handle a change of the waiting reason of a connector or task. None: it is not waiting."""
 
     def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
-        """The warnings of a running task have changed."""
+        """Handle a change of the warnings of a running task."""
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
-        """The task read or wrote this topic for the first time in its life."""
+        """Handle the first use of a topic by a task."""
 
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
-        """A task of the set that was started under this number wants its connector stopped."""
+        """Handle the request of a task to stop its connector; `start_number` identifies its task
+        set.
+        """
 
     def on_reconfiguration_requested(self, name: str) -> None:
-        """The connector wants to be asked for its task configurations again."""
+        """Handle the request of a connector to be asked for its task configurations again."""

@@ -108,7 +108,7 @@ def put_leader_to_sleep(group: GroupUnderTest) -> None:
     group.settle(SETTLE_SECONDS, range(len(group.workers)))
     with group.workers[leader].log_path.open() as log:
         log.seek(told)
-        assert "this worker leads its group no longer" in log.read()
+        assert "this worker is no longer the leader of its group" in log.read()
     group.check_nothing_ran_twice()
 
 

@@ -135,7 +135,7 @@ def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_pa
                 line for line in one.log_end(200).splitlines() if "Stopping due to error" in line
             ]
             assert len(last) == 1, one.log_end()
-            assert "the cluster does not grant what this worker needs" in last[0]
+            assert "the cluster denies permissions that this worker needs" in last[0]
             assert expected[group] in last[0]
         assert time.monotonic() - begun > 60
     finally:
@@ -188,14 +188,14 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
         one.put("lines", source(tmp_path))
         one.wait_for_states("lines", "RUNNING", "RUNNING")
         why = refusal(one, "lake")
-        assert "which the cluster does not grant" in why
-        assert "TransactionalId 'connect-lake-coordinator' (ACL: Write and Describe)" in why
+        assert "but the cluster denies them" in why
+        assert "TransactionalId 'connect-lake-coordinator' (required ACL: Write and Describe)" in why
         two.start(wait=False)
         assert two.wait(ENDS_SECONDS) == 2, two.log_end()
         told = next(
             line for line in two.log_end(200).splitlines() if "Stopping due to error" in line
         )
-        assert f"has a worker, {one.url}" in told
+        assert f"worker {one.url} of group" in told
         assert "grant Write and Describe on TransactionalId 'connect-cluster-lone'" in told
         one.wait_for_states("lines", "RUNNING", "RUNNING")
         one.kill_group()

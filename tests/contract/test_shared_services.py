@@ -413,11 +413,11 @@ def test_a_service_may_have_a_lower_limit_of_its_own(
     with pytest.raises(ConnectError, match=r"connect_py\.echoes\.max"):
         user.shared_service(limited("b"))
     user.request_shared_service(echo({"mark": "c"}))  # the worker's own limit is higher
-    assert "settings of its own" not in caplog.text
+    assert "its own settings" not in caplog.text
     two = SharedService("echo", "fixtures.echo_service", {"mark": "d"}, "connect_py.echoes.max", 3)
     user.request_shared_service(two)
     assert (
-        "has settings of its own for service echo: process 3 of at most 3 starts on this worker"
+        "has its own settings for service echo: starting process 3 of at most 3 on this worker"
         in caplog.text
     )
 
@@ -427,13 +427,13 @@ def test_a_service_may_have_a_lower_limit_of_its_own(
     [
         (
             SharedService("echo", "fixtures.no_such_program"),
-            "there is no module fixtures.no_such_program",
+            "module fixtures.no_such_program not found",
         ),
         (
             SharedService("echo", "no_such_package.program"),
-            "there is no module no_such_package.program",
+            "module no_such_package.program not found",
         ),
-        (SharedService("No Name", "fixtures.echo_service"), "cannot be the name of a service"),
+        (SharedService("No Name", "fixtures.echo_service"), "invalid service name"),
     ],
 )
 def test_a_service_that_cannot_be_is_refused(

@@ -22,7 +22,7 @@ from connect_py.testing import (
     FakeWaiting,
 )
 from connect_py.worker import connector_process
-from connect_py.worker.connector_messages import ConnectorNews, StartConnector
+from connect_py.worker.connector_messages import ConnectorEvent, StartConnector
 from connect_py.worker.connector_process import ConnectorInstance
 
 Shown = Callable[[], Mapping[str, str]]
@@ -38,7 +38,7 @@ def fake(context: Any) -> tuple[WaitReporter, Shown]:
 def shown_by(board: WaitBoard, clock: FakeClock, sent: list[Any]) -> Shown:
     def shown() -> Mapping[str, str]:
         clock.now += SHOWN_AFTER_SECONDS
-        board.tell()
+        board.send_changes()
         return {sent[-1].what: sent[-1].reason} if sent and sent[-1] is not None else {}
 
     return shown
@@ -56,7 +56,7 @@ def of_task(kind: str) -> tuple[WaitReporter, Shown]:
 
 
 def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
-    clock, news = FakeClock(), list[ConnectorNews]()
+    clock, news = FakeClock(), list[ConnectorEvent]()
     monkeypatch.setattr(connector_process, "SystemClock", lambda: clock)
     instance = ConnectorInstance(
         NOTHING, StartConnector(1, "c", 1, {}, TargetState.STARTED), news.append, NOTHING
@@ -64,8 +64,8 @@ def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
 
     def shown() -> Mapping[str, str]:
         clock.now += SHOWN_AFTER_SECONDS
-        instance.tell_waiting()
-        last = news[-1].news.waiting if news and isinstance(news[-1].news, Waits) else None
+        instance.send_waiting()
+        last = news[-1].event.waiting if news and isinstance(news[-1].event, Waits) else None
         return {} if last is None else {last.what: last.reason}
 
     return instance, shown

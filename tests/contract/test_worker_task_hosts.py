@@ -18,20 +18,20 @@ from connect_py.plugins.plugin_registry import PluginTable
 from connect_py.task.messages import TaskSpec
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
-from connect_py.worker.task_host import TaskHost, TaskNews
+from connect_py.worker.task_host import TaskHost, TaskListener
 
 DEADLINE_SECONDS = 20.0
 TASK = ConnectorTaskId("c", 0)
 
 
-Make = Callable[[TaskSpec, TaskNews], TaskHost]
+Make = Callable[[TaskSpec, TaskListener], TaskHost]
 
 
 @pytest.fixture(params=["process", "thread"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[TaskHost] = []
 
-    def make(spec: TaskSpec, tell: TaskNews) -> TaskHost:
+    def make(spec: TaskSpec, tell: TaskListener) -> TaskHost:
         host: TaskHost
         if request.param == "process":
             host = ProcessTaskHost(spec, tell, ForkServer(), SystemClock(), 10.0)

@@ -486,7 +486,7 @@ def test_worker_refuses_a_group_with_members_of_another_protocol(
         eventually(joined)
         one.herder.start()
         eventually(ended)
-        assert "in use by another kind of member" in str(one.herder.failure)
+        assert "in use by members with a different protocol" in str(one.herder.failure)
         assert not one.herder.started()
     finally:
         one.herder.stop(SECONDS)

@@ -26,7 +26,13 @@ from connect_py.storage.config_state import (
     RestartRequested,
 )
 from connect_py.storage.config_store import ConfigStore
-from connect_py.storage.control_records import Assignment, Epoch, Hello, Place, Turn
+from connect_py.storage.control_records import (
+    Assignment,
+    AssignmentVersion,
+    Epoch,
+    Heartbeat,
+    MemberAssignment,
+)
 from connect_py.storage.control_store import ControlStore
 from connect_py.storage.kafka_based_log import KafkaBasedLog, KafkaLogs
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
@@ -211,14 +217,20 @@ def test_control_topic_records_are_read_by_the_next_reader(
 ) -> None:
     name, leader = topic("control"), LeaderProducer(clients, topic_prefix)
     leader.acquire(SECONDS)
-    hello = Hello(
-        "m1", 3, "http://w:1/", 2, Turn(2, 1), 17, frozenset({"a", ConnectorTaskId("a", 0)})
+    heartbeat = Heartbeat(
+        "m1",
+        3,
+        "http://w:1/",
+        2,
+        AssignmentVersion(2, 1),
+        17,
+        frozenset({"a", ConnectorTaskId("a", 0)}),
     )
     assignment = Assignment(
-        Turn(2, 1),
+        AssignmentVersion(2, 1),
         20,
         17,
-        {"m1": Place("http://w:1/", hello.assigned)},
+        {"m1": MemberAssignment("http://w:1/", heartbeat.assigned)},
         {ConnectorTaskId("b-c", 1): "http://w:2/"},
         5,
     )
@@ -226,7 +238,7 @@ def test_control_topic_records_are_read_by_the_next_reader(
     class Listener:
         def __init__(self) -> None:
             self.seen: list[object] = []
-            self.on_hello = self.on_left = self.on_epoch = self.on_assignment = self.seen.append
+            self.on_heartbeat = self.on_left = self.on_epoch = self.on_assignment = self.seen.append
 
         def on_topic_lost(self) -> None:
             raise AssertionError("nobody made the topic anew")
@@ -236,11 +248,11 @@ def test_control_topic_records_are_read_by_the_next_reader(
         control = ControlStore(name, clients, leader, first)
         control.start()
         control.put_epoch(Epoch(2, "http://w:1/", 20), SECONDS)
-        control._log.write(hello.key, hello.encode(), SECONDS)
+        control._log.write(heartbeat.key, heartbeat.encode(), SECONDS)
         control.put_assignment(Epoch(2, "http://w:1/", 20), assignment, ["m0"], SECONDS)
         control.refresh(SECONDS)
         epoch = Epoch(2, "http://w:1/", 20)
-        assert first.seen[-5:] == [epoch, hello, "m0", epoch, assignment]
+        assert first.seen[-5:] == [epoch, heartbeat, "m0", epoch, assignment]
         control.stop()
 
 
@@ -417,6 +429,6 @@ def test_silent_client_is_replaced_and_reading_resumes_at_same_position(
         log.write(b"k", b"2", SECONDS)
         log.await_end(SECONDS)
         assert (seen, len(made)) == ([b"1", b"2"], 2)
-        assert f"topic '{name}' is longer than what was read" in caplog.text
+        assert f"topic '{name}' has more records, but none were received" in caplog.text
     finally:
         log.stop()

@@ -22,19 +22,19 @@ from connect_py.herder.group.member_state import MemberState, Phase, UrlInUseErr
 from connect_py.herder.group.timings import Timings
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.control_records import (
-    NOTHING,
+    NO_ITEMS,
     Assignment,
     Epoch,
-    Hello,
+    Heartbeat,
     Item,
     Items,
-    Place,
-    Turn,
+    MemberAssignment,
+    AssignmentVersion,
 )
 
 # duration of the calm, in which all leases, delays, and slow stops end
 CALM_SECONDS = 26.0
-TIMINGS = Timings(session=4.0, interval=1.0, rebalance=5.0, max_delay=0.0)
+TIMINGS = Timings(session_timeout=4.0, heartbeat_interval=1.0, rebalance_timeout=5.0, max_delay=0.0)
 REST_SECONDS = 3.0  # end of the calm, in which no item starts
 
 
@@ -96,7 +96,7 @@ class MemberThatExtendsEndedLeases(MemberState):
 class MemberThatFollowsEveryLeader(MemberState):
     """Applies assignments of earlier epochs and rounds."""
 
-    def is_outdated(self, turn: Turn) -> bool:
+    def is_outdated(self, version: AssignmentVersion) -> bool:
         return False
 
 
@@ -104,7 +104,7 @@ class LeaderThatExpectsNoConfirmation(LeaderState):
     """Takes items away from a member and assigns them before the member has stopped them."""
 
     def may_run(self, member: str) -> Items | None:
-        return None if super().may_run(member) is None else NOTHING
+        return None if super().may_run(member) is None else NO_ITEMS
 
 
 class LeaderThatForgetsEarlierOnes(LeaderState):
@@ -134,7 +134,7 @@ class Farewell:
 
 
 _T = TypeVar("_T")
-Record: TypeAlias = Hello | Farewell | Epoch | Assignment
+Record: TypeAlias = Heartbeat | Farewell | Epoch | Assignment
 
 
 class Topic:
@@ -176,11 +176,11 @@ class Node:
         self.leader: LeaderState | None = None
         self.token = -1
         self.owns = False  # True: the worker believes that it owns the partition
-        self.caught_up = -1.0
+        self.read_up_to = -1.0
         self.not_before = 0.0  # time of the next attempt to lead
         self.leaving = False
         self.writing = False
-        self.turns: Turn = Turn()
+        self.turns: AssignmentVersion = AssignmentVersion()
         self.read()
         self.member = world.member_type(url, world.timings, world.new_id, world.now)
 
@@ -200,26 +200,26 @@ class Node:
         for record in topic.records[at:]:
             self.take(record, now)
         self.position = topic.incarnation, len(topic.records)
-        self.caught_up = now
+        self.read_up_to = now
 
     def take(self, record: Record, now: float) -> None:
         member = getattr(self, "member", None)
-        if isinstance(record, Hello):
-            self.view.take_hello(record, now)
+        if isinstance(record, Heartbeat):
+            self.view.apply_heartbeat(record, now)
             if member is not None:
-                member.heard_back(record, now)
+                member.read_back(record, now)
         elif isinstance(record, Farewell):
-            self.view.take_left(record.member)
+            self.view.remove_member(record.member)
             if member is not None:
                 member.removed(record.member)
         elif isinstance(record, Epoch):
-            self.view.take_epoch(record)
+            self.view.apply_epoch(record)
             if member is not None:
-                member.take_epoch(record.number)
+                member.apply_epoch(record.number)
         else:
-            is_new = self.view.take_assignment(record)
+            is_new = self.view.apply_assignment(record)
             if member is not None and (is_new or self.world.off(Switch.IGNORE_LOWER_EPOCHS)):
-                member.take_assignment(record, now)
+                member.apply_assignment(record, now)
 
     # One iteration of the herder
 
@@ -267,13 +267,13 @@ class Node:
                 if item in configured and item not in self.running:
                     world.starts(self, item)
                     self.running[item] = None
-        member.holds(frozenset(self.running) | (held & member.assigned), self.view, now)
+        member.set_running(frozenset(self.running) | (held & member.assigned), self.view, now)
         if member.phase is Phase.ENDING or member.lease_until is None:
-            member.holds(frozenset(self.running), self.view, now)
+            member.set_running(frozenset(self.running), self.view, now)
         self.hard_deadline = member.deadline() if self.running else None
         if (
             member.applied < self.turns
-            and member.applied != Turn()
+            and member.applied != AssignmentVersion()
             and not world.off(Switch.IGNORE_LOWER_EPOCHS)
         ):
             raise WrongWorldError(f"{self.url} went back from {self.turns} to {member.applied}")
@@ -289,13 +289,13 @@ class Node:
         """Send farewells and a heartbeat if they are due."""
         now, world = self.world.now, self.world
         if not self.reaches_broker:
-            self.member.hello(now, self.config_offset)  # the heartbeat is lost
+            self.member.heartbeat(now, self.config_offset)  # the heartbeat is lost
             return
-        for member in self.member.farewells():
+        for member in self.member.members_to_announce():
             world.append_later(Farewell(member), self.sending_delay())
-        hello = self.member.hello(now, self.config_offset)
-        if hello is not None:
-            world.send(self, hello)
+        heartbeat = self.member.heartbeat(now, self.config_offset)
+        if heartbeat is not None:
+            world.send(self, heartbeat)
 
     def sending_delay(self) -> float:
         return self.world.random.uniform(0.005, 0.05)
@@ -313,9 +313,9 @@ class Node:
         if self.leader is None or self.writing:
             return
         if world.off(Switch.READ_TO_END_BEFORE_BURIAL):
-            self.caught_up = now
+            self.read_up_to = now
         offset = self.config_offset
-        decision = self.leader.decide(world.config.versions[offset], offset, now, self.caught_up)
+        decision = self.leader.decide(world.config.versions[offset], offset, now, self.read_up_to)
         if decision is not None:
             self.writing = True
             leader = self.leader
@@ -338,7 +338,7 @@ class Node:
         trusted = not empty or (world.config.offset == 0 and not world.topic.records)
         number = (
             1
-            + self.view.highest_epoch_heard()
+            + self.view.highest_epoch_seen()
             + (0 if trusted else world.random.randrange(1_000_000))
         )
         if world.off(Switch.DISTRUST_EMPTY_TOPIC) or world.off(Switch.WAIT_FOR_INHERITED):
@@ -362,7 +362,7 @@ class Node:
         if self.token != world.topic.token:
             world.count(Fault.LEADER_FENCED)
             self.leader = None
-            self.not_before = world.now + 2 * world.timings.interval
+            self.not_before = world.now + 2 * world.timings.heartbeat_interval
             return
         lost = world.stormy and world.random.random() < 0.04
         if not self.reaches_broker or lost:
@@ -379,7 +379,7 @@ class Node:
     def wake_at(self) -> float:
         """Return the time of the next action if no record arrives."""
         now, member = self.world.now, self.member
-        times = [member.next_hello(now)]
+        times = [member.next_heartbeat(now)]
         times += [ends for ends in self.running.values() if ends is not None]
         if member.lease_until is not None and member.phase is not Phase.ENDING:
             times.append(member.lease_until)
@@ -485,7 +485,7 @@ class World:
                 delay = self.random.uniform(0.5, 4.0)
                 node.deaf_until = max(node.deaf_until, self.now + delay)
             # other workers read heartbeats with the next record
-            if node.owns or not isinstance(record, Hello):
+            if node.owns or not isinstance(record, Heartbeat):
                 self.wake(node, self.now + delay)
 
     def append_later(self, record: Record, delay: float) -> None:
@@ -495,25 +495,25 @@ class World:
             lambda: self.append(record) if incarnation == self.topic.incarnation else None,
         )
 
-    def send(self, node: Node, hello: Hello) -> None:
+    def send(self, node: Node, heartbeat: Heartbeat) -> None:
         delay, chance = node.sending_delay(), self.random.random() if self.stormy else 1.0
         if chance < 0.03:
             self.count(Fault.HELLO_LOST)
-            self.at(self.now + delay, lambda: node.member.lost(hello.member, hello.number))
+            self.at(self.now + delay, lambda: node.member.lost(heartbeat.member, heartbeat.number))
             return
         if chance < 0.06:
             self.count(Fault.HELLO_LATE)
             delay = self.random.uniform(1.0, 7.0)
         elif chance < 0.08:
             self.count(Fault.HELLO_TWICE)
-            self.append_later(hello, delay + self.random.uniform(0.0, 6.0))
-        self.append_later(hello, delay)
+            self.append_later(heartbeat, delay + self.random.uniform(0.0, 6.0))
+        self.append_later(heartbeat, delay)
         if 0.08 <= chance < 0.11:
             self.count(Fault.ACKNOWLEDGEMENT_LOST)
             return
-        self.acknowledge(node, hello, self.now + delay + 0.01)
+        self.acknowledge(node, heartbeat, self.now + delay + 0.01)
 
-    def acknowledge(self, node: Node, hello: Hello, when: float) -> None:
+    def acknowledge(self, node: Node, heartbeat: Heartbeat, when: float) -> None:
         def arrive() -> None:
             if not node.alive:
                 return
@@ -521,7 +521,7 @@ class World:
                 self.at(node.paused_until + self.random.choice((-0.0005, 0.01)), arrive)
                 return
             first = node.member.lease_until is None
-            node.member.acknowledged(hello.member, hello.number, self.now)
+            node.member.acknowledged(heartbeat.member, heartbeat.number, self.now)
             if first:
                 self.wake(node, self.now)
 
@@ -576,7 +576,7 @@ class World:
                 or (owner.alive and owner.leaving and not owner.running)
                 or (
                     self._owner_silent_since is not None
-                    and self.now - self._owner_silent_since >= self.timings.session
+                    and self.now - self._owner_silent_since >= self.timings.session_timeout
                 )
             )
             candidates = [node for node in self.nodes if fit(node)]
@@ -708,9 +708,9 @@ class World:
         assignment = view.assignment
         assert assignment is not None
         everything = self.config.versions[-1]
-        turn = Turn(assignment.turn.epoch - 1, assignment.turn.round + 100)
+        version = AssignmentVersion(assignment.version.epoch - 1, assignment.version.round + 100)
         chosen = self.random.choice(sorted(view.members) or ["nobody"])
-        self.append(replace(assignment, turn=turn, places={chosen: Place("w", everything)}))
+        self.append(replace(assignment, version=version, members={chosen: MemberAssignment("w", everything)}))
 
     # Run
 

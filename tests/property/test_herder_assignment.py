@@ -7,7 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect_py.herder.group.assignment import Memory, Seat, divide
+from connect_py.herder.group.assignment import MemberLoad, PendingItems, balance_items
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.control_records import Item, Items
 
@@ -25,30 +25,30 @@ def work(connectors: dict[str, int]) -> Items:
     return frozenset((*connectors, *tasks))
 
 
-def fresh(count: int, first: int = 0) -> dict[str, Seat]:
-    return {f"m{number}": Seat(f"http://w{number}") for number in range(first, first + count)}
+def fresh(count: int, first: int = 0) -> dict[str, MemberLoad]:
+    return {f"m{number}": MemberLoad(f"http://w{number}") for number in range(first, first + count)}
 
 
-def settled(configured: Items, seats: dict[str, Seat]) -> dict[str, Seat]:
+def settled(configured: Items, loads: dict[str, MemberLoad]) -> dict[str, MemberLoad]:
     """Seats after a division without delay took effect."""
-    targets = divide(configured, seats, {}, Memory(), NOW, 0.0).targets
-    return {member: Seat(seat.url, targets[member]) for member, seat in seats.items()}
+    targets = balance_items(configured, loads, {}, PendingItems(), NOW, 0.0).targets
+    return {member: MemberLoad(load.url, targets[member]) for member, load in loads.items()}
 
 
-def moved(before: dict[str, Seat], after: dict[str, Seat]) -> set[Item]:
+def moved(before: dict[str, MemberLoad], after: dict[str, MemberLoad]) -> set[Item]:
     return {
         item
-        for member, seat in after.items()
-        for item in seat.holds - before.get(member, Seat("")).holds
+        for member, load in after.items()
+        for item in load.items - before.get(member, MemberLoad("")).items
     }
 
 
-def check_whole_and_balanced(configured: Items, seats: dict[str, Seat]) -> None:
-    held = [item for seat in seats.values() for item in seat.holds]
+def check_whole_and_balanced(configured: Items, loads: dict[str, MemberLoad]) -> None:
+    held = [item for load in loads.values() for item in load.items]
     assert len(held) == len(set(held))
     assert set(held) == set(configured)
     for kind in (str, ConnectorTaskId):
-        loads = [sum(isinstance(item, kind) for item in seat.holds) for seat in seats.values()]
+        loads = [sum(isinstance(item, kind) for item in load.items) for load in loads.values()]
         assert max(loads) - min(loads) <= 1
 
 
@@ -63,11 +63,11 @@ def test_everything_configured_is_assigned_once_and_evenly(
 def test_assignment_ignores_map_order_and_is_a_fixed_point(  # A3, A4
     connectors: dict[str, int], members: int, random: object
 ) -> None:
-    seats = settled(work(connectors), fresh(members))
-    assert settled(work(connectors), seats) == seats
-    names = list(seats)
+    loads = settled(work(connectors), fresh(members))
+    assert settled(work(connectors), loads) == loads
+    names = list(loads)
     random.shuffle(names)  # type: ignore[attr-defined]  # a random.Random
-    assert settled(work(connectors), {name: seats[name] for name in names}) == seats
+    assert settled(work(connectors), {name: loads[name] for name in names}) == loads
 
 
 @given(CONNECTORS, MEMBERS)
@@ -77,7 +77,7 @@ def test_joining_member_receives_at_most_its_share_of_work(
     before = settled(work(connectors), fresh(members))  # A6
     after = settled(work(connectors), {**before, **fresh(1, members)})
     check_whole_and_balanced(work(connectors), after)
-    joined = after[f"m{members}"].holds
+    joined = after[f"m{members}"].items
     assert moved(before, after) == joined
     for kind in (str, ConnectorTaskId):
         total = sum(isinstance(item, kind) for item in work(connectors))
@@ -90,11 +90,11 @@ def test_leaving_member_moves_only_its_own(
 ) -> None:  # A6, A7
     before = settled(work(connectors), fresh(members))
     gone = before.pop("m0")
-    lost = dict.fromkeys(gone.holds, gone.url)
-    targets = divide(work(connectors), before, lost, Memory(), NOW, 0.0).targets
-    after = {member: Seat(seat.url, targets[member]) for member, seat in before.items()}
+    lost = dict.fromkeys(gone.items, gone.url)
+    targets = balance_items(work(connectors), before, lost, PendingItems(), NOW, 0.0).targets
+    after = {member: MemberLoad(load.url, targets[member]) for member, load in before.items()}
     check_whole_and_balanced(work(connectors), after)
-    assert moved(before, after) == gone.holds
+    assert moved(before, after) == gone.items
 
 
 @given(CONNECTORS, st.integers(2, 5), st.booleans())
@@ -104,28 +104,35 @@ def test_lost_work_is_reassigned_only_after_the_rebalance_delay(  # A8, delay se
     configured = work(connectors)
     before = settled(configured, fresh(members))
     gone = before.pop("m0")
-    waiting = divide(configured, before, dict.fromkeys(gone.holds, gone.url), Memory(), NOW, 30.0)
-    assert waiting.targets == {member: seat.holds for member, seat in before.items()}
-    assert waiting.memory.until == (NOW + 30.0 if gone.holds else None)
+    waiting = balance_items(
+        configured, before, dict.fromkeys(gone.items, gone.url), PendingItems(), NOW, 30.0
+    )
+    assert waiting.targets == {member: load.items for member, load in before.items()}
+    assert waiting.pending.until == (NOW + 30.0 if gone.items else None)
     # A second loss extends nothing, and an empty worker that joins does not end the delay.
-    joined = {**before, "m9": Seat("http://w9")}
-    still = divide(configured, joined, {}, waiting.memory, NOW + 29.0, 30.0)
-    assert still.memory.until == waiting.memory.until
-    if gone.holds:
+    joined = {**before, "m9": MemberLoad("http://w9")}
+    still = balance_items(configured, joined, {}, waiting.pending, NOW + 29.0, 30.0)
+    assert still.pending.until == waiting.pending.until
+    if gone.items:
         assert still.targets["m9"] == frozenset()
     if back:
-        returned = divide(
-            configured, {**before, "m7": Seat(gone.url)}, {}, waiting.memory, NOW + 29.0, 30.0
+        returned = balance_items(
+            configured,
+            {**before, "m7": MemberLoad(gone.url)},
+            {},
+            waiting.pending,
+            NOW + 29.0,
+            30.0,
         )
-        assert returned.targets["m7"] == gone.holds or not gone.holds
+        assert returned.targets["m7"] == gone.items or not gone.items
         assert all(
-            returned.targets[member] == seat.holds for member, seat in before.items() if gone.holds
+            returned.targets[member] == load.items for member, load in before.items() if gone.items
         )
-        assert returned.memory.until is None
+        assert returned.pending.until is None
     else:
-        over = divide(configured, before, {}, waiting.memory, NOW + 30.0, 30.0)
+        over = balance_items(configured, before, {}, waiting.pending, NOW + 30.0, 30.0)
         check_whole_and_balanced(
-            configured, {m: Seat(s.url, over.targets[m]) for m, s in before.items()}
+            configured, {m: MemberLoad(s.url, over.targets[m]) for m, s in before.items()}
         )
 
 
@@ -143,17 +150,17 @@ def test_new_connector_moves_no_task_of_another(
 @given(CONNECTORS, st.integers(2, 5))
 def test_tasks_of_one_connector_are_spread(connectors: dict[str, int], members: int) -> None:  # A13
     alone = {"z": 2 * members}
-    for seat in settled(work(alone), fresh(members)).values():
-        assert sum(isinstance(item, ConnectorTaskId) for item in seat.holds) == 2
+    for load in settled(work(alone), fresh(members)).values():
+        assert sum(isinstance(item, ConnectorTaskId) for item in load.items) == 2
 
 
 def test_item_that_two_members_hold_is_taken_from_both() -> None:
-    seats = {"m0": Seat("u0", frozenset("a")), "m1": Seat("u1", frozenset("a"))}
-    targets = divide(frozenset("a"), seats, {}, Memory(), NOW, 0.0).targets
+    loads = {"m0": MemberLoad("u0", frozenset("a")), "m1": MemberLoad("u1", frozenset("a"))}
+    targets = balance_items(frozenset("a"), loads, {}, PendingItems(), NOW, 0.0).targets
     assert sorted(targets.values(), key=len) == [frozenset(), frozenset("a")]
 
 
 def test_frozen_member_keeps_what_it_holds_and_gets_nothing() -> None:
-    seats = {"m0": Seat("u0", frozenset("a"), frozen=True), "m1": Seat("u1")}
-    targets = divide(frozenset("abc"), seats, {}, Memory(), NOW, 0.0).targets
+    loads = {"m0": MemberLoad("u0", frozenset("a"), frozen=True), "m1": MemberLoad("u1")}
+    targets = balance_items(frozenset("abc"), loads, {}, PendingItems(), NOW, 0.0).targets
     assert targets == {"m0": frozenset("a"), "m1": frozenset("bc")}

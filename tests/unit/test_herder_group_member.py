@@ -25,7 +25,7 @@ def test_client_settings_refused_by_kafka_become_a_membership_problem() -> None:
     member.start()
     assert changed.wait(SECONDS)
     member.stop()
-    assert "the worker cannot be a member of its group" in str(member.problem)
+    assert "failed to join the worker group" in str(member.problem)
     assert "session.timeout.ms" in str(member.problem)
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.record import TopicPartition
 from connect_py.metrics.client_statistics import ClientStatistics
-from connect_py.task.paused_ends import LOOK_SECONDS, PausedEnds
+from connect_py.task.paused_ends import UPDATE_SECONDS, PausedEnds
 
 ORDERS = TopicPartition("orders", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -65,15 +65,15 @@ def test_lag_of_a_paused_partition_grows_with_its_log(
     cluster: Cluster, statistics: ClientStatistics, ends: PausedEnds
 ) -> None:
     said = {"hi_offset": 900, "ls_offset": 900, "app_offset": 890}
-    ends.look(())
-    ends.look([ORDERS])
+    ends.update(())
+    ends.update([ORDERS])
     assert (lag(statistics, **said), cluster.asked) == (10, 0)  # most pauses are short
     for number in (1, 2):
-        cluster.now += LOOK_SECONDS
+        cluster.now += UPDATE_SECONDS
         for _ in range(3):  # it is polled more often
-            ends.look([ORDERS])
+            ends.update([ORDERS])
         assert (lag(statistics, **said), cluster.asked) == (110 + 100 * number, number)
-    ends.look(())
+    ends.update(())
     assert lag(statistics, **said) == 10  # it is fetched again, and the client knows
 
 
@@ -81,20 +81,20 @@ def test_lag_of_a_never_fetched_partition_counts_from_its_position(
     cluster: Cluster, statistics: ClientStatistics, ends: PausedEnds
 ) -> None:
     assert lag(statistics, next_offset=300) is None
-    ends.look([ORDERS])
+    ends.update([ORDERS])
     assert lag(statistics, next_offset=300) == cluster.end - 300
 
 
 def test_unanswered_question_about_ends_keeps_what_was_known(
     cluster: Cluster, statistics: ClientStatistics, ends: PausedEnds
 ) -> None:
-    ends.look([ORDERS])
+    ends.update([ORDERS])
     cluster.failure = AWAY
     for _ in range(2):
-        cluster.now += LOOK_SECONDS
-        ends.look([ORDERS])
+        cluster.now += UPDATE_SECONDS
+        ends.update([ORDERS])
     assert (lag(statistics, app_offset=1000), cluster.asked) == (100, 3)
     statistics.cut_off = True
-    cluster.now += LOOK_SECONDS
-    ends.look([ORDERS])
+    cluster.now += UPDATE_SECONDS
+    ends.update([ORDERS])
     assert cluster.asked == 3

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from connect_py.task.used_topics import AGAIN_SECONDS, UsedTopics
+from connect_py.task.used_topics import REPEAT_SECONDS, UsedTopics
 from connect_py.testing import FakeClock
 
 
@@ -11,7 +11,7 @@ def test_topic_in_use_is_reported_again_at_intervals() -> None:
     topics.use(["a"])
     topics.use(["a", "b"])
     assert told == ["a", "b"]
-    clock.sleep(AGAIN_SECONDS)
+    clock.sleep(REPEAT_SECONDS)
     assert told == ["a", "b"]  # a topic without records is not in use
     topics.use(["a"])
     topics.use(["a"])

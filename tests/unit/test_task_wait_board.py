@@ -17,17 +17,17 @@ def board() -> tuple[WaitBoard, FakeClock, list[Waiting | None]]:
 
 def test_long_wait_is_reported_with_its_start_and_one_end() -> None:
     waits, clock, sent = board()
-    waits.tell()
+    waits.send_changes()
     waits.waits("catalog", "refused")
-    waits.tell()
+    waits.send_changes()
     assert sent == [], "it may be over soon"
     clock.now += SHOWN_AFTER_SECONDS
     for _ in range(2):
-        waits.tell()
+        waits.send_changes()
     assert sent == [Waiting("catalog", 1_000, "refused")]
     waits.waits("catalog", None)
     for _ in range(2):
-        waits.tell()
+        waits.send_changes()
     assert sent[1:] == [None]
 
 
@@ -36,9 +36,9 @@ def test_what_is_over_soon_is_never_sent() -> None:
     for _ in range(5):
         waits.waits("catalog", "refused")
         clock.now += SHOWN_AFTER_SECONDS / 2
-        waits.tell()
+        waits.send_changes()
         waits.waits("catalog", None)
-        waits.tell()
+        waits.send_changes()
     assert sent == []
 
 
@@ -48,9 +48,9 @@ def test_of_several_the_one_that_lasts_longest_is_shown() -> None:
     clock.now += 1
     waits.waits("b", "second")
     clock.now += 10
-    waits.tell()
+    waits.send_changes()
     waits.waits("a", None)
-    waits.tell()
+    waits.send_changes()
     assert [found and found.what for found in sent] == ["a", "b"]
 
 
@@ -58,14 +58,14 @@ def test_new_wait_reason_is_sent_unless_only_numbers_differ() -> None:
     waits, clock, sent = board()
     waits.waits("catalog", "port 1 refused")
     clock.now += 10
-    waits.tell()
+    waits.send_changes()
     waits.waits("catalog", "port 2 refused")
     clock.now += 10
-    waits.tell()
+    waits.send_changes()
     assert len(sent) == 1
     waits.waits("catalog", "no such host" + "!" * 1000)
     clock.now += REASON_SECONDS
-    waits.tell()
+    waits.send_changes()
     assert sent[1] is not None
     assert sent[1].reason == ("no such host" + "!" * 1000)[:REASON_LENGTH]
     assert sent[1].since_ms == 1_000

@@ -16,7 +16,7 @@ from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginTable
 from connect_py.task.channel import Channel
 from connect_py.worker.connector_messages import (
-    ConnectorNews,
+    ConnectorEvent,
     ConnectorProcessSpec,
     MakeTaskConfigs,
     Reply,
@@ -96,8 +96,8 @@ def test_a_connector_that_cannot_be_made_is_told_and_forgotten() -> None:
     process = process_of(sent)
     process.handle(start("test.Broken"))
     news = sent.messages.get(timeout=SECONDS)
-    assert isinstance(news, ConnectorNews)
-    assert (news.news, "no such driver" in (news.trace or "")) == (State.FAILED, True)
+    assert isinstance(news, ConnectorEvent)
+    assert (news.event, "no such driver" in (news.trace or "")) == (State.FAILED, True)
     assert isinstance(sent.reply(1).error, ValueError)
     process.handle(MakeTaskConfigs(2, "c", 1))
     assert isinstance(sent.reply(2).error, NotFoundError)

@@ -25,7 +25,7 @@ from connect_py.task.messages import (
     TaskSpec,
     WriteSourceOffsets,
 )
-from connect_py.worker.question_threads import THREADS, QuestionThreads
+from connect_py.worker.request_threads import THREADS, RequestThreads
 from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
 
 SPEC = TaskSpec(ConnectorTaskId("c", 0), {}, {}, {}, TargetState.STARTED, 0, ())
@@ -89,7 +89,7 @@ class GivenUp:
         return answer
 
 
-def session_of(stores: SlowStores | CopyingStores, threads: QuestionThreads) -> SourceTaskSession:
+def session_of(stores: SlowStores | CopyingStores, threads: RequestThreads) -> SourceTaskSession:
     return SourceTaskSession(
         SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), threads
     )
@@ -108,7 +108,7 @@ def heard() -> tuple[list[Answer], threading.Event, Callable[[Answer], None]]:
 
 def test_session_closes_without_waiting_for_a_topic_being_opened() -> None:
     stores, (answers, there, take) = SlowStores(), heard()
-    session = session_of(stores, QuestionThreads())
+    session = session_of(stores, RequestThreads())
     session.answer(ReadSourceOffsets(1, [{"file": "a"}]), take)
     assert stores.opening.wait(SECONDS)
     session.close()  # would wait here until the topic is open, and with it whoever stops the task
@@ -121,22 +121,22 @@ def test_session_closes_without_waiting_for_a_topic_being_opened() -> None:
 
 def test_offsets_too_late_to_be_copied_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        session = session_of(SlowStores(), QuestionThreads())
+        session = session_of(SlowStores(), RequestThreads())
         session.close()
         session.copy(CopySourceOffsets([({"file": "a"}, {"at": 1})]))
-    assert "offsets are in the connector's own topic only" in caplog.text
+    assert "offsets were stored only in the connector's own topic" in caplog.text
 
 
 def test_abandoned_question_is_answered_with_an_error() -> None:
     answers, there, take = heard()
-    session_of(SlowStores(), QuestionThreads()).answer(FenceZombies(7), take)
+    session_of(SlowStores(), RequestThreads()).answer(FenceZombies(7), take)
     assert there.wait(SECONDS)
     assert answers == [Answer(7, error="the worker is stopping")]
 
 
 def test_task_has_ended_only_after_its_offsets_are_stored() -> None:
     offsets, (answers, there, take) = SlowOffsets(), heard()
-    session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, QuestionThreads())
+    session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, RequestThreads())
     session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
     assert offsets.writing.wait(SECONDS)
     session.close()
@@ -150,7 +150,7 @@ def test_task_has_ended_only_after_its_offsets_are_stored() -> None:
 @pytest.mark.parametrize("asked", [False, True])
 def test_task_has_ended_only_after_its_offsets_are_copied(asked: bool) -> None:
     stores, (answers, there, take), offsets = CopyingStores(), heard(), [({"file": "a"}, {"at": 1})]
-    session = session_of(stores, QuestionThreads())
+    session = session_of(stores, RequestThreads())
     if asked:
         session.answer(WriteSourceOffsets(1, offsets), take)
         assert there.wait(SECONDS)
@@ -165,7 +165,7 @@ def test_task_has_ended_only_after_its_offsets_are_copied(asked: bool) -> None:
 
 
 def test_abandoned_or_refused_copy_does_not_block_the_session() -> None:
-    threads, stores = QuestionThreads(), SlowStores()
+    threads, stores = RequestThreads(), SlowStores()
     session = session_of(stores, threads)
     for number in range(THREADS):
         session.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)
@@ -179,18 +179,18 @@ def test_abandoned_or_refused_copy_does_not_block_the_session() -> None:
 
 def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
     offsets, (answers, there, take) = SlowOffsets(), heard()
-    threads = QuestionThreads()
+    threads = RequestThreads()
     threads.enter("c")  # for another task of the connector
     session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, threads)
     session.close()
     session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
     assert there.wait(SECONDS)
-    assert answers == [Answer(1, error="the task has ended, nothing more is stored for it")]
+    assert answers == [Answer(1, error="cannot store offsets: the task has ended")]
     assert offsets.stored == []
 
 
 def test_connector_with_hanging_questions_does_not_delay_other_connectors() -> None:
-    threads, hanging = QuestionThreads(), SlowStores()
+    threads, hanging = RequestThreads(), SlowStores()
     stuck = session_of(hanging, threads)
     for number in range(50):
         stuck.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)

@@ -18,9 +18,9 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import Answer, Started, Stopped, TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
-from connect_py.worker.task_host import TaskNews
-from connect_py.worker.task_lives import KILL_SECONDS
+from connect_py.worker.task_host import TaskListener
 from connect_py.worker.worker import Worker
+from connect_py.worker.worker_tasks import KILL_SECONDS
 
 TASK = ConnectorTaskId("c", 0)
 SECONDS = 30.0
@@ -33,7 +33,7 @@ def ignore(_answer: Answer) -> None:
 class SlowHost:
     """A task that ends when the test says so."""
 
-    def __init__(self, spec: TaskSpec, tell: TaskNews) -> None:
+    def __init__(self, spec: TaskSpec, tell: TaskListener) -> None:
         self.spec = spec
         self.report = TaskReport()
         self.tell = tell
@@ -95,7 +95,7 @@ def worker_of(
     """A worker, and the hosts that it makes."""
     hosts: queue.SimpleQueue[SlowHost] = queue.SimpleQueue()
 
-    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
+    def make(spec: TaskSpec, tell: TaskListener) -> SlowHost:
         host = SlowHost(spec, tell)
         hosts.put(host)
         return host
@@ -154,7 +154,7 @@ class UnkillableHost(SlowHost):
     """Whose process stays although it was killed; waiting for it takes all the time that there
     is."""
 
-    def __init__(self, spec: TaskSpec, tell: TaskNews, clock: FakeClock) -> None:
+    def __init__(self, spec: TaskSpec, tell: TaskListener, clock: FakeClock) -> None:
         super().__init__(spec, tell)
         self._clock = clock
 
@@ -167,7 +167,7 @@ def test_processes_that_were_killed_are_waited_for_together() -> None:
     clock, hosts = FakeClock(), list[SlowHost]()
     begun = clock.now
 
-    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
+    def make(spec: TaskSpec, tell: TaskListener) -> SlowHost:
         hosts.append(UnkillableHost(spec, tell, clock))
         return hosts[-1]
 
@@ -228,7 +228,7 @@ def test_task_whose_process_cannot_start_leaves_no_threads_behind() -> None:
             if state is State.FAILED:
                 failed.set()
 
-    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
+    def make(spec: TaskSpec, tell: TaskListener) -> SlowHost:
         raise OSError("no more processes")
 
     worker = Worker({}, plugins=PluginRegistry([]), listener=Failures(), make_task_host=make)  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
-"""Who should run what: a pure function, sticky and balanced. No I/O, no clock, no order of any
-map."""
+"""Sticky, balanced distribution of connectors and tasks to the members of a worker group.
+
+Pure functions: no I/O, no clock, and no dependence on the iteration order of a mapping.
+"""
 
 from __future__ import annotations
 
@@ -8,117 +10,121 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from connect_py.model import ConnectorTaskId
-from connect_py.storage.control_records import NOTHING, Item, Items, order
+from connect_py.storage.control_records import NO_ITEMS, Item, Items, sort_key
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A member as the division sees it."""
+class MemberLoad:
+    """A member as input of the balance."""
 
     url: str
-    holds: Items = NOTHING  # what it was given and has not lost
-    # keeps what it holds and gets nothing: it may be dead, or may not count yet
+    items: Items = NO_ITEMS  # assigned to it and not lost
+    # retains its items and receives none: it may have failed, or is not eligible yet
     frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What is remembered from round to round: work of workers that went, and until when it waits
-    for them."""
+class PendingItems:
+    """Items that wait for the return of their worker, carried over between rounds."""
 
-    # by item, the URL of the worker that had it
+    # by item, the URL of the worker that ran it last
     awaited: Mapping[Item, str] = field(default_factory=dict)
     until: float | None = None  # on the leader's monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """Who should have what, and what to remember."""
+class Balance:
+    """Target items of all members, and the state for the next round."""
 
-    targets: Mapping[str, Items]  # by member, all of them
-    memory: Memory
+    targets: Mapping[str, Items]  # by member ID; contains every member
+    pending: PendingItems
 
 
-def divide(
+def balance_items(
     configured: Items,
-    seats: Mapping[str, Seat],
+    loads: Mapping[str, MemberLoad],
     lost: Mapping[Item, str],
-    memory: Memory,
+    pending: PendingItems,
     now: float,
     max_delay: float,
-) -> Division:
-    """Return who should have what.
+) -> Balance:
+    """Return the target items of each member.
 
-    What a member holds stays with it unless it is no longer configured or loads differ by more than
-    one; what is free goes to the member with the least. Lost work waits `max_delay` seconds for its
-    worker, counted from the first loss; nothing is moved meanwhile. Connectors and tasks are
-    counted apart.
+    A member retains its items unless they are no longer configured or the loads differ by more than
+    one. Unassigned items go to the member with the smallest load. Lost items wait up to `max_delay`
+    seconds, counted from the first loss, for their worker to return; no items are moved meanwhile.
+    Connectors and tasks are balanced separately.
 
     Args:
-        configured: All work there is.
-        seats: Members by id.
-        lost: Work whose worker went since the last call, with the URL of that worker.
-        memory: Of the last call.
+        configured: All configured connectors and tasks.
+        seats: Members by ID.
+        lost: Items whose worker has left since the last call, with the URL of that worker.
+        memory: `Division.memory` of the last call.
         now: Seconds on a monotonic clock.
+        max_delay: Seconds, see above.
     """
-    claims = Counter(item for seat in seats.values() for item in seat.holds)
+    claims = Counter(item for load in loads.values() for item in load.items)
     targets = {
-        member: {item for item in seat.holds if item in configured and claims[item] == 1}
-        for member, seat in seats.items()
+        member: {item for item in load.items if item in configured and claims[item] == 1}
+        for member, load in loads.items()
     }
     awaited = {
         item: url
-        for item, url in {**memory.awaited, **lost}.items()
+        for item, url in {**pending.awaited, **lost}.items()
         if item in configured and not claims[item]
     }
-    by_url = {seat.url: member for member, seat in seats.items() if not seat.frozen}
+    members_by_url = {load.url: member for member, load in loads.items() if not load.frozen}
     for item, url in list(awaited.items()):
-        if url in by_url:
-            # it came back: it gets its own work, and no other work moves
-            targets[by_url[url]].add(item)
+        if url in members_by_url:
+            # the worker has returned: it gets its items back, and no other items move
+            targets[members_by_url[url]].add(item)
             del awaited[item]
-    until = memory.until
+    until = pending.until
     if not awaited:
         until = None
     elif until is None:
         until = now + max_delay
-    if until is not None and now >= until and by_url:
+    if until is not None and now >= until and members_by_url:
         awaited, until = {}, None
-    counting = sorted(member for member, seat in seats.items() if not seat.frozen)
-    if counting:
-        taken = {item for items in targets.values() for item in items}
-        free = sorted(configured - taken - awaited.keys(), key=order)
-        for tasks in (False, True):
-            _Kind(targets, counting, tasks).spread(
-                (item for item in free if isinstance(item, ConnectorTaskId) is tasks),
+    eligible_members = sorted(member for member, load in loads.items() if not load.frozen)
+    if eligible_members:
+        assigned_items = {item for items in targets.values() for item in items}
+        unassigned_items = sorted(configured - assigned_items - awaited.keys(), key=sort_key)
+        for is_task in (False, True):
+            _ItemKind(targets, eligible_members, is_task).spread(
+                (item for item in unassigned_items if isinstance(item, ConnectorTaskId) is is_task),
                 balance=not awaited,
             )
-    return Division(
-        {member: frozenset(items) for member, items in targets.items()}, Memory(awaited, until)
+    return Balance(
+        {member: frozenset(items) for member, items in targets.items()},
+        PendingItems(awaited, until),
     )
 
 
-class _Kind:
-    """Connectors, or tasks: loads of the members that count."""
+class _ItemKind:
+    """Loads of the eligible members, counting either only connectors or only tasks."""
 
-    def __init__(self, targets: Mapping[str, set[Item]], counting: list[str], tasks: bool) -> None:
+    def __init__(
+        self, targets: Mapping[str, set[Item]], eligible_members: list[str], is_task: bool
+    ) -> None:
         self._targets = targets
         self._items: dict[str, list[Item]] = {
             member: sorted(
-                (item for item in targets[member] if isinstance(item, ConnectorTaskId) is tasks),
-                key=order,
+                (item for item in targets[member] if isinstance(item, ConnectorTaskId) is is_task),
+                key=sort_key,
             )
-            for member in counting
+            for member in eligible_members
         }
-        self._of_connector = {
+        self._counts_by_connector = {
             member: Counter(_connector(item) for item in items)
             for member, items in self._items.items()
         }
 
-    def spread(self, free: Iterable[Item], *, balance: bool) -> None:
-        """Give free work to the member with the least, then move as little as makes loads differ by
-        one at most."""
-        for item in free:
+    def spread(self, unassigned_items: Iterable[Item], *, balance: bool) -> None:
+        """Assign unassigned items to the least loaded member, then move items until loads differ by
+        at most one.
+        """
+        for item in unassigned_items:
             self._give(item, self._least(item))
         while balance:
             most = max(self._items, key=lambda member: (len(self._items[member]), member))
@@ -128,29 +134,42 @@ class _Kind:
             self._move(most, least)
 
     def _least(self, item: Item) -> str:
-        """Among the members with the least load, the one with the fewest tasks of the same
-        connector."""
+        """Return the least loaded member, preferring the one with the fewest tasks of this
+        connector.
+        """
         name = _connector(item)
         return min(
             self._items,
-            key=lambda member: (len(self._items[member]), self._of_connector[member][name], member),
+            key=lambda member: (
+                len(self._items[member]),
+                self._counts_by_connector[member][name],
+                member,
+            ),
         )
 
-    def _move(self, giver: str, taker: str) -> None:
-        """Move what is most crowded at the giver, compared with the taker."""
-        mine, theirs = self._of_connector[giver], self._of_connector[taker]
-        item = max(
-            self._items[giver],
-            key=lambda item: (mine[_connector(item)] - theirs[_connector(item)], order(item)),
+    def _move(self, source: str, target: str) -> None:
+        """Move the item whose connector is most overrepresented at the giver, compared to the
+        taker.
+        """
+        giver_counts, taker_counts = (
+            self._counts_by_connector[source],
+            self._counts_by_connector[target],
         )
-        self._items[giver].remove(item)
-        mine[_connector(item)] -= 1
-        self._targets[giver].discard(item)
-        self._give(item, taker)
+        item = max(
+            self._items[source],
+            key=lambda item: (
+                giver_counts[_connector(item)] - taker_counts[_connector(item)],
+                sort_key(item),
+            ),
+        )
+        self._items[source].remove(item)
+        giver_counts[_connector(item)] -= 1
+        self._targets[source].discard(item)
+        self._give(item, target)
 
     def _give(self, item: Item, member: str) -> None:
         self._items[member].append(item)
-        self._of_connector[member][_connector(item)] += 1
+        self._counts_by_connector[member][_connector(item)] += 1
         self._targets[member].add(item)
 
 

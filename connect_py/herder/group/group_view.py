@@ -1,81 +1,92 @@
-"""`GroupView`: what one worker has read from the control topic so far."""
+"""`GroupView`: the state of the group as one worker has read it from the control topic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from connect_py.storage.control_records import Assignment, Epoch, Hello
+from connect_py.storage.control_records import Assignment, Epoch, Heartbeat
 
 
 @dataclass(slots=True)
-class Heard:
-    """A member, its latest hello, and when that was read."""
+class MemberMetadata:
+    """A member, its latest heartbeat, and the time at which that heartbeat was read."""
 
-    hello: Hello
-    at: float  # monotonic seconds; never before the hello was sent
-    since: int  # members that came later have a higher number
+    heartbeat: Heartbeat
+    at: float  # monotonic seconds; never earlier than the time at which the heartbeat was sent
+    since: int  # order of arrival: later members have higher numbers
 
 
 class GroupView:
-    """Takes records in the order of the topic; a record read twice changes nothing. Not safe for
-    several threads."""
+    """Applies the records of the control topic in order. Applying a record twice has no effect.
+
+    Not thread-safe.
+    """
 
     def __init__(self) -> None:
-        self.members: dict[str, Heard] = {}
-        self.left: set[str] = set()  # lives that are over; they never come back
-        self.epoch: Epoch | None = None  # the highest
-        self.assignment: Assignment | None = None  # the latest
-        self.version = 0  # rises with every change
+        self.members: dict[str, MemberMetadata] = {}
+        self.left: set[str] = set()  # IDs of members that have left; IDs are never reused
+        self.epoch: Epoch | None = None  # highest epoch read so far
+        self.assignment: Assignment | None = None  # latest assignment read so far
+        self.version = 0  # increases with every change
         self._count = 0
 
-    def take_hello(self, hello: Hello, now: float) -> None:
-        known = self.members.get(hello.member)
-        if hello.member in self.left or (known is not None and hello.number <= known.hello.number):
+    def apply_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
+        member = self.members.get(heartbeat.member)
+        if heartbeat.member in self.left or (
+            member is not None and heartbeat.number <= member.heartbeat.number
+        ):
             return
         self.version += 1
-        if known is None:
+        if member is None:
             self._count += 1
-            self.members[hello.member] = Heard(hello, now, self._count)
+            self.members[heartbeat.member] = MemberMetadata(heartbeat, now, self._count)
         else:
-            known.hello, known.at = hello, now
+            member.heartbeat, member.at = heartbeat, now
 
-    def take_left(self, member: str) -> None:
-        """A member said that it stopped everything and left, or a leader saw its lease end."""
+    def remove_member(self, member: str) -> None:
+        """Remove a member that left after stopping all of its items, or whose session expired."""
         self.version += 1
         self.left.add(member)
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:
-        """The topic was made anew: hellos that were never read may have extended any lease until
-        now."""
+        """Extend all sessions: the topic was recreated, and heartbeats that were never read may
+        have renewed any lease.
+        """
         self.version += 1
-        for heard in self.members.values():
-            heard.at = now
+        for metadata in self.members.values():
+            metadata.at = now
 
-    def take_epoch(self, epoch: Epoch) -> None:
+    def apply_epoch(self, epoch: Epoch) -> None:
         if self.epoch is None or epoch.number > self.epoch.number:
             self.version += 1
             self.epoch = epoch
 
-    def take_assignment(self, assignment: Assignment) -> bool:
-        """Whether it counts: a leader of an earlier epoch, or an earlier round, says nothing any
-        more."""
-        if assignment.turn.epoch < self.highest_epoch():
+    def apply_assignment(self, assignment: Assignment) -> bool:
+        """Return True if the assignment is newer than the last one and from the latest leader."""
+        if assignment.version.epoch < self.highest_epoch():
             return False
-        if self.assignment is not None and assignment.turn <= self.assignment.turn:
+        if self.assignment is not None and assignment.version <= self.assignment.version:
             return False
         self.version += 1
         self.assignment = assignment
         return True
 
     def highest_epoch(self) -> int:
-        """The highest epoch that a leader announced, or 0."""
+        """Return the highest epoch that a leader announced, or 0."""
         return max(
             0 if self.epoch is None else self.epoch.number,
-            0 if self.assignment is None else self.assignment.turn.epoch,
+            0 if self.assignment is None else self.assignment.version.epoch,
         )
 
-    def highest_epoch_heard(self) -> int:
-        """The highest that anybody has heard of: members remember what a topic that was made anew
-        has lost."""
-        return max([self.highest_epoch(), *(heard.hello.epoch for heard in self.members.values())])
+    def highest_epoch_seen(self) -> int:
+        """Return the highest epoch that any member has seen.
+
+        Members remember epochs that a recreated topic no longer contains.
+        """
+        return max(
+            [
+                self.highest_epoch(),
+                *(metadata.heartbeat.epoch for metadata in self.members.values()),
+            ]
+        )

@@ -1,239 +1,333 @@
-"""`LeaderState`: one term of the group's leader: who lives, who may run what, and what to write.
-Plain data."""
+"""State of one leader term: live members, the items that each may run, and the next assignment.
+
+Plain data in, decisions out: no I/O, no clock. `leadership.py` feeds the state and writes its
+decisions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connect_py.herder.group.assignment import Memory, Seat, divide
+from connect_py.herder.group.assignment import MemberLoad, PendingItems, balance_items
 from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.timings import Timings
-from connect_py.storage.control_records import NOTHING, Assignment, Epoch, Item, Items, Place, Turn
+from connect_py.storage.control_records import (
+    NO_ITEMS,
+    Assignment,
+    AssignmentVersion,
+    Epoch,
+    Item,
+    Items,
+    MemberAssignment,
+)
 
-UNKNOWN = "unknown"  # stands for members that the topic may not tell of
-REFRESH_SECONDS = 12 * 3600.0  # shorter than any topic keeps its records
+UNKNOWN = "unknown"  # placeholder for members that have no record in the control topic
+REFRESH_SECONDS = 12 * 3600.0  # shorter than the retention of any control topic
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to write, in one transaction."""
+    """An assignment to write and the members to remove, in one transaction."""
 
     assignment: Assignment
-    removed: tuple[str, ...]  # members whose lease surely ended
-    # what was lost, by the URL of the worker that had it, until it is given to a member
+    # members whose session has definitely expired
+    removed: tuple[str, ...]
+    # items without an owner, with the URL of the worker that ran each of them last
     lost: Mapping[Item, str]
 
 
 class LeaderState:
-    """Decides by what the topic tells. Created after the old leader was fenced and the topic read
-    to its end.
+    """Decides the assignments of one term. Not thread-safe.
 
-    Safety rests on one rule: an item is given to a member only when no other may run it. A member
-    may run what it said it holds, what was given to it since, and, before it has applied an
-    assignment of this term, anything that an earlier leader may have given. Not safe for several
-    threads.
+    Create the state only after the previous leader has been fenced and the control topic has been
+    read to its end.
+
+    Safety rests on one rule: an item is assigned to a member only if no other member can be running
+    it. A member can be running the items in its last heartbeat, the items that were assigned to it
+    since, and, until it has applied an assignment of this term, every item that an earlier leader
+    may have assigned to it.
     """
 
     def __init__(
         self, epoch: Epoch, view: GroupView, timings: Timings, now: float, *, trusted: bool
     ) -> None:
-        """Begin a term.
+        """Start a term.
 
         Args:
-            trusted: Every member that may hold a lease has a record in the topic.
+            epoch: The epoch of this term.
+            view: The group as read from the control topic; it changes during the term.
+            timings: Timeouts of the group.
+            now: Monotonic seconds.
+            trusted: True if every member that may hold a lease has a record in the topic.
         """
         self.epoch = epoch
         self._view = view
         self._timings = timings
         self._round = 0
         self._generation = epoch.generation
-        self._owners: dict[Item, str] = {}  # by the last round of this term
         previous = view.assignment
-        self._ghosts: dict[
-            str, float
-        ] = {}  # members that only an assignment tells of: since when they are waited for
+
+        # Members that are part of the previous assignment (or UNKNOWN) but have sent no heartbeat,
+        # with the time since which the leader has been waiting for one.
+        self._silent_since: dict[str, float] = {}
         if not trusted:
-            self._ghosts[UNKNOWN] = now
-        for member in previous.places if previous is not None else ():
-            if member not in view.members and member not in view.left:
-                self._ghosts[member] = now
-        # may act by assignments of earlier leaders
-        self._inherited = {*view.members, *self._ghosts}
-        self._urls = {member: heard.hello.url for member, heard in view.members.items()}
-        self._rights = self._first_rights(previous)  # what each was given and has not lost
-        # what each should have: perhaps more, while others have to stop it first
-        self._targets = dict(self._rights)
-        self._given: dict[int, Mapping[str, Place]] = {}  # by round, until everybody has applied it
-        self._owing: dict[str, float] = {}  # members that have something to stop: since when
-        self._written: tuple[Mapping[str, Place], frozenset[tuple[Item, str]]] | None = None
-        self._memory = Memory(
-            {} if previous is None else dict(previous.awaited),
-            now + timings.max_delay if previous is not None and previous.awaited else None,
-        )
-        self._lost_members: dict[
-            str, str
-        ] = {}  # lost at the very beginning, or later; by member its URL
+            self._silent_since[UNKNOWN] = now
         if previous is not None:
-            for member, place in previous.places.items():
-                self._urls.setdefault(member, place.url)
+            for member in previous.members:
+                if member not in view.members and member not in view.left:
+                    self._silent_since[member] = now
+        # Members that may still follow an earlier leader.
+        self._inherited_members = {*view.members, *self._silent_since}
+        self._urls = {member: metadata.heartbeat.url for member, metadata in view.members.items()}
+        # Expired members, until a decision that removes them has been written.
+        self._members_to_remove: list[str] = []
+        # Departed members whose items have not been collected yet, with their URLs.
+        self._departed_members: dict[str, str] = {}
+        # Members that still have items to stop, with the time of the request.
+        self._revoking_since: dict[str, float] = {}
+
+        # Items by member: assigned and not lost.
+        self._assigned_items = self._inherit_assignments(previous)
+        # Items by member that the balance gives it, including items that others must stop first.
+        self._target_items = dict(self._assigned_items)
+        # Rounds that at least one member has not applied yet.
+        self._unconfirmed_rounds: dict[int, Mapping[str, MemberAssignment]] = {}
+        # Owners as of the last round of this term.
+        self._owners: dict[Item, str] = {}
+        self._last_content: (
+            tuple[Mapping[str, MemberAssignment], frozenset[tuple[Item, str]]] | None
+        ) = None
+        self._last_written_at = now
+        self._pending = PendingItems()
+        if previous is not None:
+            self._pending = PendingItems(
+                dict(previous.awaited), now + timings.max_delay if previous.awaited else None
+            )
+            for member, assigned_member in previous.members.items():
+                self._urls.setdefault(member, assigned_member.url)
                 if member in view.left:
-                    self._lost_members[member] = place.url
-        self._written_at = now
-        self._removed: list[str] = []
-        self._seen = (-1, -1)
-        self._next = now
+                    self._departed_members[member] = assigned_member.url
+
+        # Version of the view and config offset at the last decision.
+        self._last_versions = (-1, -1)
+        self._next_decision_at = now
         self._behind_since: float | None = None
 
-    def _first_rights(self, previous: Assignment | None) -> dict[str, Items]:
-        """What members were given by earlier leaders: by the last assignment, or by what they said
-        if that is later."""
-        claims: list[tuple[Turn, str, Items]] = []
-        last = Turn() if previous is None else previous.turn
-        places = {} if previous is None else previous.places
-        for member, heard in self._view.members.items():
-            if heard.hello.applied > last or (previous is None and heard.hello.assigned):
-                claims.append((heard.hello.applied, member, heard.hello.assigned))
-        claimed = {member for _, member, _ in claims}
-        claims += [
-            (last, member, place.items) for member, place in places.items() if member not in claimed
-        ]
-        rights: dict[str, Items] = dict.fromkeys(self._view.members, NOTHING)
-        taken: set[Item] = set()
-        for turn in sorted({turn for turn, _, _ in claims}, reverse=True):
-            counted: dict[Item, int] = {}
-            for at, _, items in claims:
-                if at == turn:
-                    for item in items:
-                        counted[item] = counted.get(item, 0) + 1
-            for at, member, items in claims:
-                if at == turn:
-                    rights[member] = frozenset(
-                        item for item in items if counted[item] == 1 and item not in taken
-                    )
-            taken.update(counted)
-        return rights
+    def _inherit_assignments(self, previous: Assignment | None) -> dict[str, Items]:
+        """Return what earlier leaders assigned to each member.
 
-    # ------------------------------------------------------------------ questions
+        The previous assignment counts, except for members that report a later one; without a
+        previous assignment, only the reports count. If two members claim an item for the same
+        version, neither has it. If they claim it for different versions, the later version wins.
+        """
+        previous_version = AssignmentVersion() if previous is None else previous.version
+        previous_places = {} if previous is None else previous.members
+        later_reports = {
+            member: metadata.heartbeat
+            for member, metadata in self._view.members.items()
+            if metadata.heartbeat.applied > previous_version
+            or (previous is None and metadata.heartbeat.assigned)
+        }
+        claims: list[tuple[AssignmentVersion, str, Items]] = [
+            (heartbeat.applied, member, heartbeat.assigned)
+            for member, heartbeat in later_reports.items()
+        ]
+        claims += [
+            (previous_version, member, assigned_member.items)
+            for member, assigned_member in previous_places.items()
+            if member not in later_reports
+        ]
+        assigned_items: dict[str, Items] = dict.fromkeys(self._view.members, NO_ITEMS)
+        claimed_in_later_version: set[Item] = set()
+        for version in sorted({version for version, _, _ in claims}, reverse=True):
+            claims_of_version = [(member, items) for at, member, items in claims if at == version]
+            claimants = Counter(item for _, items in claims_of_version for item in items)
+            for member, items in claims_of_version:
+                assigned_items[member] = frozenset(
+                    item
+                    for item in items
+                    if claimants[item] == 1 and item not in claimed_in_later_version
+                )
+            claimed_in_later_version.update(claimants)
+        return assigned_items
+
+    # Queries
 
     @property
     def superseded(self) -> bool:
-        """Whether a member has heard of a later leader: this term is over."""
-        return self._view.highest_epoch_heard() > self.epoch.number
+        """Return True if a member has seen a later leader, which ends this term."""
+        return self._view.highest_epoch_seen() > self.epoch.number
 
-    def wants_end(self, now: float) -> bool:
-        """Whether a member's lease may have ended: then the topic has to be read to its end to be
-        sure."""
-        return now >= self._first_end()
+    def needs_catch_up(self, now: float) -> bool:
+        """Return True if a session may have expired.
+
+        Only reading the control topic to its end can prove that it has.
+        """
+        return now >= self._earliest_expiry()
 
     def deadline(self) -> float:
-        """When something may be due although no record came."""
-        return min(self._next, self._first_end())
+        """Return the time at which a decision may be due even if no record arrives."""
+        return min(self._next_decision_at, self._earliest_expiry())
 
-    def _first_end(self) -> float:
-        heard = [heard.at for heard in self._view.members.values()]
-        return min([*heard, *self._ghosts.values()], default=float("inf")) + self._timings.session
+    def _earliest_expiry(self) -> float:
+        last_heartbeats = [metadata.at for metadata in self._view.members.values()]
+        oldest = min([*last_heartbeats, *self._silent_since.values()], default=_NEVER)
+        return oldest + self._timings.session_timeout
 
     def may_run(self, member: str) -> Items | None:
-        """What a member may run now or by what was written already; None: anything."""
-        heard = self._view.members.get(member)
-        applied = Turn() if heard is None else heard.hello.applied
-        if heard is not None and applied.epoch == self.epoch.number:
-            known: set[Item] = {*heard.hello.assigned, *heard.hello.stopping}
-            since = applied.round
+        """Return the items that a member can be running, or None if it can be running any item.
+
+        Assignments that are written and not yet applied count as well.
+        """
+        metadata = self._view.members.get(member)
+        if metadata is not None and metadata.heartbeat.applied.epoch == self.epoch.number:
+            items: set[Item] = {*metadata.heartbeat.assigned, *metadata.heartbeat.stopping}
+            applied_round = metadata.heartbeat.applied.round
         elif self.may_follow_earlier_leader(member) or (
-            heard is not None and heard.hello.assigned | heard.hello.stopping
+            metadata is not None and metadata.heartbeat.assigned | metadata.heartbeat.stopping
         ):
-            return None  # also who was heard late, and holds what an earlier leader gave
+            return None  # includes members whose first heartbeat arrived after the term had started
         else:
-            known, since = set(), 0
-        for round_, places in self._given.items():
-            if round_ > since and member in places:
-                known |= places[member].items
-        return frozenset(known)
+            items, applied_round = set(), 0
+        for round_, assignments in self._unconfirmed_rounds.items():
+            if round_ > applied_round and member in assignments:
+                items |= assignments[member].items
+        return frozenset(items)
 
     def may_follow_earlier_leader(self, member: str) -> bool:
         """Return True if a member may still run anything that an earlier leader assigned to it.
 
         This ends when the member applies an assignment of this term, or when its session expires.
         """
-        return member in self._inherited
+        return member in self._inherited_members
 
-    # ------------------------------------------------------------------ decisions
+    # Decisions
 
     def decide(
-        self, configured: Items, config_offset: int, now: float, caught_up: float
+        self, configured: Items, config_offset: int, now: float, read_up_to: float
     ) -> Decision | None:
-        """Return the next assignment when something has to change.
+        """Return the next assignment if one is due, otherwise None.
 
         Args:
-            configured: All work there is, by the leader's own reading of the config topic.
-            config_offset: How far that reading is.
-            caught_up: Everything that was in the control topic at this time has been taken.
+            configured: All connectors and tasks, as read from the config topic by this leader.
+            config_offset: Offset in the config topic up to which it has read.
+            now: Monotonic seconds.
+            caught_up: Monotonic time, in seconds, up to which the control topic has been read.
         """
-        seen = (self._view.version, config_offset)
-        if self.superseded or (
-            seen == self._seen and now < self._next and not self._ends(caught_up)
-        ):
+        versions = (self._view.version, config_offset)
+        is_due = now >= self._next_decision_at or read_up_to >= self._earliest_expiry()
+        if self.superseded or (versions == self._last_versions and not is_due):
             return None
-        if self._is_behind(config_offset, now):
+        if self._is_waiting_for_configuration(config_offset, now):
             return None
-        self._seen, self._next = seen, float("inf")
-        self._bury(caught_up)
-        self._forget_applied()
-        fit = self._fit(now)
-        lost = self._lost(fit)
-        seats = {
-            member: Seat(self._urls[member], self._targets.get(member, NOTHING), member not in fit)
-            for member in (*self._view.members, *self._ghosts)
-            if member in fit or self._keeps(member)
-        }
-        division = divide(configured, seats, lost, self._memory, now, self._timings.max_delay)
-        self._memory, self._targets = division.memory, dict(division.targets)
-        if division.memory.until is not None:
-            self._next = min(self._next, division.memory.until)
-        places = self._places(division.targets)
-        recorded = {**division.memory.awaited, **self._pending(places)}
-        awaited = frozenset(recorded.items())
-        if self._written == (places, awaited) and not self._removed and not self._repeats(now):
-            return None
-        self._round += 1
-        self._given[self._round] = places
-        self._written = places, awaited
-        self._written_at = now
-        self._rights = {
-            **{member: items for member, items in self._rights.items() if member in self._ghosts},
-            **{member: place.items for member, place in places.items()},
-        }
-        removed, self._removed = tuple(self._removed), []
-        self._count_generation(configured, places)
-        until = division.memory.until
+        self._last_versions, self._next_decision_at = versions, _NEVER
+
+        self._remove_expired_members(read_up_to)
+        self._drop_confirmed_rounds()
+        self._track_revocations(now)
+        eligible_members = self._eligible_members(now)
+        lost_items = self._collect_lost_items(eligible_members)
+        self._balance(configured, eligible_members, lost_items, now)
+
+        assignments = self._assignable_items()
+        awaited_items = {**self._pending.awaited, **self._items_awaiting_revocation(assignments)}
+        content = (assignments, frozenset(awaited_items.items()))
+        if content == self._last_content and not self._members_to_remove:
+            refresh_at = self._refresh_time()
+            self._decide_again_at(max(refresh_at, now))
+            if now < refresh_at:
+                return None
+        self._last_content, self._last_written_at = content, now
+        self._update_generation(configured, assignments)
+        assignment = self._next_round(config_offset, assignments, awaited_items, now)
+        unowned_items = {**lost_items, **self._pending.awaited}
+        members_to_remove, self._members_to_remove = tuple(self._members_to_remove), []
         return Decision(
-            Assignment(
-                Turn(self.epoch.number, self._round),
-                self._generation,
-                config_offset,
-                places,
-                recorded,
-                0 if until is None else max(0, round((until - now) * 1000)),
-                UNKNOWN not in self._ghosts,
-            ),
-            removed,
-            {
-                item: url
-                for item, url in {**lost, **division.memory.awaited}.items()
-                if item in configured
-            },
+            assignment,
+            members_to_remove,
+            {item: url for item, url in unowned_items.items() if item in configured},
         )
 
-    def _count_generation(self, configured: Items, places: Mapping[str, Place]) -> None:
-        """A generation ends when a member loses work that still exists: then its farewell must
-        outrank what it said.
+    def failed(self, decision: Decision) -> None:
+        """Record that a decision may not have been written; a later round repeats it."""
+        self._last_content = None
+        self._members_to_remove = [*decision.removed, *self._members_to_remove]
+        self._last_versions = (-1, -1)
 
-        Java's workers go on with the group's own generation, one more with each change of members.
-        What they say counts only if ours is not higher; so it grows no faster.
+    def _decide_again_at(self, time: float) -> None:
+        self._next_decision_at = min(self._next_decision_at, time)
+
+    def _balance(
+        self,
+        configured: Items,
+        eligible_members: set[str],
+        lost_items: Mapping[Item, str],
+        now: float,
+    ) -> None:
+        """Compute the target items of every member that takes part in the balance."""
+        loads = {
+            member: MemberLoad(
+                self._urls[member],
+                self._target_items.get(member, NO_ITEMS),
+                frozen=member not in eligible_members,
+            )
+            for member in (*self._view.members, *self._silent_since)
+            if member in eligible_members or self._retains_items(member)
+        }
+        balance = balance_items(
+            configured, loads, lost_items, self._pending, now, self._timings.max_delay
+        )
+        self._pending, self._target_items = balance.pending, dict(balance.targets)
+        if balance.pending.until is not None:
+            self._decide_again_at(balance.pending.until)
+
+    def _next_round(
+        self,
+        config_offset: int,
+        assignments: Mapping[str, MemberAssignment],
+        awaited_items: Mapping[Item, str],
+        now: float,
+    ) -> Assignment:
+        """Start the next round of this term and return its assignment."""
+        self._round += 1
+        self._unconfirmed_rounds[self._round] = assignments
+        items_of_silent_members = {
+            member: items
+            for member, items in self._assigned_items.items()
+            if member in self._silent_since
+        }
+        self._assigned_items = items_of_silent_members | {
+            member: assigned_member.items for member, assigned_member in assignments.items()
+        }
+        until = self._pending.until
+        return Assignment(
+            AssignmentVersion(self.epoch.number, self._round),
+            self._generation,
+            config_offset,
+            assignments,
+            awaited_items,
+            delay_ms=0 if until is None else max(0, round((until - now) * 1000)),
+            complete=UNKNOWN not in self._silent_since,
+        )
+
+    def _update_generation(
+        self, configured: Items, assignments: Mapping[str, MemberAssignment]
+    ) -> None:
+        """Start a new generation if a member lost an item that still exists.
+
+        The generation orders the statuses of an item: UNASSIGNED in the new generation must win
+        over the last status of the previous owner. It grows no faster than that: Java workers that
+        take over the group continue with their own generation, and their statuses count only if
+        ours is not higher.
         """
-        owners = {item: member for member, place in places.items() for item in place.items}
+        owners = {
+            item: member
+            for member, assigned_member in assignments.items()
+            for item in assigned_member.items
+        }
         if any(
             item in configured and owners.get(item) != member
             for item, member in self._owners.items()
@@ -241,154 +335,170 @@ class LeaderState:
             self._generation += 1
         self._owners = owners
 
-    def failed(self, decision: Decision) -> None:
-        """A decision may not have been written: the next one repeats it, in a later round."""
-        self._written = None
-        self._removed = [*decision.removed, *self._removed]
-        self._seen = (-1, -1)
+    def _refresh_time(self) -> float:
+        """Return the time at which the last round must be written again without a change.
 
-    def _repeats(self, now: float) -> bool:
-        """Whether the last round is written again.
-
-        A member that lives and has not applied it for a session may never see it; and the topic
-        forgets old records.
+        A live member that has not applied the round within a session may never see it, and the
+        control topic deletes old records.
         """
-        turn = Turn(self.epoch.number, self._round)
-        read = all(heard.hello.applied >= turn for heard in self._view.members.values())
-        again = self._written_at + (REFRESH_SECONDS if read else self._timings.session)
-        self._next = min(self._next, max(again, now))
-        return now >= again
-
-    def _is_behind(self, config_offset: int, now: float) -> bool:
-        """Whether a member has read more of the config topic than this leader: it waits a little
-        for its reader."""
-        ahead = max(
-            (heard.hello.config_offset for heard in self._view.members.values()), default=-1
+        version = AssignmentVersion(self.epoch.number, self._round)
+        applied_by_all = all(
+            metadata.heartbeat.applied >= version for metadata in self._view.members.values()
         )
-        if ahead <= config_offset:
+        return self._last_written_at + (
+            REFRESH_SECONDS if applied_by_all else self._timings.session_timeout
+        )
+
+    def _is_waiting_for_configuration(self, config_offset: int, now: float) -> bool:
+        """Return True while this leader lags behind a member in reading the config topic.
+
+        It waits for at most one heartbeat interval, and schedules the decision after it.
+        """
+        newest = max(
+            (metadata.heartbeat.config_offset for metadata in self._view.members.values()),
+            default=-1,
+        )
+        if newest <= config_offset:
             self._behind_since = None
             return False
         if self._behind_since is None:
             self._behind_since = now
-        if now - self._behind_since >= self._timings.interval:
-            return False  # what that member read is not there any more
-        self._next = self._behind_since + self._timings.interval
+        if now - self._behind_since >= self._timings.heartbeat_interval:
+            return False  # the records that the member read no longer exist
+        self._next_decision_at = self._behind_since + self._timings.heartbeat_interval
         return True
 
-    def _ends(self, caught_up: float) -> bool:
-        return caught_up >= self._first_end()
+    # Members
 
-    def _bury(self, caught_up: float) -> None:
-        """Take out members whose lease surely ended: nothing of theirs was in the topic a session
-        after their last."""
-        session = self._timings.session
-        for member in [
-            m for m, heard in self._view.members.items() if heard.at + session <= caught_up
-        ]:
-            self._lost_members[member] = self._urls.setdefault(
-                member, self._view.members[member].hello.url
-            )
-            self._view.take_left(member)
-            self._removed.append(member)
-        for member in [m for m, since in self._ghosts.items() if since + session <= caught_up]:
-            del self._ghosts[member]
-            self._inherited.discard(member)
-            if member == UNKNOWN:
-                self._written = None  # the next assignment can be trusted
-            else:
-                self._lost_members[member] = self._urls[member]
-                self._removed.append(member)
-        for member, heard in self._view.members.items():
-            self._urls.setdefault(member, heard.hello.url)
-            self._ghosts.pop(member, None)
-        for member in [m for m in self._rights if m in self._view.left]:
-            self._lost_members.setdefault(member, self._urls[member])
+    def _remove_expired_members(self, read_up_to: float) -> None:
+        """Remove members whose session has definitely expired.
 
-    def _forget_applied(self) -> None:
-        """Drop rounds that every member has applied."""
-        rounds = [
-            heard.hello.applied.round if heard.hello.applied.epoch == self.epoch.number else 0
-            for heard in self._view.members.values()
-        ]
-        for round_ in [
-            round_ for round_ in self._given if round_ <= min(rounds, default=self._round)
-        ]:
-            del self._given[round_]
+        The control topic has been read up to `caught_up` and contains no heartbeat from these
+        members for a full session timeout.
+        """
+        session = self._timings.session_timeout
+        for member, metadata in list(self._view.members.items()):
+            if metadata.at + session <= read_up_to:
+                url = self._urls.setdefault(member, metadata.heartbeat.url)
+                self._departed_members[member] = url
+                self._view.remove_member(member)
+                self._members_to_remove.append(member)
+        for member, since in list(self._silent_since.items()):
+            if since + session <= read_up_to:
+                del self._silent_since[member]
+                self._inherited_members.discard(member)
+                if member == UNKNOWN:
+                    self._last_content = None  # write the assignment again, marked as complete
+                else:
+                    self._departed_members[member] = self._urls[member]
+                    self._members_to_remove.append(member)
+        for member, metadata in self._view.members.items():
+            self._urls.setdefault(member, metadata.heartbeat.url)
+            self._silent_since.pop(member, None)
+        for member in self._assigned_items:
+            if member in self._view.left:
+                self._departed_members.setdefault(member, self._urls[member])
 
-    def _fit(self, now: float) -> set[str]:
-        """Members that count: one for each URL, none that takes too long to stop what it lost."""
-        first: dict[str, str] = {}
+    def _track_revocations(self, now: float) -> None:
+        """Note since when each member has been stopping items, and schedule its timeout."""
+        self._revoking_since = {
+            member: self._revoking_since.get(member, now)
+            for member in self._view.members
+            if not self._has_stopped_revoked(member)
+        }
+        for since in self._revoking_since.values():
+            if now - since <= self._timings.rebalance_timeout:
+                self._decide_again_at(since + self._timings.rebalance_timeout + 0.001)
+
+    def _eligible_members(self, now: float) -> set[str]:
+        """Return the members that may receive items.
+
+        If several members have the same URL, only the oldest is eligible, and none while a silent
+        member has that URL. A member that takes longer than the rebalance timeout to stop revoked
+        items is not eligible.
+        """
+        oldest_by_url: dict[str, str] = {}
         for member in sorted(
             self._view.members, key=lambda member: self._view.members[member].since
         ):
-            first.setdefault(self._urls[member], member)
-        ghosts = {self._urls[member] for member in self._ghosts if member != UNKNOWN}
-        fit = set()
-        for member in self._view.members:
-            may_run = self.may_run(member)
-            if may_run is not None and may_run <= self._rights.get(member, NOTHING):
-                self._owing.pop(member, None)
-            else:
-                since = self._owing.setdefault(member, now)
-                if now - since > self._timings.rebalance:
-                    continue
-                self._next = min(self._next, since + self._timings.rebalance + 0.001)
-            if first[self._urls[member]] == member and self._urls[member] not in ghosts:
-                fit.add(member)
-        self._owing = {
-            member: since for member, since in self._owing.items() if member in self._view.members
-        }
-        return fit
-
-    def _keeps(self, member: str) -> bool:
-        """Whether a member that does not count keeps what it has: it may live, a ghost or the
-        second of a URL."""
-        return member != UNKNOWN and member not in self._owing
-
-    def _lost(self, fit: Iterable[str]) -> dict[Item, str]:
-        """What was lost since the last round: of members that are gone, or that take too long."""
-        fit = set(fit)
-        lost: dict[Item, str] = {}
-        for member, url in self._lost_members.items():
-            lost.update(dict.fromkeys(self._take_from(member), url))
-        self._lost_members.clear()
-        for member in self._view.members:
-            if member not in fit and not self._keeps(member):
-                lost.update(dict.fromkeys(self._take_from(member), self._urls[member]))
-        return lost
-
-    def _take_from(self, member: str) -> Items:
-        return self._rights.pop(member, NOTHING) | self._targets.pop(member, NOTHING)
-
-    def _pending(self, places: Mapping[str, Place]) -> dict[Item, str]:
-        """What members are to get once others have stopped it: the next leader finds it among what
-        is awaited."""
+            oldest_by_url.setdefault(self._urls[member], member)
+        silent_urls = {self._urls[member] for member in self._silent_since if member != UNKNOWN}
         return {
-            item: places[member].url
-            for member, items in self._targets.items()
-            if member in places
-            for item in items - places[member].items
+            member
+            for url, member in oldest_by_url.items()
+            if url not in silent_urls
+            and now - self._revoking_since.get(member, now) <= self._timings.rebalance_timeout
         }
 
-    def _places(self, targets: Mapping[str, Items]) -> Mapping[str, Place]:
-        """Cut targets down to what may be given now."""
-        may_run = {member: self.may_run(member) for member in (*self._view.members, *self._ghosts)}
-        anything = {member for member, items in may_run.items() if items is None}
-        holders: dict[Item, set[str]] = {}
-        for member, items in may_run.items():
+    def _has_stopped_revoked(self, member: str) -> bool:
+        """Return True if a member can only be running its assigned items."""
+        may_run = self.may_run(member)
+        return may_run is not None and may_run <= self._assigned_items.get(member, NO_ITEMS)
+
+    def _retains_items(self, member: str) -> bool:
+        """Return True if an ineligible member retains its items because it may still be running."""
+        return member != UNKNOWN and member not in self._revoking_since
+
+    def _drop_confirmed_rounds(self) -> None:
+        """Drop the rounds that every member has applied."""
+        turns = [metadata.heartbeat.applied for metadata in self._view.members.values()]
+        confirmed_round = min(
+            (version.round if version.epoch == self.epoch.number else 0 for version in turns),
+            default=self._round,
+        )
+        for round_ in list(self._unconfirmed_rounds):
+            if round_ <= confirmed_round:
+                del self._unconfirmed_rounds[round_]
+
+    # Items
+
+    def _collect_lost_items(self, eligible_members: set[str]) -> dict[Item, str]:
+        """Take the items of departed and slow members; return them with their last worker's URL."""
+        former_owners = dict(self._departed_members)
+        self._departed_members.clear()
+        for member in self._view.members:
+            if member not in eligible_members and not self._retains_items(member):
+                former_owners[member] = self._urls[member]
+        lost_items: dict[Item, str] = {}
+        for member, url in former_owners.items():
+            assigned_items = self._assigned_items.pop(member, NO_ITEMS)
+            target_items = self._target_items.pop(member, NO_ITEMS)
+            lost_items.update(dict.fromkeys(assigned_items | target_items, url))
+        return lost_items
+
+    def _assignable_items(self) -> Mapping[str, MemberAssignment]:
+        """Return the target items of each member that no other member can be running."""
+        possible_items = {
+            member: self.may_run(member) for member in (*self._view.members, *self._silent_since)
+        }
+        unrestricted_members = {member for member, items in possible_items.items() if items is None}
+        possible_runners: dict[Item, set[str]] = {}
+        for member, items in possible_items.items():
             for item in items or ():
-                holders.setdefault(item, set()).add(member)
-        places = {}
-        for member, heard in self._view.members.items():
-            rights = self._rights.get(member, NOTHING)
-            free_of_unknown = not anything - {member}
-            places[member] = Place(
-                heard.hello.url,
-                frozenset(
-                    item
-                    for item in targets.get(member, NOTHING)
-                    if item in rights
-                    or (free_of_unknown and not holders.get(item, set()) - {member})
-                ),
+                possible_runners.setdefault(item, set()).add(member)
+        assignments = {}
+        for member, metadata in self._view.members.items():
+            assigned_items = self._assigned_items.get(member, NO_ITEMS)
+            others_may_run_anything = bool(unrestricted_members - {member})
+            assignable_items = frozenset(
+                item
+                for item in self._target_items.get(member, NO_ITEMS)
+                if item in assigned_items
+                or not (others_may_run_anything or possible_runners.get(item, set()) - {member})
             )
-        return places
+            assignments[member] = MemberAssignment(metadata.heartbeat.url, assignable_items)
+        return assignments
+
+    def _items_awaiting_revocation(
+        self, assignments: Mapping[str, MemberAssignment]
+    ) -> dict[Item, str]:
+        """Return the target items that others must stop first, with the URL of their next worker.
+
+        They are part of the written assignment, so the next leader knows them.
+        """
+        return {
+            item: assignments[member].url
+            for member, items in self._target_items.items()
+            if member in assignments
+            for item in items - assignments[member].items
+        }

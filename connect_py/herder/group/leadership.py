@@ -1,5 +1,7 @@
-"""`Leadership`: takes and keeps the lead of the group, and writes what only the leader may, on a
-thread of its own."""
+"""`Leadership`: acquires and retains leadership of the group, and writes the leader's records.
+
+Runs on a dedicated thread.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.kafka.authorization_errors import NoTransactionsError, RefusedError
-from connect_py.storage.config_store import FENCED_TEXT, ConfigStore
+from connect_py.storage.config_store import FENCED_MESSAGE, ConfigStore
 from connect_py.storage.control_records import Epoch, Item, Items
 from connect_py.storage.control_store import ControlStore
 from connect_py.storage.leader_producer import FencedError, LeaderProducer
@@ -34,39 +36,47 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-# for other workers to be heard of, and for an administrator who is granting it just now
+# time for other workers to be discovered, and for an administrator who is just granting the ACL
 ALONE_SECONDS = 15.0
 STOP_SECONDS = 5.0
-NEW_TOPIC_EPOCHS = 1 << 20  # where the last epoch is not known, the next one is far away from it
+# if the last epoch is unknown, the next one is chosen at random up to this distance
+NEW_TOPIC_EPOCHS = 1 << 20
 
 
 class LeaderDuties(Protocol):
-    """What a term needs from its surroundings; called on the leader's thread."""
+    """Callbacks of the leader's term, called on the leader's thread."""
 
     def configured(self) -> tuple[Items, int]:
-        """All work there is, and the offset of the config topic that says so."""
+        """Return all configured connectors and tasks, and the config offset at which they were
+        read.
+        """
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """The workers of these URLs have lost this work: statuses can say so before it starts
-        elsewhere."""
+        """Handle the loss of items by the workers with these URLs, before the items start
+        elsewhere.
+        """
 
     def housekeeping(self) -> None:
-        """Anything that a leader does from time to time; ConnectError is logged, FencedError ends
-        the term."""
+        """Perform periodic work. ConnectError is logged; FencedError ends the term."""
 
 
 class NotLeaderError(ConnectError):
-    """The worker is not the leader, or not yet."""
+    """This worker is not the leader, or not yet."""
 
 
 class Leadership:
-    """Owning partition 0 of the control topic is the hint, the transactional producer the proof.
+    """Leadership of one worker.
 
-    1. the old leader is fenced     - no worker leads, nothing is lost: the next owner of the partition does the same
-    2. topics are read to their end - the same
-    3. the epoch is announced       - members ignore earlier leaders
-    4. rounds are decided           - each is one transaction
-    """  # noqa: E501 - a table or a literal is wider
+    Owning partition 0 of the control topic makes a worker a candidate; only the fenced
+    transactional producer makes it the leader. A term starts in these steps:
+
+    1. Fence the previous leader. A crash afterward leaves the group without a leader; the next
+      owner
+       of the partition repeats the step.
+    2. Read the topics to their end. A crash has the same effect as in step 1.
+    3. Announce the epoch. Members then ignore earlier leaders.
+    4. Decide the rounds. Each is one transaction.
+    """
 
     def __init__(
         self,
@@ -82,12 +92,14 @@ class Leadership:
         on_refused: Callable[[str], None],
         on_alone: Callable[[str], None] | None,
     ) -> None:
-        """Prepare.
+        """Create the leadership without starting it.
 
-        Args: on_change: Called on the thread when a term began or ended. on_refused: Called on the
-            thread when the cluster does not grant what a leader needs. on_alone: Called on the
-            thread with a refusal that the worker goes on in spite of, as it is the only one of
-                its group; None: it may not.
+        Args:
+            on_change: Called on the leader's thread when a term starts or ends.
+            on_refused: Called on the leader's thread if the cluster denies an operation that a
+                leader needs.
+            on_alone: Called on the leader's thread with the reason when the worker leads without
+                transactions because it is the only worker of its group. None: never do this.
         """
         self._on_refused = on_refused
         self._on_alone = on_alone
@@ -103,27 +115,27 @@ class Leadership:
         self._on_change = on_change
         self.queue = RequestQueue(clock)
         self._state: LeaderState | None = None
-        self._not_before = 0.0  # of the next attempt to lead
-        self._caught_up = -1.0
-        self._complained = False
+        self._next_attempt_at = 0.0  # monotonic time of the next attempt to lead
+        self._read_up_to = -1.0
+        self._warned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="group-leader", daemon=True)
 
     @property
     def leads(self) -> bool:
-        """Whether a term of this worker is under way."""
+        """Return True if this worker currently leads."""
         return self._state is not None
 
     @property
     def expected(self) -> bool:
-        """Whether this worker leads, or is about to."""
+        """Return True if this worker leads or is about to lead."""
         return self._state is not None or self._owns_partition()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the term; requests that wait get an error."""
+        """End the term. Pending requests fail."""
         self._stopping.set()
         self.queue.wake()
         if self._thread.is_alive():
@@ -131,20 +143,22 @@ class Leadership:
         self._state = None
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run on the leader's thread, in order; NotLeaderError when there is no term by then."""
+        """Run an action on the leader's thread, in order. It fails with NotLeaderError if no term
+        is running then.
+        """
         answer: Future[T] = Future()
 
         def run() -> None:
             if self._state is None or self._stopping.is_set():
-                answer.set_exception(NotLeaderError("this worker does not lead its group"))
+                answer.set_exception(NotLeaderError("this worker is not the leader of its group"))
                 return
             try:
                 result = action()
             except FencedError as error:
-                answer.set_exception(ConnectError(FENCED_TEXT))
+                answer.set_exception(ConnectError(FENCED_MESSAGE))
                 self._end(str(error))
                 return
-            except Exception as error:  # noqa: BLE001 - the caller gets it, and decides
+            except Exception as error:  # noqa: BLE001 - passed on to the caller
                 answer.set_exception(error)
                 return
             if isinstance(result, Future):
@@ -155,25 +169,25 @@ class Leadership:
         self.queue.put(run)
         return answer
 
-    # ------------------------------------------------------------------ the thread
+    # The thread
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._step()
-                self._complained = False
+                self._warned = False
             except FencedError as error:
                 self._end(str(error))
             except ConnectError as error:
                 if isinstance(error, RefusedError):
                     self._on_refused(str(error))
-                if not self._complained:
-                    log.warning("the group cannot be led just now: %s", error)
-                self._complained = True
-                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+                if not self._warned:
+                    log.warning("cannot lead the group, will retry: %s", error)
+                self._warned = True
+                self._next_attempt_at = self._clock.monotonic() + RETRY_SECONDS
             except Exception:
-                log.exception("a round of the group's leader failed")
-                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+                log.exception("unexpected error in the leader's loop")
+                self._next_attempt_at = self._clock.monotonic() + RETRY_SECONDS
             self._work_on(self.queue.due())
             self.queue.wait(self._wait_seconds())
         self._work_on(self.queue.drain())
@@ -185,60 +199,60 @@ class Leadership:
             except FencedError as error:
                 self._end(str(error))
             except Exception:
-                log.exception("a request of the group's leader failed")
+                log.exception("unexpected error while processing a request to the leader")
 
     def _wait_seconds(self) -> float:
         if self._state is None:
             return WAIT_SECONDS
         now = self._clock.monotonic()
-        due = max(self._group.deadline(self._state), self._not_before)
+        due = max(self._group.deadline(self._state), self._next_attempt_at)
         return min(WAIT_SECONDS, max(0.02, due - now))
 
     def _step(self) -> None:
         now = self._clock.monotonic()
         if self._state is not None and not self._owns_partition():
-            self._end("the group moved partition 0 of the control topic")
+            self._end("partition 0 of the control topic was reassigned")
         if self._state is not None and self._group.superseded(self._state):
-            self._end("another worker has led meanwhile")
-        if not self._owns_partition() or now < self._not_before:
+            self._end("another worker has become the leader")
+        if not self._owns_partition() or now < self._next_attempt_at:
             return
         if self._state is None:
-            self._take_lead()
+            self._start_term()
         state = self._state
         if state is None:
             return
         if self._producer.broken:
             self._renew(state)
-        if self._group.wants_end(state):
-            asked = self._clock.monotonic()
+        if self._group.needs_catch_up(state):
+            read_started_at = self._clock.monotonic()
             self._control.refresh(CATCH_UP_SECONDS)
-            self._caught_up = asked
+            self._read_up_to = read_started_at
         configured, offset = self._duties.configured()
-        decision = self._group.decide(state, configured, offset, self._caught_up)
+        decision = self._group.decide(state, configured, offset, self._read_up_to)
         if decision is not None:
             self._write(state, decision)
         self._duties.housekeeping()
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         if self._state is not None:
-            log.warning("this worker leads its group no longer: %s", why)
+            log.warning("this worker is no longer the leader of its group: %s", reason)
         self._state = None
         self._producer.release()
-        self._not_before = self._clock.monotonic() + 2 * self._group.timings.interval
+        self._next_attempt_at = self._clock.monotonic() + 2 * self._group.timings.heartbeat_interval
         self._on_change()
 
-    def _take_lead(self) -> None:
+    def _start_term(self) -> None:
         try:
             self._producer.acquire(ACQUIRE_SECONDS)
         except NoTransactionsError as error:
             self._go_alone(error)
-        asked = self._clock.monotonic()
+        read_started_at = self._clock.monotonic()
         for store in (self._control, self._configs, self._statuses):
             store.refresh(READ_SECONDS)
-        self._caught_up = asked
-        highest, generation, recorded = self._group.traces()
-        # A topic that was made anew looks like one that was never used: then what it does not tell
-        # is waited for.
+        self._read_up_to = read_started_at
+        highest, generation, recorded = self._group.history()
+        # A recreated topic looks like a new one. If anything suggests that the group existed
+        # before, wait for the members that the topic does not contain.
         trusted = recorded or not (
             highest or self._configs.snapshot().configs or self._statuses.ids()
         )
@@ -250,27 +264,27 @@ class Leadership:
         )
         self._control.put_epoch(epoch, WRITE_SECONDS)
         self._state = self._group.begin_term(epoch, trusted=trusted)
-        log.info("this worker leads the group with epoch %d", epoch.number)
+        log.info("this worker is the leader of the group, epoch %d", epoch.number)
         self._on_change()
 
     def _go_alone(self, error: NoTransactionsError) -> None:
-        """Lead without transactions, if this is the only worker.
+        """Lead without transactions if this is the only worker.
 
         Raises:
-            NoTransactionsError: It is not, or this is not known yet.
+            NoTransactionsError: Other workers exist, or it is too early to rule them out.
         """
         now = self._clock.monotonic()
         self._refused_since = now if self._refused_since is None else self._refused_since
         if (
             self._on_alone is None
             or now - self._refused_since < ALONE_SECONDS
-            or self._group.has_others()
+            or self._group.has_other_workers()
         ):
             raise error
         log.warning(
-            "this worker runs without transactions: %s. Nothing keeps a second worker of this "
-            "group from writing the same topics, so a second one refuses to start. Connectors "
-            "that write in transactions, such as Iceberg sinks, are refused",
+            "running without transactions: %s. A second worker of this group could write to the "
+            "same topics undetected, and will therefore refuse to start. Connectors that write "
+            "in transactions, such as Iceberg sinks, are rejected",
             error,
         )
         self._on_alone(str(error))
@@ -278,28 +292,28 @@ class Leadership:
         self._producer.acquire(ACQUIRE_SECONDS)
 
     def _renew(self, state: LeaderState) -> None:
-        """After a transaction of unknown outcome: everything that was written read again, and a new
-        producer.
+        """Read the topics again and acquire a new producer after a transaction with an unknown
+        outcome.
 
-        Reading first shows whether another worker leads by now; fencing that one would be wrong.
+        Reading first shows whether another worker has become the leader; fencing it would be wrong.
         """
         self._control.refresh(CATCH_UP_SECONDS)
         if self._group.superseded(state):
-            raise FencedError("another worker has led meanwhile")
+            raise FencedError("another worker has become the leader")
         self._producer.acquire(ACQUIRE_SECONDS)
         for store in (self._control, self._configs):
             store.refresh(READ_SECONDS)
         if self._group.superseded(state):
-            raise FencedError("another worker has led meanwhile")
+            raise FencedError("another worker has become the leader")
 
     def _write(self, state: LeaderState, decision: Decision) -> None:
         assignment = decision.assignment
         log.info(
-            "round %d of epoch %d: %d members, %d items, %d awaited for %d ms",
-            assignment.turn.round,
-            assignment.turn.epoch,
-            len(assignment.places),
-            sum(len(place.items) for place in assignment.places.values()),
+            "round %d of epoch %d: %d members, %d items, %d waiting for their worker for %d ms",
+            assignment.version.round,
+            assignment.version.epoch,
+            len(assignment.members),
+            sum(len(assigned_member.items) for assigned_member in assignment.members.values()),
             len(assignment.awaited),
             assignment.delay_ms,
         )

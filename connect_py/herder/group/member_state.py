@@ -1,5 +1,7 @@
-"""`MemberState`: one worker's membership: its lease, what it may run, what it says about itself.
-Plain data."""
+"""`MemberState`: membership of one worker: its lease, its items, and its heartbeats.
+
+Plain data: no I/O, no clock.
+"""
 
 from __future__ import annotations
 
@@ -8,79 +10,95 @@ from enum import Enum, auto
 
 from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.timings import Timings
-from connect_py.storage.control_records import NOTHING, Assignment, Hello, Items, Turn
+from connect_py.storage.control_records import (
+    NO_ITEMS,
+    Assignment,
+    AssignmentVersion,
+    Heartbeat,
+    Items,
+)
 
-# sessions that a member waits for a place: one that others believe gone is not heard any more
-PATIENCE = 3
-HASTE = 30  # a hello with news comes this many times sooner than one without, at the earliest
+# sessions after which a member without an assignment rejoins with a new ID: the leader may have
+# removed it
+REJOIN_AFTER_SESSIONS = 3
+# a heartbeat that reports a change is sent after this fraction of the interval, at the earliest
+CHANGE_SPEEDUP = 30
 
 
 class Phase(Enum):
-    """Where a member's life stands."""
+    """Phase of a membership."""
 
-    WAITING = auto()  # for another life of this worker's URL to end
+    WAITING = auto()  # for the session of an earlier member with the same URL to expire
     MEMBER = auto()
-    ENDING = auto()  # the lease ended: everything stops, then another life begins
-    LEAVING = auto()  # the worker stops
+    ENDING = auto()  # the lease has ended: stop all items, then rejoin with a new ID
+    LEAVING = auto()  # the worker is shutting down
 
 
 class UrlInUseError(Exception):
-    """Another live worker announces this worker's URL."""
+    """Another running worker uses the URL of this worker."""
 
 
 class MemberState:
-    """Decides when to say hello, what may run, and when everything has to stop.
+    """Decides when to send a heartbeat, which items may run, and when everything must stop.
 
-    The owner tells what happened (`take_assignment`, `acknowledged`, `holds`) and asks what to do
-    (`hello`, `farewells`, `assigned`, `check`). Times are seconds on this worker's monotonic clock.
-    Not safe for several threads.
+    The owner reports events (`take_assignment`, `acknowledged`, `set_running`) and queries the
+    result (`hello`, `farewells`, `assigned`, `check`). Times are seconds on this worker's monotonic
+    clock. Not thread-safe.
     """
 
     def __init__(self, url: str, timings: Timings, new_id: Callable[[], str], now: float) -> None:
         self._url = url
         self._timings = timings
         self._new_id = new_id
-        self._begun = now
-        self._lives: set[str] = set()  # ids of earlier lives of this process
-        self._farewells: list[str] = []  # ids of lives that ended with nothing left running
+        self._started_at = now
+        self._former_ids: set[str] = set()  # earlier member IDs of this process
+        # member IDs to announce as left: all of their items have stopped
+        self._ids_to_announce: list[str] = []
         self.phase = Phase.WAITING
         self.epoch = 0
-        self.running: Items = NOTHING  # what may be running here, as the owner reported
-        self._begin(now)
+        self.running: Items = NO_ITEMS  # items that may be running here, as reported by the owner
+        self._start_new_id(now)
 
-    def _begin(self, now: float) -> None:
+    def _start_new_id(self, now: float) -> None:
         self.id = self._new_id()
-        # None while the assignment has a place for this member
-        self._unplaced_since: float | None = now
+        # None while the assignment contains this member
+        self._omitted_since: float | None = now
         self._number = 0
-        self._sent: dict[int, float] = {}  # hellos without acknowledgement, by number
-        self._unheard: dict[int, float] = {}  # hellos that were not read back, by number
-        self._sent_at: float | None = None  # the last one
-        self._news = True
+        # send times of heartbeats that have not been acknowledged, by number
+        self._sent: dict[int, float] = {}
+        # send times of heartbeats that have not been read back, by number
+        self._unread: dict[int, float] = {}
+        self._sent_at: float | None = None  # time of the last heartbeat
+        self._has_changes = True
         self._stopping_since: float | None = None
-        self._silent = False
-        self.applied = Turn()
+        self._let_lease_expire = False
+        self.applied = AssignmentVersion()
         self.generation = 0
-        self.config_offset = -1  # of the configuration that the assignment divides
-        self.assigned: Items = NOTHING
+        self.config_offset = -1  # config offset on which the assignment is based
+        self.assigned: Items = NO_ITEMS
         self.lease_until: float | None = None  # None before the first acknowledgement
 
-    # ------------------------------------------------------------------ joining
+    # Joining
 
     def join(self, view: GroupView, now: float) -> bool:
-        """Become a member, unless another life of this URL may still hold a lease; whether this
-        worker is one now.
+        """Join the group, and return True if this worker is a member now.
 
-        Raises: UrlInUseError: A worker with this URL still says hello, a whole session after this
-            one began.
+        It waits until no earlier member with the same URL can hold a lease.
+
+        Raises:
+            UrlInUseError: A worker with this URL still sends heartbeats one session timeout after
+                this one started.
         """
         if self.phase is not Phase.WAITING:
             return True
-        for heard in view.members.values():
-            if heard.hello.url == self._url and now < heard.at + self._timings.session:
-                if heard.at > self._begun + self._timings.session:
+        for metadata in view.members.values():
+            if (
+                metadata.heartbeat.url == self._url
+                and now < metadata.at + self._timings.session_timeout
+            ):
+                if metadata.at > self._started_at + self._timings.session_timeout:
                     raise UrlInUseError(
-                        f"another live worker of the group announces {self._url} as its URL"
+                        f"another running worker of the group advertises the URL {self._url}"
                     )
                 return False
         self.phase = Phase.MEMBER
@@ -90,21 +108,21 @@ class MemberState:
     def _take_current(self, view: GroupView, now: float) -> None:
         self.epoch = max(self.epoch, view.highest_epoch())
         if view.assignment is not None:
-            self.take_assignment(view.assignment, now)
+            self.apply_assignment(view.assignment, now)
 
-    # ------------------------------------------------------------------ hellos and the lease
+    # Heartbeats and the lease
 
-    def hello(self, now: float, config_offset: int) -> Hello | None:
-        """The hello to send now, if one is due; it is sent at `now`."""
-        if self.phase is Phase.MEMBER and self._forgotten(now):
+    def heartbeat(self, now: float, config_offset: int) -> Heartbeat | None:
+        """Return the heartbeat to send now, if one is due. Its send time is `now`."""
+        if self.phase is Phase.MEMBER and self._is_omitted_too_long(now):
             self._end()
-        if now < self.next_hello(now):
+        if now < self.next_heartbeat(now):
             return None
         self._number += 1
         self._sent[self._number] = self._sent_at = now
-        self._unheard[self._number] = now
-        self._news = False
-        return Hello(
+        self._unread[self._number] = now
+        self._has_changes = False
+        return Heartbeat(
             self.id,
             self._number,
             self._url,
@@ -115,39 +133,41 @@ class MemberState:
             self.running - self.assigned,
         )
 
-    def next_hello(self, now: float) -> float:
-        """When the next hello is due: a time, or infinity."""
+    def next_heartbeat(self, now: float) -> float:
+        """Return the time at which the next heartbeat is due, or infinity."""
         if (
             self.phase not in (Phase.MEMBER, Phase.LEAVING)
-            or self._stuck(now)
-            or self._expired(now)
+            or self._must_let_lease_expire(now)
+            or self._is_expired(now)
         ):
             return float("inf")
         if self._sent_at is None:
             return now
-        wait = self._timings.interval / (HASTE if self._news else 1)
+        wait = self._timings.heartbeat_interval / (CHANGE_SPEEDUP if self._has_changes else 1)
         return self._sent_at + wait
 
-    def _forgotten(self, now: float) -> bool:
-        """Whether no leader has had a place for this member for long: another life may be heard."""
+    def _is_omitted_too_long(self, now: float) -> bool:
+        """Return True if assignments have omitted this member for so long that it must rejoin."""
         return (
-            self._unplaced_since is not None
-            and now - self._unplaced_since > PATIENCE * self._timings.session
+            self._omitted_since is not None
+            and now - self._omitted_since > REJOIN_AFTER_SESSIONS * self._timings.session_timeout
         )
 
-    def _stuck(self, now: float) -> bool:
-        """Whether this member cannot follow its assignment: then it lets its lease end."""
+    def _must_let_lease_expire(self, now: float) -> bool:
+        """Return True if this member cannot follow its assignment and must let its lease expire."""
         if (
             self._stopping_since is not None
-            and now - self._stopping_since > self._timings.rebalance
+            and now - self._stopping_since > self._timings.rebalance_timeout
         ):
-            self._silent = True  # something does not stop
-        if self._unheard and now - min(self._unheard.values()) > self._timings.rebalance:
-            self._silent = True  # it writes and does not read
-        return self._silent and self.lease_until is not None
+            self._let_lease_expire = True  # an item does not stop
+        if self._unread and now - min(self._unread.values()) > self._timings.rebalance_timeout:
+            self._let_lease_expire = (
+                True  # heartbeats are written, but reading the topic does not progress
+            )
+        return self._let_lease_expire and self.lease_until is not None
 
     def acknowledged(self, member: str, number: int, now: float) -> None:
-        """A hello arrived in the topic: the lease counts from the time it was sent."""
+        """Extend the lease, counted from the time at which the acknowledged heartbeat was sent."""
         sent = self._sent.pop(number, None) if member == self.id else None
         if (
             sent is None
@@ -160,126 +180,133 @@ class MemberState:
         if self.lease_until is None:
             if now < until:
                 self.lease_until = until
-                self._silent = False
-                self._unheard = {
-                    later: at for later, at in self._unheard.items() if later >= number
-                }
+                self._let_lease_expire = False
+                self._unread = {later: at for later, at in self._unread.items() if later >= number}
         else:
             self.lease_until = max(self.lease_until, until)
 
     def lost(self, member: str, number: int) -> None:
-        """A hello certainly did not arrive."""
+        """Forget a heartbeat that was definitely not written."""
         if member == self.id:
             self._sent.pop(number, None)
-            self._unheard.pop(number, None)
+            self._unread.pop(number, None)
 
-    def heard_back(self, hello: Hello, now: float) -> None:
-        """A member's hello was read from the topic; if it is this one's, so was everything before
-        it."""
-        if hello.member == self.id:
-            self.acknowledged(hello.member, hello.number, now)
-            self._unheard = {
-                later: at for later, at in self._unheard.items() if later > hello.number
+    def read_back(self, heartbeat: Heartbeat, now: float) -> None:
+        """Process a heartbeat that was read from the topic. Reading its own heartbeat proves that
+        the member has read everything before it.
+        """
+        if heartbeat.member == self.id:
+            self.acknowledged(heartbeat.member, heartbeat.number, now)
+            self._unread = {
+                later: at for later, at in self._unread.items() if later > heartbeat.number
             }
 
     def deadline(self) -> float | None:
-        """When everything that runs here must have ended by itself, whatever this process does;
-        None: no lease."""
+        """Return the time by which everything that runs here must have been terminated, or None
+        without a lease.
+
+        It holds even if this process hangs.
+        """
         return None if self.lease_until is None else self.lease_until + self._timings.grace
 
     def check(self, now: float) -> bool:
-        """Whether work may go on: False once the lease has ended; then everything must be stopped
-        at once."""
+        """Return True if items may run. False after the end of the lease: stop everything
+        immediately.
+        """
         return not self._end_if_expired(now) and self.phase is not Phase.ENDING
 
-    def _expired(self, now: float) -> bool:
+    def _is_expired(self, now: float) -> bool:
         return self.lease_until is not None and now >= self.lease_until
 
     def _end_if_expired(self, now: float) -> bool:
-        if self._expired(now) and self.phase is Phase.MEMBER:
+        if self._is_expired(now) and self.phase is Phase.MEMBER:
             self._end()
-        return self._expired(now)
+        return self._is_expired(now)
 
     def _end(self) -> None:
         self.phase = Phase.ENDING
-        self.assigned = NOTHING
+        self.assigned = NO_ITEMS
 
-    # ------------------------------------------------------------------ work
+    # Items
 
-    def take_assignment(self, assignment: Assignment, now: float) -> bool:
-        """Work by an assignment; False when it is none for this member any more."""
-        if self.is_outdated(assignment.turn):
+    def apply_assignment(self, assignment: Assignment, now: float) -> bool:
+        """Apply an assignment. Return False if it does not concern this member any more."""
+        if self.is_outdated(assignment.version):
             return False
-        self.epoch = assignment.turn.epoch
+        self.epoch = assignment.version.epoch
         if self.phase is Phase.WAITING:
             return False
         if self.phase is not Phase.LEAVING and not self.check(now):
             return False
-        place = assignment.places.get(self.id)
-        if place is not None:
-            self._unplaced_since = None
-        elif self._unplaced_since is None:
-            self._unplaced_since = now
-        items = NOTHING if place is None or self.phase is Phase.LEAVING else place.items
-        self.applied = assignment.turn
+        assigned_member = assignment.members.get(self.id)
+        if assigned_member is not None:
+            self._omitted_since = None
+        elif self._omitted_since is None:
+            self._omitted_since = now
+        items = (
+            NO_ITEMS
+            if assigned_member is None or self.phase is Phase.LEAVING
+            else assigned_member.items
+        )
+        self.applied = assignment.version
         self.generation = assignment.generation
         self.config_offset = assignment.config_offset
         self.assigned = items
-        self._news = True
-        self._note_stopping(now)
+        self._has_changes = True
+        self._track_stopping(now)
         return True
 
-    def is_outdated(self, turn: Turn) -> bool:
+    def is_outdated(self, version: AssignmentVersion) -> bool:
         """Return True if a newer epoch is known, or if this assignment was already applied."""
-        return turn.epoch < self.epoch or turn <= self.applied
+        return version.epoch < self.epoch or version <= self.applied
 
-    def take_epoch(self, number: int) -> None:
-        """A leader announced its term: what earlier ones still write does not count."""
+    def apply_epoch(self, number: int) -> None:
+        """Note the epoch of a new leader, so that assignments of earlier leaders are ignored."""
         self.epoch = max(self.epoch, number)
 
-    def holds(self, items: Items, view: GroupView, now: float) -> None:
-        """What may be running here: started and not surely stopped."""
+    def set_running(self, items: Items, view: GroupView, now: float) -> None:
+        """Set the items that may be running here: started, and not known to have stopped."""
         if items != self.running:
             self.running = items
-            self._news = True
-        self._note_stopping(now)
+            self._has_changes = True
+        self._track_stopping(now)
         if self.phase is Phase.ENDING and not items:
-            self._farewells.append(self.id)
-            self._lives.add(self.id)
-            self._begin(now)
+            self._ids_to_announce.append(self.id)
+            self._former_ids.add(self.id)
+            self._start_new_id(now)
             self.phase = Phase.MEMBER
             self._take_current(view, now)
-        elif self.phase is Phase.LEAVING and not items and self.id not in self._lives:
-            self._farewells.append(self.id)
-            self._lives.add(self.id)
+        elif self.phase is Phase.LEAVING and not items and self.id not in self._former_ids:
+            self._ids_to_announce.append(self.id)
+            self._former_ids.add(self.id)
 
-    def _note_stopping(self, now: float) -> None:
+    def _track_stopping(self, now: float) -> None:
         if not self.running - self.assigned:
             self._stopping_since = None
         elif self._stopping_since is None:
             self._stopping_since = now
 
     def removed(self, member: str) -> None:
-        """A leader saw the lease of this member end."""
+        """End the lease if a leader has removed this member."""
         if member == self.id and self.phase is Phase.MEMBER:
             self._end()
 
     def leave(self, view: GroupView, now: float) -> None:
-        """The worker stops: nothing is assigned any more, and the farewell follows once nothing is
-        held."""
+        """Leave the group: drop all items, and announce the departure after they have stopped."""
         joined = self.phase is Phase.MEMBER
         self.phase = Phase.LEAVING
-        self.assigned = NOTHING
+        self.assigned = NO_ITEMS
         if not joined:
-            self._lives.add(self.id)  # no other member knows it
-        self.holds(self.running, view, now)
+            self._former_ids.add(self.id)  # no other member knows this ID
+        self.set_running(self.running, view, now)
 
-    def farewells(self) -> list[str]:
-        """Take the ids of lives that ended with nothing left running, to be announced before the
-        next hello."""
-        taken, self._farewells = self._farewells, []
-        return taken
+    def members_to_announce(self) -> list[str]:
+        """Take the IDs of former members to announce as left, before the next heartbeat."""
+        members, self._ids_to_announce = self._ids_to_announce, []
+        return members
 
     def may_start(self, now: float) -> Items:
-        """What may be started at this moment."""
-        return self.assigned if self.lease_until is not None and now < self.lease_until else NOTHING
+        """Return the items that may be started now."""
+        return (
+            self.assigned if self.lease_until is not None and now < self.lease_until else NO_ITEMS
+        )

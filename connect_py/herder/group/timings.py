@@ -1,4 +1,4 @@
-"""How long things last in a worker group, in seconds."""
+"""Timeouts of a worker group, in seconds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from connect_py.config.worker_config import DistributedConfig
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The same on all workers of a group; each measures on its own monotonic clock."""
+    """Timeouts that are equal on all workers of a group. Each worker measures them on its own
+    monotonic clock.
+    """
 
-    session: float  # a member that was not heard of for so long has surely stopped
-    interval: float  # between two hellos
-    rebalance: float  # for a member to do what an assignment asks
-    max_delay: float  # how long lost work waits for its worker
+    # a member without a heartbeat for this long has stopped all of its items
+    session_timeout: float
+    heartbeat_interval: float  # between two heartbeats
+    rebalance_timeout: float  # time that a member has to apply an assignment
+    max_delay: float  # time for which lost items wait for their worker to return
 
     @classmethod
     def of(cls, config: DistributedConfig) -> Self:
-        """As a worker is configured."""
+        """Return the timeouts of a worker configuration."""
         return cls(
             config["session.timeout.ms"] / 1000,
             config["heartbeat.interval.ms"] / 1000,
@@ -29,11 +32,12 @@ class Timings:
 
     @property
     def lease(self) -> float:
-        """How long a member may work after it sent the last hello that arrived."""
-        return self.session - self.interval
+        """Time that a member may run its items, counted from sending its last acknowledged
+        heartbeat.
+        """
+        return self.session_timeout - self.heartbeat_interval
 
     @property
     def grace(self) -> float:
-        """From the end of a lease until everything must have been killed; the leader waits longer
-        than that."""
-        return self.interval / 2
+        """Time between the end of a lease and the forced termination; the leader waits longer."""
+        return self.heartbeat_interval / 2

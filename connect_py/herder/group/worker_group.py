@@ -1,5 +1,7 @@
-"""`WorkerGroup`: one worker's membership as it runs: the plain states under a lock, fed by the
-topic's reader."""
+"""`WorkerGroup`: thread-safe membership and leadership state of one worker.
+
+It holds the plain states under a lock; the reader of the control topic feeds them.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,31 @@ from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.member_state import MemberState, Phase
 from connect_py.herder.group.timings import Timings
-from connect_py.storage.control_records import NOTHING, Assignment, Epoch, Hello, Item, Items, Turn
+from connect_py.storage.control_records import (
+    NO_ITEMS,
+    Assignment,
+    AssignmentVersion,
+    Epoch,
+    Heartbeat,
+    Item,
+    Items,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What this worker has to do by the assignment that it works by."""
+    """Items of this worker according to the assignment that it has applied."""
 
-    turn: Turn
+    version: AssignmentVersion
     generation: int
     config_offset: int
     items: Items
-    joined: bool  # the leader knows this member
-    working: bool  # it has a lease
+    joined: bool  # the leader has assigned items to this member
+    working: bool  # it holds a lease
 
 
 class WorkerGroup:
-    """Satisfies `ControlListener`. Every method may be called from any thread and returns at
-    once."""
+    """Implements `ControlListener`. All methods are thread-safe and never block."""
 
     def __init__(
         self,
@@ -41,12 +50,17 @@ class WorkerGroup:
         on_change: Callable[[], None],
         on_lease: Callable[[float | None], None],
     ) -> None:
-        """Prepare.
+        """Create the group state.
 
-        Args: url: Where other workers reach this one's REST API. config_offset: How far the config
-            topic was read. on_change: Something was read or decided that others may want to look
-            at; on any thread, without the lock. on_lease: Takes the time by which everything that
-            runs here must have ended by itself; None: no such time.
+        Args:
+            url: URL at which other workers reach the REST API of this worker.
+            timings: Timeouts of the group.
+            clock: Source of monotonic time.
+            config_offset: Returns the offset up to which the config topic was read.
+            on_change: Called after a record was read or a decision was made, on any thread, without
+                the lock.
+            on_lease: Receives the time by which everything that runs here must have been
+                terminated, or None if there is no such time.
         """
         self.url = url
         self.timings = timings
@@ -55,72 +69,74 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
-        # of leases, one after the other: an ended one must not be reported last
-        self._telling = threading.Lock()
+        # serializes lease callbacks: the end of an older lease must not be reported last
+        self._lease_callback_lock = threading.Lock()
         self._view = GroupView()
         self._member: MemberState | None = None
         self._deadline: float | None = None
-        self._alive: set[str] = set()  # URLs heard of since the topic was read to its end
-        self._at_end = False
+        # URLs of workers that sent a heartbeat after the topic had been read to its end
+        self._heartbeat_urls: set[str] = set()
+        self._has_read_to_end = False
 
-    # ------------------------------------------------------------------ ControlListener, on the
-    # reader's thread
+    # ControlListener, called on the reader's thread
 
-    def on_hello(self, hello: Hello) -> None:
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            self._view.take_hello(hello, now)
-            if self._at_end:
-                self._alive.add(hello.url)
+            self._view.apply_heartbeat(heartbeat, now)
+            if self._has_read_to_end:
+                self._heartbeat_urls.add(heartbeat.url)
             if self._member is not None:
-                self._member.heard_back(hello, now)
-        self._changed()
+                self._member.read_back(heartbeat, now)
+        self._notify()
 
     def on_left(self, member: str) -> None:
         with self._lock:
-            self._view.take_left(member)
+            self._view.remove_member(member)
             if self._member is not None:
                 self._member.removed(member)
-        self._changed()
+        self._notify()
 
     def on_epoch(self, epoch: Epoch) -> None:
         with self._lock:
-            self._view.take_epoch(epoch)
+            self._view.apply_epoch(epoch)
             if self._member is not None:
-                self._member.take_epoch(epoch.number)
-        self._changed()
+                self._member.apply_epoch(epoch.number)
+        self._notify()
 
     def on_assignment(self, assignment: Assignment) -> None:
         with self._lock:
-            if self._view.take_assignment(assignment) and self._member is not None:
-                self._member.take_assignment(assignment, self._clock.monotonic())
-        self._changed()
+            if self._view.apply_assignment(assignment) and self._member is not None:
+                self._member.apply_assignment(assignment, self._clock.monotonic())
+        self._notify()
 
     def on_topic_lost(self) -> None:
         with self._lock:
             self._view.topic_lost(self._clock.monotonic())
 
-    def _changed(self) -> None:
-        """Tell who watches: about the lease first, then that there is something to look at."""
-        self._tell_lease()
+    def _notify(self) -> None:
+        """Notify the listeners: first of a changed lease, then of the change."""
+        self._notify_lease()
         self._on_change()
 
-    def _tell_lease(self) -> None:
-        with self._telling:
+    def _notify_lease(self) -> None:
+        with self._lease_callback_lock:
             with self._lock:
                 deadline = None if self._member is None else self._member.deadline()
                 changed, self._deadline = deadline != self._deadline, deadline
             if changed:
                 self._on_lease(deadline)
 
-    # ------------------------------------------------------------------ the member, for the herder
+    # The member, for the herder
 
     def join(self) -> bool:
-        """Become a member once no other life of this URL may hold a lease; whether this worker is
-        one.
+        """Join the group once no other member with this URL can hold a lease.
+
+        Returns:
+            True if this worker is a member.
 
         Raises:
-            UrlInUseError: Another live worker has this URL.
+            UrlInUseError: Another running worker has this URL.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -131,92 +147,96 @@ class WorkerGroup:
             return self._member.join(self._view, now)
 
     def share(self) -> Share:
-        """What to do now; nothing once the lease has ended."""
+        """Return the items to run now. There are none after the lease has ended."""
         with self._lock:
             member, last = self._member, self._view.assignment
             if member is None:
-                return Share(Turn(), 0, -1, NOTHING, joined=False, working=False)
+                return Share(AssignmentVersion(), 0, -1, NO_ITEMS, joined=False, working=False)
             working = member.check(self._clock.monotonic()) and member.lease_until is not None
             return Share(
                 member.applied,
                 member.generation,
                 member.config_offset,
                 member.assigned,
-                joined=last is not None and member.id in last.places,
+                joined=last is not None and member.id in last.members,
                 working=working,
             )
 
     def working(self) -> bool:
-        """Whether this worker may speak for what it runs: its lease has not ended."""
+        """Return True if the lease has not ended, so that this worker may report the state of its
+        items.
+        """
         with self._lock:
             return self._member is None or self._member.check(self._clock.monotonic())
 
     def claim(self, items: Items) -> Items:
-        """Which of these may be started at this moment; they count as held from now on."""
+        """Return the items that may be started now, and count them as running from now on."""
         now = self._clock.monotonic()
         with self._lock:
             if self._member is None:
-                return NOTHING
+                return NO_ITEMS
             claimed = items & self._member.may_start(now)
-            self._member.holds(self._member.running | claimed, self._view, now)
+            self._member.set_running(self._member.running | claimed, self._view, now)
             return claimed
 
-    def holds(self, items: Items) -> None:
-        """What may be running here: started, claimed, and not surely stopped.
+    def set_running(self, items: Items) -> None:
+        """Set the items that may be running here: started or claimed, and not known to have
+        stopped.
 
-        The same items again, as while the broker is away, wake no thread.
+        Repeating the same items, as during a broker outage, wakes no thread.
         """
         with self._lock:
             member = self._member
             if member is None:
                 return
             before = member.id, member.running
-            member.holds(items, self._view, self._clock.monotonic())
+            member.set_running(items, self._view, self._clock.monotonic())
             changed = before != (member.id, member.running)
         if changed:
-            self._changed()
+            self._notify()
         else:
-            self._tell_lease()
+            self._notify_lease()
 
     def leave(self) -> None:
-        """The worker stops: it takes no more work, and says farewell once nothing is held."""
+        """Leave the group: accept no more items, and announce the departure when all stopped."""
         with self._lock:
             if self._member is not None:
                 self._member.leave(self._view, self._clock.monotonic())
 
-    # ------------------------------------------------------------------ the member, for the sender
+    # The member, for the sender
 
-    def farewells(self) -> Sequence[str]:
-        """Lives of this worker that ended with nothing left running; to be announced now, before
-        any hello."""
+    def members_to_announce(self) -> Sequence[str]:
+        """Take the former member IDs of this worker that must be announced as left before the next
+        heartbeat.
+        """
         with self._lock:
-            return [] if self._member is None else self._member.farewells()
+            return [] if self._member is None else self._member.members_to_announce()
 
-    def hello(self) -> Hello | None:
-        """The hello to send now, if one is due."""
+    def heartbeat(self) -> Heartbeat | None:
+        """Return the heartbeat to send now, if one is due."""
         offset = self._config_offset()
         with self._lock:
             return (
                 None
                 if self._member is None
-                else self._member.hello(self._clock.monotonic(), offset)
+                else self._member.heartbeat(self._clock.monotonic(), offset)
             )
 
     def acknowledged(self, member: str, number: int) -> None:
-        """A hello is in the topic."""
+        """Process the acknowledgement of a heartbeat."""
         with self._lock:
             if self._member is not None:
                 self._member.acknowledged(member, number, self._clock.monotonic())
-        self._changed()
+        self._notify()
 
     def undelivered(self, member: str, number: int) -> None:
-        """A hello certainly did not arrive, or too late to count."""
+        """Process the failure of a heartbeat that was not written, or written too late."""
         with self._lock:
             if self._member is not None:
                 self._member.lost(member, number)
 
-    def look_at_lease(self) -> None:
-        """Notice the end of the lease; called often enough by the sender."""
+    def check_lease(self) -> None:
+        """Detect the end of the lease. The sender calls this at short intervals."""
         with self._lock:
             member = self._member
             if (
@@ -225,66 +245,79 @@ class WorkerGroup:
                 or member.check(self._clock.monotonic())
             ):
                 return
-        self._changed()
+        self._notify()
 
-    # ------------------------------------------------------------------ others
+    # Other workers
 
     def leader_url(self) -> str | None:
-        """Where the leader is reached, unless it was not heard of for a session."""
+        """Return the URL of the leader, or None if it has not sent a heartbeat for a session
+        timeout.
+        """
         now = self._clock.monotonic()
         with self._lock:
             epoch = self._view.epoch
             if epoch is None:
                 return None
-            alive = (
-                now < heard.at + self.timings.session
-                for heard in self._view.members.values()
-                if heard.hello.url == epoch.worker_url
+            in_session = (
+                now < metadata.at + self.timings.session_timeout
+                for metadata in self._view.members.values()
+                if metadata.heartbeat.url == epoch.worker_url
             )
-            return epoch.worker_url if any(alive) else None
+            return epoch.worker_url if any(in_session) else None
 
     def urls(self) -> list[str]:
-        """Where the workers are reached that were heard of within a session, and this one."""
+        """Return the URLs of this worker and of all workers with a heartbeat within the session
+        timeout.
+        """
         now = self._clock.monotonic()
         with self._lock:
             members = self._view.members.values()
             return sorted(
-                {self.url} | {h.hello.url for h in members if now < h.at + self.timings.session}
+                {self.url}
+                | {h.heartbeat.url for h in members if now < h.at + self.timings.session_timeout}
             )
 
     def read_to_end(self) -> None:
-        """The topic was read to its end: what comes from now on is said by workers that live."""
+        """Note that the topic has been read to its end: later records are from running workers."""
         with self._lock:
-            self._at_end = True
+            self._has_read_to_end = True
 
     def lone_leader(self, *, surely: bool) -> str | None:
-        """The URL of another worker that leads without transactions; `surely`: it was heard of
-        since the start."""
+        """Return the URL of another worker that leads without transactions.
+
+        With `surely`, return it only if that worker has sent a heartbeat since the start of this
+        one.
+        """
         with self._lock:
             epoch = self._view.epoch
             if epoch is None or not epoch.alone or epoch.worker_url == self.url:
                 return None
-            return epoch.worker_url if not surely or epoch.worker_url in self._alive else None
+            return (
+                epoch.worker_url if not surely or epoch.worker_url in self._heartbeat_urls else None
+            )
 
-    def has_others(self) -> bool:
-        """Whether other workers live that were heard of since the start."""
+    def has_other_workers(self) -> bool:
+        """Return True if other workers have sent heartbeats since the start and are still in their
+        session.
+        """
         now = self._clock.monotonic()
         with self._lock:
             urls = {
-                h.hello.url
+                h.heartbeat.url
                 for h in self._view.members.values()
-                if now < h.at + self.timings.session
+                if now < h.at + self.timings.session_timeout
             }
-            return bool((urls & self._alive) - {self.url})
+            return bool((urls & self._heartbeat_urls) - {self.url})
 
     def owner_url(self, item: Item) -> str | None:
-        """Where the worker is reached that runs an item."""
+        """Return the URL of the worker that runs an item."""
         with self._lock:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Whether no worker has an item and one gets it soon: the item does not wait for a worker
-        that went."""
+        """Return True if an item has no worker and gets one soon, without waiting for its last
+        worker to return.
+        """
         with self._lock:
             last = self._view.assignment
             if last is None or last.owner_url(item) is not None:
@@ -292,34 +325,35 @@ class WorkerGroup:
             return item not in last.awaited or not last.delay_ms
 
     def running_elsewhere(self) -> Items:
-        """What other members said that they run, or have not stopped yet."""
+        """Return the items that other members reported as running or stopping."""
         with self._lock:
-            own = None if self._member is None else self._member.id
-            found = (
-                heard.hello.assigned | heard.hello.stopping
-                for member, heard in self._view.members.items()
-                if member != own
+            own_id = None if self._member is None else self._member.id
+            reported_items = (
+                metadata.heartbeat.assigned | metadata.heartbeat.stopping
+                for member, metadata in self._view.members.items()
+                if member != own_id
             )
-            return frozenset().union(*found)
+            return frozenset().union(*reported_items)
 
-    # ------------------------------------------------------------------ the leader
+    # The leader
 
-    def traces(self) -> tuple[int, int, bool]:
-        """Highest epoch anybody has heard of, highest generation, and whether the topic tells of
-        earlier leaders."""
+    def history(self) -> tuple[int, int, bool]:
+        """Return the highest epoch seen, the highest generation, and whether the topic records
+        earlier leaders.
+        """
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment
             generation = max(
                 0 if epoch is None else epoch.generation, 0 if last is None else last.generation
             )
             return (
-                self._view.highest_epoch_heard(),
+                self._view.highest_epoch_seen(),
                 generation,
                 epoch is not None and last is not None and last.complete,
             )
 
     def begin_term(self, epoch: Epoch, *, trusted: bool) -> LeaderState:
-        """The state of a term whose epoch was announced."""
+        """Return the state of a new term whose epoch has been announced."""
         with self._lock:
             return LeaderState(
                 epoch, self._view, self.timings, self._clock.monotonic(), trusted=trusted
@@ -329,15 +363,15 @@ class WorkerGroup:
         with self._lock:
             return leader.superseded
 
-    def wants_end(self, leader: LeaderState) -> bool:
+    def needs_catch_up(self, leader: LeaderState) -> bool:
         with self._lock:
-            return leader.wants_end(self._clock.monotonic())
+            return leader.needs_catch_up(self._clock.monotonic())
 
     def decide(
-        self, leader: LeaderState, configured: Items, config_offset: int, caught_up: float
+        self, leader: LeaderState, configured: Items, config_offset: int, read_up_to: float
     ) -> Decision | None:
         with self._lock:
-            return leader.decide(configured, config_offset, self._clock.monotonic(), caught_up)
+            return leader.decide(configured, config_offset, self._clock.monotonic(), read_up_to)
 
     def failed(self, leader: LeaderState, decision: Decision) -> None:
         with self._lock:

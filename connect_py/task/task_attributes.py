@@ -1,4 +1,4 @@
-"""Which classes, in which versions, a task is made of, by the names of Connect's metrics."""
+"""Classes and versions of a task's plugins, under the names of Connect's metrics."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from connect_py.task.task_plugins import TaskPlugins
 UNKNOWN = "unknown"
 
 
-def task_texts(
+def task_attributes(
     registry: PluginRegistry,
     plugins: TaskPlugins,
     task: Task,
     class_name: str,
     converters: Converters,
 ) -> dict[str, str]:
-    """Classes and versions of connector, task and converters."""
+    """Return classes and versions of the connector, task, and converters."""
     connector = plugins.connector()
     version = registry.version(connector) or UNKNOWN
-    texts = {
+    attributes = {
         "connector-class": connector.name,
         "connector-version": version,
         "connector-type": connector.kind.value,
@@ -37,24 +37,26 @@ def task_texts(
         ("value-converter", converters.value_name, PluginKind.CONVERTER),
         ("header-converter", converters.header_name, PluginKind.HEADER_CONVERTER),
     ):
-        texts[f"{key}-class"] = name
-        texts[f"{key}-version"] = _version(registry, name, kind)
-    return texts
+        attributes[f"{key}-class"] = name
+        attributes[f"{key}-version"] = _version(registry, name, kind)
+    return attributes
 
 
-def chain_texts(
+def chain_attributes(
     registry: PluginRegistry, config: Mapping[str, str]
 ) -> list[tuple[str, str, str, str]]:
-    """Kind (`transform` or `predicate`), alias, class and version of each part of the chain."""
-    found = []
+    """Return kind (`transform` or `predicate`), alias, class, and version of each part of the
+    chain.
+    """
+    parts = []
     for kind, key in (
         (PluginKind.TRANSFORMATION, "transforms"),
         (PluginKind.PREDICATE, "predicates"),
     ):
         for alias in parse(key, config.get(key, ""), Type.LIST):
             name = (config.get(f"{key}.{alias}.type") or UNKNOWN).strip()
-            found.append((key.removesuffix("s"), alias, name, _version(registry, name, kind)))
-    return found
+            parts.append((key.removesuffix("s"), alias, name, _version(registry, name, kind)))
+    return parts
 
 
 def _version(registry: PluginRegistry, name: str, kind: PluginKind) -> str:

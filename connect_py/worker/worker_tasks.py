@@ -1,5 +1,4 @@
-"""`TaskLives`: the tasks of a worker, each with one life at a time, from its start to the end of
-its process."""
+"""`WorkerTasks`: the tasks of a worker, with at most one run of each at a time."""
 
 from __future__ import annotations
 
@@ -43,40 +42,39 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.source_task_session import SourceTaskSession
-from connect_py.worker.task_host import TaskHost, TaskNews
+from connect_py.worker.task_host import TaskHost, TaskListener
 from connect_py.worker.worker_listener import WorkerListener
 
-KILL_SECONDS: Final = 5.0  # for a killed process to end
-WRITE_SECONDS: Final = 35.0  # for offsets on their way: the client gives up after 30
+KILL_SECONDS: Final = 5.0  # for a killed process to exit
+WRITE_SECONDS: Final = 35.0  # for offset writes in progress: the client gives up after 30 s
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
-"""Replaces the placeholders of config providers in a configuration. ConfigError when a provider
-cannot read."""
-TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskNews], TaskHost]
+"""Resolves the placeholders of config providers in a configuration. ConfigError if a provider
+fails."""
+TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskListener], TaskHost]
 
 log = logging.getLogger(__name__)
 
 
 class _Slot:
-    """A place for one life of one task: filled once the host is made, unless it was given up
-    before."""
+    """One run of one task. It gets its host later, unless it is abandoned before."""
 
-    def __init__(self, target: TargetState, earlier: _Slot | None) -> None:
+    def __init__(self, target: TargetState, previous: _Slot | None) -> None:
         self.host: TaskHost | None = None
         self.session: TaskSession | None = None
         self.abandoned = False
         self.target = target
-        # the life before this one, which ends before this one's host is made
-        self.earlier = earlier
+        # the previous run, which ends before this one's host is created
+        self.previous = previous
 
-    def last_life(self) -> _Slot:
-        """Return this run of the task, or the earlier run that may still be ending in its place."""
-        return self if self.host is not None or self.earlier is None else self.earlier.last_life()
+    def last_run(self) -> _Slot:
+        """Return this run, or the previous one while it is still ending."""
+        return self if self.host is not None or self.previous is None else self.previous.last_run()
 
 
-class TaskLives:
-    """Every method may be called from any thread and returns at once, but for `end_all`."""
+class WorkerTasks:
+    """All methods except `end_all` are thread-safe and never block."""
 
     def __init__(
         self,
@@ -89,14 +87,17 @@ class TaskLives:
         make_host: TaskHostFactory,
         make_session: Callable[[TaskSpec], TaskSession],
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Create the object; nothing runs yet.
 
         Args:
-            executor: Where tasks are started and stopped; the owner closes it.
-            resolve: Replaces placeholders in connector and task configurations.
-            graceful_seconds: That tasks have to stop by themselves.
-            make_host: Where a task runs.
-            make_session: What the worker keeps for a task; its configuration comes resolved.
+            executor: Starts and stops tasks; closed by its owner.
+            listener: Receives the events of the tasks.
+            metrics: Metrics of the worker.
+            clock: Source of monotonic time.
+            resolve: Resolves connector and task configurations.
+            graceful_seconds: Time that tasks have for stopping.
+            make_host: Creates the host of a task.
+            make_session: Creates the session of a task with a resolved configuration.
         """
         self._executor = executor
         self._listener = listener
@@ -113,13 +114,14 @@ class TaskLives:
         self._stopping = False
 
     def ids(self) -> frozenset[ConnectorTaskId]:
-        """Tasks that were started and have neither ended as asked nor been cancelled; failed ones
-        included."""
+        """Return the tasks that were started and have not been stopped or cancelled, including
+        failed ones.
+        """
         with self._lock:
             return frozenset(self._tasks)
 
     def reports(self) -> dict[ConnectorTaskId, TaskReport]:
-        """The latest measurements of each task."""
+        """Return the latest metrics of each task."""
         with self._lock:
             return {
                 task: slot.host.report
@@ -131,7 +133,7 @@ class TaskLives:
         return [slot.host for slot in self._tasks.values() if slot.host is not None]
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Tell the tasks of a connector."""
+        """Set the target state of a connector's tasks."""
         with self._lock:
             slots = [slot for task, slot in self._tasks.items() if task.connector == name]
             for slot in slots:
@@ -157,15 +159,16 @@ class TaskLives:
             host.extend_lease(until)
 
     def end_all(self, timeout: float) -> None:
-        """Start no more; wait for all tasks to end, `timeout` seconds together, then kill those
-        that are left."""
+        """Stop all tasks and start no more. After `timeout` seconds in total, kill the remaining
+        ones.
+        """
         with self._lock:
             self._stopping = True
             ids = list(self._tasks)
         self._end(self._take(ids), timeout, KILL_SECONDS)
 
     def start(self, spec: TaskSpec, *, restarting: bool) -> None:
-        """Start a task; one of that id that runs here is stopped first."""
+        """Start a task. A running task with the same ID is stopped first."""
         with self._lock:
             if self._stopping:
                 return
@@ -175,8 +178,8 @@ class TaskLives:
     def _start(self, spec: TaskSpec, slot: _Slot, restarting: bool) -> None:
         with log_context(spec.id.connector, spec.id.task):
             try:
-                if slot.earlier is not None:
-                    self._end({spec.id: slot.earlier}, self.graceful_seconds)
+                if slot.previous is not None:
+                    self._end({spec.id: slot.previous}, self.graceful_seconds)
                 with self._lock:
                     if restarting and not slot.abandoned:
                         self._listener.on_state(spec.id, State.RESTARTING)
@@ -186,11 +189,11 @@ class TaskLives:
                     dict(self._resolve(spec.connector_config)),
                     dict(self._resolve(spec.task_config)),
                 )
-                texts = [
-                    text
+                values = [
+                    value
                     for props in (spec.worker_props, *configs)
-                    for text in props.values()
-                    if text
+                    for value in props.values()
+                    if value
                 ]
                 resolved = TaskSpec(
                     spec.id,
@@ -200,36 +203,37 @@ class TaskLives:
                     spec.start_number,
                     spec.plugins,
                     {name: level for name, level in levels.items() if level is not None},
-                    hidden_in(texts),
+                    hidden_in(values),
                 )
                 session = self._make_session(resolved)
                 try:
-                    host = self._make_host(resolved, partial(_hear, self._listener, session, spec))
+                    host = self._make_host(
+                        resolved, partial(_process_message, self._listener, session, spec)
+                    )
                 except BaseException:
-                    session.close()  # no other code holds it
+                    session.close()  # not referenced anywhere else
                     raise
                 with self._lock:
                     if slot.abandoned:
                         session.close()
                         return
-                    slot.host, slot.session, slot.earlier = host, session, None
+                    slot.host, slot.session, slot.previous = host, session, None
                     target = slot.target
-                    if self._log_levels != levels:  # they changed meanwhile
+                    if self._log_levels != levels:  # changed meanwhile
                         host.set_log_levels(self._log_levels)
                     host.extend_lease(self._lease_until)
                     host.start()
                 if target is not spec.target:
                     host.set_target_state(target)
             except Exception as error:
-                log.exception("task %s could not be started", spec.id)
+                log.exception("failed to start task %s", spec.id)
                 if not slot.abandoned:
                     self._listener.on_state(spec.id, State.FAILED, stack_trace(error))
 
     def stop(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
-        """Ask all of these to stop at once; cancel what is left after
-        `task.shutdown.graceful.timeout.ms`.
+        """Stop tasks; cancel the remaining ones after `task.shutdown.graceful.timeout.ms`.
 
-        Done when none of them runs any more, however it ended.
+        Completes when none of them is running.
         """
         slots = self._take(ids)
         if not slots:
@@ -238,11 +242,11 @@ class TaskLives:
 
     def _take(self, ids: Iterable[ConnectorTaskId]) -> dict[ConnectorTaskId, _Slot]:
         with self._lock:
-            taken = {task: self._tasks.pop(task) for task in set(ids) if task in self._tasks}
-        for slot in taken.values():
+            slots = {task: self._tasks.pop(task) for task in set(ids) if task in self._tasks}
+        for slot in slots.values():
             if slot.host is not None:
-                slot.host.stop()  # all are asked before anybody waits
-        return taken
+                slot.host.stop()  # all tasks are asked before the first wait
+        return slots
 
     def _end(
         self,
@@ -250,25 +254,25 @@ class TaskLives:
         timeout: float,
         write_timeout: float = WRITE_SECONDS,
     ) -> None:
-        """Wait for tasks to end, `timeout` seconds together; then cancel those that are left.
+        """Wait up to `timeout` seconds in total for tasks to end, then cancel the remaining ones.
 
-        What the worker is still writing for them is waited for, too, for `write_timeout` seconds.
+        Then wait up to `write_timeout` seconds for the worker's writes on their behalf.
         """
         hosts: dict[ConnectorTaskId, TaskHost] = {}
         sessions: dict[ConnectorTaskId, TaskSession] = {}
-        unborn = []
+        not_started = []
         for task, slot in slots.items():
             with self._lock:
                 slot.abandoned = True
-                life = slot.last_life()
-                host = life.host
+                run = slot.last_run()
+                host = run.host
                 if slot.host is None:
-                    unborn.append(task)
+                    not_started.append(task)
             if host is not None:
                 host.stop()
                 hosts[task] = host
-            if life.session is not None:
-                sessions[task] = life.session
+            if run.session is not None:
+                sessions[task] = run.session
         deadline = self._clock.monotonic() + timeout
         late = {
             t: h
@@ -282,9 +286,9 @@ class TaskLives:
         deadline = self._clock.monotonic() + KILL_SECONDS
         for task, host in late.items():
             if not host.wait(max(0.0, deadline - self._clock.monotonic())):
-                log.error("the process of task %s is still there after it was killed", task)
-        for task in unborn:
-            # last, when nothing more is heard of a life before
+                log.error("the process of task %s is still running after it was killed", task)
+        for task in not_started:
+            # last, after the final message of the previous run
             self._listener.on_state(task, State.UNASSIGNED)
         for session in sessions.values():
             session.close()
@@ -295,14 +299,14 @@ class TaskLives:
 
 
 class TaskSession:
-    """What the worker keeps for one life of a task: its offsets, and the services that it uses."""
+    """Offsets and shared services of one running task."""
 
     def __init__(self, offsets: SourceTaskSession, services: ServiceUser) -> None:
         self.offsets = offsets
         self.services = services
 
     def close(self) -> None:
-        """Let go of everything. Any number of times; returns at once."""
+        """Release everything. May be called repeatedly; never blocks."""
         self.offsets.close()
         self.services.close()
 
@@ -311,15 +315,14 @@ class TaskSession:
         return self.offsets.ended(timeout)
 
 
-def _hear(
+def _process_message(
     listener: WorkerListener,
     session: TaskSession,
     spec: TaskSpec,
     message: FromTask,
     reply: Callable[[Answer], None],
 ) -> None:
-    """Pass on what a task says: news to the listener, requests and questions to what the worker
-    keeps for it."""
+    """Forward a task's message: events to the listener, requests to the task's session."""
     task = spec.id
     match message:
         case Started() | Resumed():

@@ -1,5 +1,6 @@
-"""`QuestionThreads`: threads on which questions of source tasks wait for Kafka, apart for each
-connector."""
+"""`RequestThreads`: threads on which requests of source tasks wait for Kafka, separate for each
+connector.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-THREADS: Final = 8  # of one connector, as far as they are needed at the same time
+THREADS: Final = 8  # maximum per connector
 
 
 @dataclass(slots=True)
@@ -17,11 +18,11 @@ class _Pool:
     users: int = 0
 
 
-class QuestionThreads:
-    """A connector whose questions hang, as one with a cluster of its own that is away, holds up its
-    own tasks only.
+class RequestThreads:
+    """If requests of a connector hang, for example because its own cluster is down, only its own
+    tasks wait.
 
-    Any thread; nothing waits.
+    Thread-safe; never blocks.
     """
 
     def __init__(self) -> None:
@@ -30,19 +31,19 @@ class QuestionThreads:
         self._closed = False
 
     def enter(self, connector: str) -> Executor:
-        """The threads of a connector, until `leave` was called as often as this."""
+        """Return the threads of a connector. Each call must be matched by one of `leave`."""
         with self._lock:
             pool = self._pools.get(connector)
             if pool is None:
                 pool = _Pool(ThreadPoolExecutor(THREADS, f"source-offsets-{connector}"))
                 if self._closed:
-                    pool.threads.shutdown(wait=False)  # it refuses
+                    pool.threads.shutdown(wait=False)  # rejects all requests
                 self._pools[connector] = pool
             pool.users += 1
             return pool.threads
 
     def leave(self, connector: str) -> None:
-        """One user less; what was submitted is still done."""
+        """Remove one user. Submitted requests still complete."""
         with self._lock:
             pool = self._pools[connector]
             pool.users -= 1
@@ -51,7 +52,7 @@ class QuestionThreads:
                 pool.threads.shutdown(wait=False)
 
     def close(self) -> None:
-        """Do nothing that has not begun."""
+        """Cancel requests that have not started."""
         with self._lock:
             self._closed = True
             for pool in self._pools.values():
