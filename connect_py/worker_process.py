@@ -25,7 +25,7 @@ from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import StorageTopic, WorkerConfig
 from connect_py.connector_file import ConnectorFile
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.kafka.broker_errors import BrokerNews
+from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_config import translate
 from connect_py.log_output import configure_logging, set_log_levels
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -189,8 +189,8 @@ class WorkerProcess(ABC, Generic[C, H]):
         """Ask for the cluster's id, for a minute; None when the worker is stopped meanwhile."""
         clock = SystemClock()
         deadline = clock.monotonic() + CLUSTER_SECONDS
-        news = BrokerNews()
-        admin = clients.admin(news.heard)
+        news = LastBrokerError()
+        admin = clients.admin(news.record)
         topics = TopicAdmin(admin, clock)
         while not self._stopping.is_set():
             try:

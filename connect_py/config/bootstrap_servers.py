@@ -1,5 +1,6 @@
-"""`bootstrap.servers`, checked as Java's clients check it: the text when it is read, the names when
-they are needed."""
+"""`bootstrap.servers`: validated like in Java's clients when it is read, resolved when it is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -19,37 +20,37 @@ _PORTS: Final = 65_535
 
 
 def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
-    """Read each `host:port`, `[address]:port` or `PROTOCOL://host:port`.
+    """Parse entries of the form `host:port`, `[address]:port`, or `PROTOCOL://host:port`.
 
     Raises:
-        ConfigError: One is not written so, or there is none.
+        ConfigError: An entry is invalid, or there is none.
     """
-    found = []
+    addresses = []
     for server in filter(None, map(str.strip, servers)):
         match = _HOST_AND_PORT.fullmatch(server)
         if match is None:
             raise ConfigError("", f"Invalid url in bootstrap.servers: {server}")
         if int(match[2]) > _PORTS:
             raise ConfigError("", f"Invalid port in bootstrap.servers: {server}")
-        found.append((match[1], int(match[2])))
-    if not found:
+        addresses.append((match[1], int(match[2])))
+    if not addresses:
         raise ConfigError("", UNRESOLVABLE)
-    return found
+    return addresses
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Look the names up, and log those that do not resolve. One is enough: it names the other
+    """Resolve the host names, and log those that fail. One is enough, because it returns the other
     brokers.
 
     Raises:
-        ConfigError: There is not one, or one is written wrongly.
+        ConfigError: None can be resolved, or one is invalid.
     """
-    known = [_is_known(host, port) for host, port in hosts_and_ports(servers)]
-    if not any(known):
+    resolvable = [_is_resolvable(host, port) for host, port in hosts_and_ports(servers)]
+    if not any(resolvable):
         raise ConfigError("", UNRESOLVABLE)
 
 
-def _is_known(host: str, port: int) -> bool:
+def _is_resolvable(host: str, port: int) -> bool:
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

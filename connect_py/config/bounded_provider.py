@@ -1,4 +1,4 @@
-"""`BoundedProvider`: a config provider that may hang; its caller then goes on with an error."""
+"""`BoundedProvider`: limits the time of a config provider, which may hang."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ANSWER_SECONDS: Final = 15.0
 
 
 class BoundedProvider(ConfigProvider):
-    """Asks the provider on a thread of its own. A path that hangs is asked again once its earlier
-    question has ended.
+    """Calls the provider on a separate thread. While a call of a path hangs, further calls of it
+    fail immediately.
 
-    Safe for several threads if the provider is.
+    Thread-safe if the provider is.
     """
 
     def __init__(
@@ -27,38 +27,39 @@ class BoundedProvider(ConfigProvider):
         self._provider = provider
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._hanging: dict[str, _Question] = {}  # by path: no caller waits for these any more
+        # by path: calls for which no caller waits any more
+        self._hanging: dict[str, _Call] = {}
 
     def configure(self, params: Mapping[str, str]) -> None:
         self._provider.configure(params)
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
-        """What the provider answers, or raises; ConfigError when it does neither in time."""
+        """Return the provider's result or raise its error. ConfigError on timeout."""
         with self._lock:
             earlier = self._hanging.get(path)
             if earlier is not None and not earlier.ended.is_set():
                 raise ConfigError(
-                    "", f"config provider {self._name} still does not answer an earlier question"
+                    "", f"config provider {self._name} has not completed an earlier request"
                 )
             self._hanging.pop(path, None)
-        question = _Question(self._provider, path, keys)
+        call = _Call(self._provider, path, keys)
         context = contextvars.copy_context()
         threading.Thread(
             target=context.run,
-            args=(question.ask,),
+            args=(call.ask,),
             name=f"config-provider-{self._name}",
             daemon=True,
         ).start()
-        if not question.ended.wait(self._seconds):
+        if not call.ended.wait(self._seconds):
             with self._lock:
-                self._hanging[path] = question
+                self._hanging[path] = call
             raise ConfigError(
-                "", f"config provider {self._name} did not answer within {self._seconds:g} s"
+                "", f"config provider {self._name} did not respond within {self._seconds:g} s"
             )
-        return question.answer()
+        return call.answer()
 
 
-class _Question:
+class _Call:
     """One call of a provider."""
 
     def __init__(self, provider: ConfigProvider, path: str, keys: Set[str]) -> None:
@@ -81,5 +82,5 @@ class _Question:
         if self._error is not None:
             raise self._error
         if self._data is None:
-            raise TypeError("the provider answered nothing")
+            raise TypeError("the provider returned None")
         return self._data

@@ -1,6 +1,6 @@
-"""Definitions of the settings of Java's Kafka clients: what the REST API tells of client overrides.
+"""Definitions of Java's Kafka client settings, for client overrides in the REST API.
 
-Only types matter here: a value that is not of its type is refused. What a setting does is
+Only types are checked here: values of the wrong type are rejected. For their effects, see
 `kafka/client_config.py`.
 """
 
@@ -41,7 +41,7 @@ _Row: TypeAlias = tuple[str, Type, Parsed, Importance, tuple[str, ...]]
 
 @cache
 def client_config_keys(kind: str) -> Mapping[str, ConfigKey]:
-    """The settings of one kind of client (producer, consumer, admin), by name."""
+    """Return the settings of one kind of client (producer, consumer, admin) by name."""
     definition = ConfigDef()
     doc = f"Setting of the {kind}."
     for name, type_, default, importance, kinds in _ROWS:

@@ -1,5 +1,4 @@
-"""Configurations for a command that does a worker's work: placeholders are replaced as the worker
-replaces them."""
+"""Configurations for commands that act as a worker: placeholders are resolved in the same way."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from connect_py.secret_mask import masked
 
 
 def worker_properties(worker: Path | None) -> dict[str, str]:
-    """The properties of a worker's file; none without a file.
+    """Return the properties of a worker's file; empty without a file.
 
     Raises:
-        ConfigError: A config provider is wrong, or lacks a value.
+        ConfigError: A config provider is invalid, or lacks a value.
         OSError: The file cannot be read.
     """
     if worker is None:
@@ -27,25 +26,31 @@ def worker_properties(worker: Path | None) -> dict[str, str]:
 
 
 def connector_properties(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
-    """A connector's properties, with values of the providers that a worker's file configures.
-    Errors as above."""
+    """Return a connector's properties, resolved with the config providers of a worker's file.
+
+    Errors as for `worker_properties`.
+    """
     return _resolved(connector, read_properties(worker), worker)
 
 
 def _resolved(
     props: Mapping[str, str], declared: Mapping[str, str], worker: Path
 ) -> dict[str, str]:
-    """A worker leaves a placeholder whose value is missing; here the command may run on another
-    machine."""
-    if logging.lastResort is not None:  # commands configure no log: this one prints their warnings
+    """Resolve all placeholders. A worker ignores missing values, but a command may run on another
+    machine.
+    """
+    # commands do not configure logging; this handler prints their warnings
+    if logging.lastResort is not None:
         logging.lastResort.setFormatter(_MaskedFormatter())
     resolver = ConfigResolver.of(declared)
-    found = resolver.resolve(props)
-    for key in sorted(resolver.placeholder_keys(found)):
+    resolved = resolver.resolve(props)
+    for key in sorted(resolver.placeholder_keys(resolved)):
         raise ConfigError(
-            key, f"its config provider, which {worker} configures, does not have the value here"
+            key,
+            f"its config provider, configured by {worker}, does not have this value on "
+            "this machine",
         )
-    return found
+    return resolved
 
 
 class _MaskedFormatter(logging.Formatter):

@@ -1,7 +1,6 @@
 """Placeholders `${provider:path:key}` in configurations, and three providers that resolve them.
 
-Results are not expanded again. A placeholder of an unknown provider, or of a key that is not found,
-stays as it is.
+Results are not expanded again. Placeholders with an unknown provider or key are left unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 Text = TypeVar("Text", str, str | None)
 
 
-TTL_PARAM = "connect_py.ttl.ms"  # ours: how often a file is looked at again
+TTL_PARAM = "connect_py.ttl.ms"  # our extension: interval for reloading a file
 
 
 def _ttl(params: Mapping[str, str]) -> int | None:
@@ -57,7 +56,7 @@ class AllowedPaths:
                 self._roots.append(Path(os.path.normpath(root)))
 
     def check(self, path: str) -> Path | None:
-        """Return the normalised path, or None, with a warning, when it is outside."""
+        """Return the normalized path, or None, with a warning, if it is not allowed."""
         normal = Path(os.path.normpath(path))
         if self._roots is None or any(normal.is_relative_to(root) for root in self._roots):
             return normal
@@ -68,7 +67,7 @@ class AllowedPaths:
 
 
 class FileConfigProvider(ConfigProvider):
-    """Reads properties files: path is the file, key the property."""
+    """Reads properties files: the path is the file, the key is the property."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
@@ -79,14 +78,14 @@ class FileConfigProvider(ConfigProvider):
         if file is None:
             return ConfigData()
         try:
-            found = read_properties(file)
+            properties = read_properties(file)
         except (OSError, ValueError) as error:
             raise ConfigError("", f"Could not read properties from file {path}") from error
-        return ConfigData({key: found[key] for key in keys if key in found}, self._ttl)
+        return ConfigData({key: properties[key] for key in keys if key in properties}, self._ttl)
 
 
 class DirectoryConfigProvider(ConfigProvider):
-    """Reads whole files: path is the folder, key the file's name."""
+    """Reads whole files: the path is the folder, the key is the file name."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
@@ -96,20 +95,20 @@ class DirectoryConfigProvider(ConfigProvider):
         folder = self._allowed.check(path) if path else None
         if folder is None:
             return ConfigData()
-        found = {}
+        values = {}
         for key in keys:
             file = folder / key
             if not key or file.parent != folder or not file.is_file():
                 continue
             try:
-                found[key] = file.read_text("utf-8")
+                values[key] = file.read_text("utf-8")
             except (OSError, ValueError) as error:
                 raise ConfigError("", f"Could not read file {file} for property {key}") from error
-        return ConfigData(found, self._ttl)
+        return ConfigData(values, self._ttl)
 
 
 class EnvVarConfigProvider(ConfigProvider):
-    """Reads environment variables: no path, key is the variable."""
+    """Reads environment variables: the path is empty, the key is the variable."""
 
     def __init__(
         self, params: Mapping[str, str], environment: Mapping[str, str] | None = None
@@ -151,10 +150,10 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
             f'Missing required configuration "config.providers.{name}.class" which has no default '
             f"value.",
         )
-    known = PROVIDERS.get(class_name.rpartition(".")[2]) or SHORT_NAMES.get(class_name)
-    if known is not None:
-        return known(params)
-    provider = _own_provider(f"config.providers.{name}.class", class_name)
+    builtin = PROVIDERS.get(class_name.rpartition(".")[2]) or SHORT_NAMES.get(class_name)
+    if builtin is not None:
+        return builtin(params)
+    provider = _custom_provider(f"config.providers.{name}.class", class_name)
     with _translated(name):
         provider.configure(params)
     return provider
@@ -162,8 +161,9 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Turn any error of a foreign provider into a ConfigError: callers expect no other of a
-    configuration."""
+    """Convert any error of a custom provider to a ConfigError, the only error that callers
+    expect.
+    """
     try:
         yield
     except ConnectError:
@@ -174,34 +174,34 @@ def _translated(name: str) -> Iterator[None]:
         ) from error
 
 
-def _own_provider(key: str, class_name: str) -> ConfigProvider:
-    """A provider that the worker's owner wrote: `module:Class`."""
+def _custom_provider(key: str, class_name: str) -> ConfigProvider:
+    """Return an instance of a custom provider: `module:Class`."""
     module, _, attribute = class_name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        provider_class = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigValueError(
             key, class_name, "Could not load config provider class or one of its dependencies"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, ConfigProvider)):
-        raise ConfigValueError(key, class_name, "It is no ConfigProvider")
-    return found()
+    if not (isinstance(provider_class, type) and issubclass(provider_class, ConfigProvider)):
+        raise ConfigValueError(key, class_name, "not a subclass of ConfigProvider")
+    return provider_class()
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[Text]):
-    """A configuration with its placeholders replaced, and how long that holds."""
+    """A resolved configuration, and the time for which it is valid."""
 
     props: dict[str, Text]
-    ttl_ms: int | None  # the shortest of all values; None: for ever
+    ttl_ms: int | None  # the shortest of all values; None: unlimited
 
 
 class ConfigResolver:
-    """Replaces placeholders by what the named providers answer. Each is asked once for each of its
-    paths.
+    """Replaces placeholders by the values of config providers, with one request per provider and
+    path.
 
-    One that hangs is an error after a while, and at once from then on: the threads that start
-    connectors go on.
+    A provider that hangs causes an error after a timeout, and immediately from then on, so that the
+    threads that start connectors are not blocked.
     """
 
     def __init__(
@@ -214,51 +214,55 @@ class ConfigResolver:
 
     @staticmethod
     def of(props: Mapping[str, str]) -> ConfigResolver:
-        """The providers that worker properties declare.
+        """Return a resolver with the providers in worker properties.
 
         Raises:
-            ConfigError: A provider's class is missing or unknown, or its parameters are wrong.
+            ConfigError: A provider's class is missing or unknown, or its parameters are invalid.
         """
         providers = {}
         for name in (item.strip() for item in props.get("config.providers", "").split(",")):
             if name:
-                own = with_prefix(props, f"config.providers.{name}.")
-                providers[name] = _provider(name, with_prefix(own, "param."), own.get("class"))
+                provider_props = with_prefix(props, f"config.providers.{name}.")
+                providers[name] = _provider(
+                    name, with_prefix(provider_props, "param."), provider_props.get("class")
+                )
         return ConfigResolver(providers)
 
     def resolve(self, props: Mapping[str, Text]) -> dict[str, Text]:
-        """Return the same keys with placeholders replaced.
+        """Return the configuration with placeholders replaced.
 
         Raises:
-            ConfigError: A provider cannot read what a placeholder names.
+            ConfigError: A provider cannot read the value of a placeholder.
         """
         return self.transform(props).props
 
     def transform(self, props: Mapping[str, Text]) -> Resolved[Text]:
-        """The same, with the time for which the values hold."""
-        wanted: dict[tuple[str, str], set[str]] = {}
+        """Return the configuration with placeholders replaced, and the time for which it is
+        valid.
+        """
+        keys_by_path: dict[tuple[str, str], set[str]] = {}
         for key, value in props.items():
             for match in PLACEHOLDER.finditer(value or ""):
                 if match[1] in self._providers:
-                    wanted.setdefault((match[1], _path(match)), set()).add(_key(match))
+                    keys_by_path.setdefault((match[1], _path(match)), set()).add(_key(match))
                 else:
                     log.warning(
-                        "configuration %s names the config provider %s, which the worker does not "
-                        "have",
+                        "configuration %s refers to the config provider %s, which the worker "
+                        "does not have",
                         key,
                         match[1],
                     )
-        found: dict[tuple[str, str], ConfigData] = {}
-        for (name, path), keys in wanted.items():
+        data_by_path: dict[tuple[str, str], ConfigData] = {}
+        for (name, path), keys in keys_by_path.items():
             with _translated(name):
-                found[name, path] = data = self._providers[name].get(path, keys)
+                data_by_path[name, path] = data = self._providers[name].get(path, keys)
                 if not all(isinstance(value, str) for value in data.data.values()):
-                    raise TypeError("a value is no text")
+                    raise TypeError("a value is not a string")
                 hide(data.data.values())
-        ttls = [data.ttl_ms for data in found.values() if data.ttl_ms is not None]
+        ttls = [data.ttl_ms for data in data_by_path.values() if data.ttl_ms is not None]
 
         def replacement(match: re.Match[str]) -> str:
-            data = found.get((match[1], _path(match)))
+            data = data_by_path.get((match[1], _path(match)))
             return match[0] if data is None else data.data.get(_key(match), match[0])
 
         resolved = {
@@ -268,7 +272,7 @@ class ConfigResolver:
         return Resolved(resolved, min(ttls, default=None))
 
     def placeholder_keys(self, props: Mapping[str, str | None]) -> set[str]:
-        """The keys whose values hold a placeholder of a known provider."""
+        """Return the keys whose values contain a placeholder of a known provider."""
         return {
             key
             for key, value in props.items()
@@ -285,7 +289,7 @@ def _key(match: re.Match[str]) -> str:
 
 
 def named_providers(props: Iterable[str]) -> set[str]:
-    """The keys that declare providers, which connector configurations may not carry."""
+    """Return the keys that declare providers, which connector configurations must not contain."""
     return {
         key for key in props if key == "config.providers" or key.startswith("config.providers.")
     }

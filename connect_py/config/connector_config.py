@@ -1,5 +1,4 @@
-"""The keys that the framework itself knows of every connector: names, types, defaults and order are
-Connect's."""
+"""Framework keys of every connector. Names, types, defaults, and order are Connect's."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 @dataclass(frozen=True, slots=True)
 class FrameworkDefaults:
-    """Defaults that are computed: None where nothing is known.
+    """Computed defaults. None means unknown.
 
     `converters` and `converter_versions` are the worker's, by key (`key.converter`, ...).
     """
@@ -48,7 +47,7 @@ class FrameworkDefaults:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Recommends always the same."""
+    """Recommends fixed values."""
 
     values: Sequence[str]
 
@@ -61,7 +60,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _ConverterVersion:
-    """Recommends the version of the converter; hidden while there is no converter."""
+    """Recommends the version of the converter; hidden if there is no converter."""
 
     converter: str  # key
     default: str | None
@@ -74,24 +73,25 @@ class _ConverterVersion:
 
 
 def connector_name(name: str, value: Parsed) -> None:
-    """A text with something in it and without control characters. A missing name is reported as
-    missing only."""
+    """Validate a connector name: not empty and without control characters. A missing name is
+    reported only as missing.
+    """
     if value is None:
         return
     if value == "":
         raise ConfigValueError(name, value, "String may not be empty")
     control = [ord(c) for c in value if ord(c) < 32 or 127 <= ord(c) < 160]
     if control:
-        listed = ", ".join(map(str, control))
+        codes = ", ".join(map(str, control))
         raise ConfigValueError(
             name,
             value,
-            f"String may not contain control sequences but had the following ASCII chars: {listed}",
+            f"String may not contain control sequences but had the following ASCII chars: {codes}",
         )
 
 
 def aliases(name: str, value: Parsed) -> None:
-    """A list of names, each once."""
+    """Validate a list of unique names."""
     if value is None:
         raise ConfigValueError(name, None, "entry must be non null")
     if len(set(value)) != len(value):
@@ -110,7 +110,7 @@ H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
 def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """The keys of sinks and sources alike, in the order of answers."""
+    """Return the keys of both sinks and sources, in the order of responses."""
     definition = (
         ConfigDef()
         .define(
@@ -156,7 +156,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.SHORT,
             display_name="Tasks max",
-            doc="How many tasks the connector may have.",
+            doc="Maximum number of tasks of the connector.",
         )
         .define(
             "tasks.max.enforce",
@@ -167,7 +167,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=5,
             width=Width.SHORT,
             display_name="Enforce tasks max",
-            doc="Whether a connector that makes more tasks than tasks.max fails. Deprecated.",
+            doc="Whether a connector that generates more tasks than tasks.max fails. Deprecated.",
         )
     )
     for position, (key, title) in enumerate(
@@ -184,8 +184,8 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             width=Width.SHORT,
             display_name=f"{title} converter class",
             recommender=_Fixed(defaults.class_names.get(key, ())),
-            doc=f"Converter of {title.lower()}s, instead of the worker's; its settings begin with "
-            f"{key}.",
+            doc=f"Converter for {title.lower()}s, overriding the worker's; its settings have "
+            f"the prefix {key}.",
         ).define(
             f"{key}.plugin.version",
             Type.STRING,
@@ -233,7 +233,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=14,
             width=Width.MEDIUM,
             display_name="Reload Action",
-            doc="What happens when a value of a config provider expires.",
+            doc="Action when a value of a config provider expires.",
         )
         .define(
             "errors.retry.timeout",
@@ -244,8 +244,8 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=1,
             width=Width.MEDIUM,
             display_name="Retry Timeout for Errors",
-            doc="Milliseconds for which a failed operation is repeated; 0 never, -1 without a "
-            "limit.",
+            doc="Milliseconds for which a failed operation is retried; 0 disables retries, -1 "
+            "removes the limit.",
         )
         .define(
             "errors.retry.delay.max.ms",
@@ -256,7 +256,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=2,
             width=Width.MEDIUM,
             display_name="Maximum Delay Between Retries for Errors",
-            doc="Longest pause between repetitions, in milliseconds.",
+            doc="Maximum delay between retries, in milliseconds.",
         )
         .define(
             "errors.tolerance",
@@ -290,13 +290,13 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=5,
             width=Width.SHORT,
             display_name="Log Error Details",
-            doc="Whether the log tells topic, partition and offset of a bad record.",
+            doc="Whether the log contains topic, partition, and offset of a bad record.",
         )
     )
 
 
 def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """All framework keys of a sink."""
+    """Return all framework keys of a sink."""
     return (
         common_config_def(defaults)
         .define(
@@ -321,7 +321,7 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.LONG,
             display_name="Topics regex",
-            doc="Expression that whole names of the topics to consume match.",
+            doc="Regular expression that must match whole topic names.",
         )
         .define(
             "errors.deadletterqueue.topic.name",
@@ -354,13 +354,14 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=8,
             width=Width.MEDIUM,
             display_name="Enable Error Context Headers",
-            doc="Whether headers of a dead letter tell what went wrong and where.",
+            doc="Whether dead-letter records have headers with the reason and location of the "
+            "failure.",
         )
     )
 
 
 def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """All framework keys of a source."""
+    """Return all framework keys of a source."""
     return (
         common_config_def(defaults)
         .define(
@@ -373,7 +374,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=1,
             width=Width.LONG,
             display_name="Topic Creation Groups",
-            doc="Groups of topics that are created with settings of their own.",
+            doc="Groups of topics that are created with their own settings.",
         )
         .define(
             "exactly.once.support",
@@ -385,7 +386,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             validator=one_of("REQUESTED", "REQUIRED", case_insensitive=True),
             width=Width.SHORT,
             display_name="Exactly once support",
-            doc="Whether the connector must be able to do exactly-once delivery.",
+            doc="Whether the connector must support exactly-once delivery.",
         )
         .define(
             "transaction.boundary",
@@ -397,7 +398,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             validator=one_of("POLL", "INTERVAL", "CONNECTOR", case_insensitive=True),
             width=Width.SHORT,
             display_name="Transaction Boundary",
-            doc="When a source's transactions end.",
+            doc="Boundary of a source's transactions.",
         )
         .define(
             "transaction.boundary.interval.ms",
@@ -409,7 +410,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.SHORT,
             display_name="Transaction boundary interval",
-            doc="Milliseconds between ends of transactions with the boundary interval.",
+            doc="Interval in milliseconds between transactions with the boundary interval.",
         )
         .define(
             "offsets.storage.topic",

@@ -1,4 +1,4 @@
-"""Which settings of Kafka clients a connector may override: what the worker's owner allows."""
+"""Policy for the client settings that connectors may override, configured on the worker."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ _PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 
 @dataclass(frozen=True, slots=True)
 class OverridePolicy:
-    """A policy by its short name; `allowed` is None when everything is."""
+    """A policy with its short name; `allowed` is None if all settings are allowed."""
 
     name: str
     allowed: Collection[str] | None
 
     @classmethod
     def of(cls, worker_props: Mapping[str, str]) -> Self:
-        """The policy that worker properties choose; their values are valid."""
+        """Return the policy of validated worker properties."""
         name = short_name(worker_props.get(POLICY_KEY, "All"))
-        listed = {
+        allowed_by_policy = {
             "None": (),
             "Principal": _PRINCIPAL,
             "Allowlist": tuple(
                 parse(ALLOWLIST_KEY, worker_props.get(ALLOWLIST_KEY, ""), Type.LIST)
             ),
         }
-        return cls(name, listed.get(name))
+        return cls(name, allowed_by_policy.get(name))
 
     def refusal(self, key: str) -> str | None:
-        """Why a client setting may not be overridden, in Connect's words; None if it may."""
+        """Return Connect's error message if a client setting must not be overridden, otherwise
+        None.
+        """
         if self.allowed is None or key in self.allowed:
             return None
         return (
@@ -45,6 +47,6 @@ class OverridePolicy:
 
 
 def short_name(policy: str) -> str:
-    """`None` for `...NoneConnectorClientConfigOverridePolicy`."""
+    """Return `None` for `...NoneConnectorClientConfigOverridePolicy`."""
     short = policy.strip().rpartition(".")[2]
     return short.removesuffix("ConnectorClientConfigOverridePolicy") or short

@@ -1,4 +1,4 @@
-"""Version ranges of plugins, in Maven's notation."""
+"""Version ranges of plugins in Maven's notation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECES = re.compile(r"\d+|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Numbers by value, words before numbers: 1.0-beta < 1.0 < 1.0.1."""
+    """Return a sort key with numbers by value and words before numbers: 1.0-beta < 1.0 < 1.0.1."""
     pieces = [
         (1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower())
         for piece in _PIECES.findall(version)
@@ -26,7 +26,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `low` to `high`; None is unbounded. `any` stands for `latest`."""
+    """Versions from `low` to `high`; None is unbounded. `any` means `latest`."""
 
     low: str | None
     high: str | None
@@ -36,25 +36,25 @@ class VersionRange:
 
     @staticmethod
     def parse(text: str) -> VersionRange:
-        """Parse `1.2` (exactly that), `[1.0,2.0)`, or `latest`.
+        """Parse `1.2` (exactly that version), `[1.0,2.0)`, or `latest`.
 
         Raises:
-            ConfigError: A bracket is open, or bounds are in the wrong order.
+            ConfigError: A bracket is missing, or the bounds are in the wrong order.
         """
         spec = text.strip()
         if spec == "latest":
             return VersionRange(None, None, False, False, any=True)
         if not spec.startswith(("[", "(")):
             return VersionRange(spec, spec, True, True)
-        found = _RANGE.fullmatch(spec)
-        if found is None:
+        match = _RANGE.fullmatch(spec)
+        if match is None:
             raise ConfigError("", f"Unbounded range: {spec}")
-        low, high = found["low"].strip() or None, found["high"].strip() or None
-        if not found["comma"]:
-            low = high = (found["low"] + found["high"]).strip() or None
+        low, high = match["low"].strip() or None, match["high"].strip() or None
+        if not match["comma"]:
+            low = high = (match["low"] + match["high"]).strip() or None
         if low and high and version_order(low) > version_order(high):
             raise ConfigError("", f"Range defies version ordering: {spec}")
-        return VersionRange(low, high, found["open"] == "[", found["close"] == "]")
+        return VersionRange(low, high, match["open"] == "[", match["close"] == "]")
 
     def __contains__(self, version: str | None) -> bool:
         if self.any:

@@ -1,5 +1,4 @@
-"""The worker's properties, parsed once into a frozen object: what both modes share, and what is
-each one's own."""
+"""Properties of a worker, parsed into an immutable object for both modes."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ TOPIC_PURPOSES: Final[Mapping[str, str]] = {
     "status": "Must specify topic for connector status.",
     "offset": "Offset storage topic must be specified",
 }
-# What the worker's own Kafka clients read: everything without a client prefix.
+# Settings of the worker's own Kafka clients: everything without a client prefix.
 _CLIENT_KEYS: Final = ("bootstrap.servers", "client.dns.lookup", "request.timeout.ms")
 _CLIENT_PREFIXES: Final = (
     "security.",
@@ -66,17 +65,18 @@ _OWN_PREFIXES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StorageTopic:
-    """How one internal topic is called and created."""
+    """Name and settings of an internal topic."""
 
     name: str
-    property: str  # the worker property that names it
+    property: str  # the worker property with its name
     partitions: int  # -1: the broker's default
     replication_factor: int  # -1: the broker's default
     settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
 
     def replication_property(self) -> str:
-        """The worker property that gives the replication factor; some topics share another
-        one's."""
+        """Return the worker property for the replication factor; some topics share that of
+        another.
+        """
         storage = {"control": "config", "offsets": "offset"}.get(
             name := self.property.partition(".")[0], name
         )
@@ -85,21 +85,20 @@ class StorageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """A worker's configuration: `values` by key, parsed; `props` as texts, placeholders
-    resolved."""
+    """A worker's configuration: `values` are parsed; `props` are resolved strings."""
 
     values: Mapping[str, Parsed]
     props: Mapping[str, str]
-    # keys of the file that no definition knows; prefix users read them from `props`
+    # keys without a definition; users of prefixes read them from `props`
     unknown: tuple[str, ...]
-    resolver: ConfigResolver  # resolves the placeholders of connector configurations
+    resolver: ConfigResolver  # resolves placeholders in connector configurations
 
     @classmethod
     def of(cls, file_props: Mapping[str, str]) -> Self:
-        """Resolve placeholders and parse.
+        """Resolve placeholders and parse the properties.
 
         Raises:
-            ConfigError: A value is not acceptable or a required key is missing.
+            ConfigError: A value is invalid, or a required key is missing.
         """
         resolver = ConfigResolver.of(file_props)
         props = resolver.resolve(file_props)
@@ -120,18 +119,18 @@ class WorkerConfig:
 
     @classmethod
     def definition(cls) -> ConfigDef:
-        """The keys of this mode."""
+        """Return the definition of this mode."""
         raise NotImplementedError
 
     @classmethod
     def _check_props(cls, props: Mapping[str, str]) -> None:
-        """Look for what is better said before single values are parsed."""
+        """Validate properties that need a better error than that of their definition."""
 
     def _check(self) -> None:
-        """Look at values that depend on each other."""
+        """Validate values that depend on each other."""
 
     def __getitem__(self, key: str) -> Any:
-        """The parsed value of a defined key."""
+        """Return the parsed value of a defined key."""
         return self.values[key]
 
     @property
@@ -140,58 +139,62 @@ class WorkerConfig:
 
     @property
     def group_id(self) -> str | None:
-        """The worker group, if there is one."""
+        """Group of the worker, if any."""
         return None
 
     @property
     def exactly_once_sources(self) -> bool:
-        """Whether sources may write in transactions."""
+        """True if sources may use transactions."""
         return False
 
     @property
     def client_id_prefix(self) -> str:
-        """What the names of the worker's own clients start with."""
+        """Prefix of the client IDs of the worker's own clients."""
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
-        """Settings of the worker's own Kafka clients, in Java's names: all without a client
-        prefix."""
-        found = {
+        """Return the settings of the worker's own Kafka clients in Java's names: everything without
+        a client prefix.
+        """
+        settings = {
             k: v
             for k, v in self.props.items()
             if k in _CLIENT_KEYS or k.startswith(_CLIENT_PREFIXES)
         }
-        return {"bootstrap.servers": self.bootstrap_servers, **found}
+        return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
     def log_levels(self) -> dict[str, str]:
-        """Levels that loggers begin with, in Connect's words; `root` is all that have none of their
-        own."""
+        """Return the initial log levels by logger in Connect's names; `root` applies to loggers
+        without a level.
+        """
         return log_levels("connect_py.log.levels", self["connect_py.log.levels"])
 
     def stop_ms(self) -> int:
-        """How long tasks, and what else this mode waits for, may take to stop."""
+        """Return the maximum time in milliseconds for stopping tasks and everything else in this
+        mode.
+        """
         return cast(int, self["task.shutdown.graceful.timeout.ms"])
 
     def log_values(self) -> None:
-        """Log the configuration: secrets hidden, what has no effect named."""
+        """Log the configuration with secrets masked, and list properties without effect."""
         for key in sorted(self.unknown):
-            log.info("worker property %s is unknown to the worker; prefixes may use it", key)
+            log.info("worker property %s is unknown; plugins may use it", key)
         for key in UNUSED_CONVERTER_KEYS:
             if key in self.props:
                 log.warning(
-                    "worker property %s is ignored: internal topics hold JSON without schemas", key
+                    "ignoring worker property %s: internal topics contain JSON without schemas", key
                 )
         self._log_ineffective()
         lines = (f"\t{key} = {_printed(value)}" for key, value in sorted(self.values.items()))
         log.info("%s values: \n%s", type(self).__name__, "\n".join(lines))
 
     def _log_ineffective(self) -> None:
-        """Name what this mode accepts without effect."""
+        """List accepted properties without effect in this mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig(WorkerConfig):
-    """The configuration of a worker that shares nothing with others."""
+    """Configuration of a standalone worker."""
 
     @classmethod
     def definition(cls) -> ConfigDef:
@@ -199,18 +202,18 @@ class StandaloneConfig(WorkerConfig):
 
     @property
     def client_id_prefix(self) -> str:
-        own = self.props.get("client.id", "").strip()
-        return f"{own}-" if own else ""
+        client_id = self.props.get("client.id", "").strip()
+        return f"{client_id}-" if client_id else ""
 
     @property
     def offset_file(self) -> str:
-        """Where Java keeps offsets of sources."""
+        """File in which Java stores source offsets."""
         return cast(str, self["offset.storage.file.filename"])
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedConfig(WorkerConfig):
-    """The configuration of a member of a worker group."""
+    """Configuration of a member of a worker group."""
 
     @classmethod
     def definition(cls) -> ConfigDef:
@@ -232,7 +235,7 @@ class DistributedConfig(WorkerConfig):
         ]
         if len(set(names)) != len(names):
             raise ConfigError(
-                "", f"the internal topics need different names, found {', '.join(names)}"
+                "", f"the internal topics must have different names, found {', '.join(names)}"
             )
         signature = self["inter.worker.signature.algorithm"]
         if signature not in self["inter.worker.verification.algorithms"]:
@@ -265,11 +268,11 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def client_id_prefix(self) -> str:
-        own = self["client.id"]
-        return f"{self.group_id}-{own}-" if own else f"{self.group_id}-"
+        client_id = self["client.id"]
+        return f"{self.group_id}-{client_id}-" if client_id else f"{self.group_id}-"
 
     def storage_topic(self, storage: str) -> StorageTopic:
-        """Of `config`, `status` or `offset`."""
+        """Return the topic of `config`, `status`, or `offset`."""
         prefix = f"{storage}.storage."
         fixed = {"topic", "partitions", "replication.factor", "cleanup.policy"}
         return StorageTopic(
@@ -281,8 +284,9 @@ class DistributedConfig(WorkerConfig):
         )
 
     def control_topic(self) -> StorageTopic:
-        """The topic of the worker group: compacted, old segments deleted, closed every ten
-        minutes."""
+        """Return the topic of the worker group: compacted, with old segments deleted and a new
+        segment every ten minutes.
+        """
         settings = {"cleanup.policy": "compact,delete", "segment.ms": "600000"}
         settings.update(
             self._topic_settings("control.storage.", {"topic", "partitions", "replication.factor"})
@@ -307,12 +311,12 @@ class DistributedConfig(WorkerConfig):
         for storage in STORAGES:
             if f"{storage}.storage.cleanup.policy" in self.props:
                 log.warning(
-                    "worker property %s.storage.cleanup.policy is ignored: it is always compact",
+                    "ignoring worker property %s.storage.cleanup.policy: it is always compact",
                     storage,
                 )
         if "config.storage.partitions" in self.props:
             log.warning(
-                "worker property config.storage.partitions is ignored: the config topic has one "
+                "ignoring worker property config.storage.partitions: the config topic has one "
                 "partition"
             )
 

@@ -1,5 +1,6 @@
-"""Definitions of the worker's properties, for both modes: names, types, defaults and refusals are
-Java's."""
+"""Definitions of the worker's properties for both modes. Names, types, defaults, and errors are
+Java's.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ MAC_ALGORITHMS: Final[Mapping[str, str]] = {
     "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
 }
-"""What can sign calls between workers: Java's name, and the hash's in `hashlib`."""
+"""Algorithms for signing requests between workers: Java's names and those of `hashlib`."""
 MIN_KEY_BITS: Final = 40  # of a session key
 
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
@@ -101,12 +102,12 @@ def _connect_protocol(name: str, value: Parsed) -> None:
 
 def _mac_algorithm(name: str, value: Parsed) -> None:
     if value not in MAC_ALGORITHMS:
-        listed = ", ".join(sorted(MAC_ALGORITHMS))
+        algorithms = ", ".join(sorted(MAC_ALGORITHMS))
         raise ConfigValueError(
             name,
             value,
             f"the algorithm is not supported by this worker; the supported algorithms are: "
-            f"[{listed}]",
+            f"[{algorithms}]",
         )
 
 
@@ -120,22 +121,24 @@ def _mac_algorithms(name: str, value: Parsed) -> None:
 
 
 def log_levels(name: str, value: Parsed) -> dict[str, str]:
-    """Read `LEVEL` and `logger=LEVEL`: Connect's words by logger, `root` for all."""
+    """Parse `LEVEL` and `logger=LEVEL`. Return Connect's level names by logger; `root` applies
+    to all.
+    """
     levels = {}
     for item in value or ():
         logger, _, level = item.rpartition("=")
         if level.strip().upper() not in LEVELS:
             raise ConfigValueError(
-                name, value, f"{item} is no level; levels are {', '.join(LEVELS)}"
+                name, value, f"invalid level {item!r}: expected one of {', '.join(LEVELS)}"
             )
         levels[logger.strip() or "root"] = level.strip().upper()
     return levels
 
 
 def _name_families(name: str, value: Parsed) -> None:
-    known = [family.value for family in NameFamily]
-    if not value or any(item not in known for item in value):
-        raise ConfigValueError(name, value, f"expected one or several of {', '.join(known)}")
+    names = [family.value for family in NameFamily]
+    if not value or any(item not in names for item in value):
+        raise ConfigValueError(name, value, f"expected one or more of {', '.join(names)}")
 
 
 def _log_levels(name: str, value: Parsed) -> None:
@@ -143,13 +146,15 @@ def _log_levels(name: str, value: Parsed) -> None:
 
 
 def _class_name(name: str, value: Parsed) -> None:
-    """A class must have a name; whether it exists is known once the plugins are."""
+    """Check that a class name is not empty; whether the class exists is checked when the plugins
+    are loaded.
+    """
     if value == "":
         raise ConfigValueError(name, value, "Class  could not be found.")
 
 
 def common_config_def() -> ConfigDef:
-    """The keys of both modes: converters, commits, REST, plugins, metrics, TLS."""
+    """Return the keys of both modes: converters, commits, REST, plugins, metrics, TLS."""
     definition = ConfigDef()
     _define(definition, _COMMON)
     _define(definition, _OURS)
@@ -159,14 +164,14 @@ def common_config_def() -> ConfigDef:
 
 
 def standalone_config_def() -> ConfigDef:
-    """The keys of a standalone worker."""
+    """Return the keys of a standalone worker."""
     definition = common_config_def()
     _define(definition, _STANDALONE)
     return definition
 
 
 def distributed_config_def() -> ConfigDef:
-    """The keys of a distributed worker."""
+    """Return the keys of a distributed worker."""
     definition = common_config_def()
     _define(definition, _SASL)
     _define(definition, _DISTRIBUTED)
@@ -174,8 +179,7 @@ def distributed_config_def() -> ConfigDef:
 
 
 def security_config_def() -> ConfigDef:
-    """What says how a client proves itself and its broker, of the worker's clients and of all
-    others."""
+    """Return the security settings of Kafka clients, both the worker's and others."""
     definition = ConfigDef()
     _define(definition, _SSL)
     _define(definition, _SASL)
@@ -205,7 +209,7 @@ _COMMON: tuple[Row, ...] = (
         "use_all_dns_ips",
         M,
         one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        "How bootstrap names are looked up.",
+        "Method for resolving bootstrap addresses.",
     ),
     (
         "key.converter",
@@ -213,7 +217,7 @@ _COMMON: tuple[Row, ...] = (
         REQUIRED,
         H,
         _class_name,
-        "Converter of keys for connectors that name none.",
+        "Default converter for keys.",
     ),
     ("key.converter.plugin.version", STRING, None, L, None, _VERSION),
     (
@@ -222,7 +226,7 @@ _COMMON: tuple[Row, ...] = (
         REQUIRED,
         H,
         _class_name,
-        "Converter of values for connectors that name none.",
+        "Default converter for values.",
     ),
     ("value.converter.plugin.version", STRING, None, L, None, _VERSION),
     (
@@ -231,17 +235,25 @@ _COMMON: tuple[Row, ...] = (
         "org.apache.kafka.connect.storage.SimpleHeaderConverter",
         L,
         _class_name,
-        "Converter of header values.",
+        "Default converter for header values.",
     ),
     ("header.converter.plugin.version", STRING, None, L, None, _VERSION),
-    ("offset.flush.interval.ms", LONG, 60_000, L, None, "Milliseconds between commits of offsets."),
+    (
+        "offset.flush.interval.ms",
+        LONG,
+        60_000,
+        L,
+        None,
+        "Interval between offset commits, in milliseconds.",
+    ),
     (
         "offset.flush.timeout.ms",
         LONG,
         5_000,
         L,
         None,
-        "Longest wait for one commit, in milliseconds; then it counts as failed and is repeated.",
+        "Timeout of an offset commit, in milliseconds; afterward, it counts as failed and is "
+        "retried.",
     ),
     (
         "task.shutdown.graceful.timeout.ms",
@@ -249,7 +261,7 @@ _COMMON: tuple[Row, ...] = (
         5_000,
         L,
         None,
-        "Milliseconds that tasks have to stop; they are all asked at once.",
+        "Time for stopping all tasks concurrently, in milliseconds.",
     ),
     (
         "plugin.path",
@@ -257,8 +269,8 @@ _COMMON: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Folders with plugins: each holds Python packages with their metadata, or one such folder "
-        "for each plugin.",
+        "Folders with plugins. Each contains Python packages with their metadata, or one such "
+        "folder per plugin.",
     ),
     (
         "plugin.discovery",
@@ -266,7 +278,7 @@ _COMMON: tuple[Row, ...] = (
         "hybrid_warn",
         L,
         one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
-        "How Java finds plugins; accepted without effect.",
+        "Discovery of plugins in Java; accepted without effect.",
     ),
     (
         "config.providers",
@@ -282,7 +294,7 @@ _COMMON: tuple[Row, ...] = (
         "All",
         M,
         _override_policy,
-        "Which client settings a connector may override: All, None, Principal or Allowlist.",
+        "Client settings that a connector may override: All, None, Principal, or Allowlist.",
     ),
     (
         ALLOWLIST_KEY,
@@ -290,7 +302,7 @@ _COMMON: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Client settings that the policy Allowlist lets connectors override.",
+        "Client settings that connectors may override with the policy Allowlist.",
     ),
     (
         "topic.creation.enable",
@@ -298,7 +310,7 @@ _COMMON: tuple[Row, ...] = (
         True,
         L,
         None,
-        "Whether sources may create topics by topic.creation.* settings.",
+        "Whether sources may create topics according to topic.creation.* settings.",
     ),
     (
         "topic.tracking.enable",
@@ -314,7 +326,7 @@ _COMMON: tuple[Row, ...] = (
         True,
         L,
         None,
-        "Whether the recorded topics may be forgotten on request.",
+        "Whether users may reset the recorded topics.",
     ),
     (
         "metrics.sample.window.ms",
@@ -324,7 +336,7 @@ _COMMON: tuple[Row, ...] = (
         at_least(0),
         "Window of rates and averages, in milliseconds.",
     ),
-    ("metrics.num.samples", INT, 2, L, at_least(1), "Number of windows that make a metric."),
+    ("metrics.num.samples", INT, 2, L, at_least(1), "Number of windows of a metric."),
     (
         "metrics.recording.level",
         STRING,
@@ -350,7 +362,7 @@ _OURS: tuple[Row, ...] = (
         "text",
         L,
         one_of("text", "json"),
-        "Form of log lines: text as Connect's, or json.",
+        "Format of log lines: text as in Connect, or json.",
     ),
     (
         "connect_py.log.levels",
@@ -358,7 +370,8 @@ _OURS: tuple[Row, ...] = (
         "",
         L,
         _log_levels,
-        "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some.",
+        "Log levels: a level such as INFO for all loggers, or an assignment such as "
+        "connect_py.herder=DEBUG for some.",
     ),
     (
         "connect_py.metrics.names",
@@ -366,7 +379,7 @@ _OURS: tuple[Row, ...] = (
         "confluent",
         L,
         _name_families,
-        "Under whose names /metrics serves measurements: confluent, strimzi, strimzi-reporter, or "
+        "Naming schemes of the metrics at /metrics: confluent, strimzi, strimzi-reporter, or "
         "several.",
     ),
     (
@@ -375,8 +388,7 @@ _OURS: tuple[Row, ...] = (
         True,
         L,
         None,
-        "Whether the worker serves a page for people at /ui, and a description of its API at "
-        "/docs.",
+        "Whether the worker serves a web UI at /ui and its API description at /docs.",
     ),
     (
         "connect_py.services.max",
@@ -384,7 +396,7 @@ _OURS: tuple[Row, ...] = (
         16,
         L,
         at_least(1),
-        "How many shared services of one name, with different settings, may run on a worker.",
+        "Maximum number of shared services with the same name and different settings on a worker.",
     ),
     (
         "connect_py.services.connectors",
@@ -392,9 +404,9 @@ _OURS: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Files of connectors, as connect-standalone reads them, whose shared services start with "
-        "the worker: it is about "
-        "to get these connectors. Those of connectors that exist start anyway.",
+        "Files of connectors, as for connect-standalone, whose shared services start with the "
+        "worker because it is about to get these connectors. The services of existing "
+        "connectors start in any case.",
     ),
 )
 
@@ -414,7 +426,7 @@ _REST: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Host name that this worker announces to other workers.",
+        "Host name of this worker for other workers.",
     ),
     (
         "rest.advertised.port",
@@ -422,7 +434,7 @@ _REST: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Port that this worker announces to other workers.",
+        "Port of this worker for other workers.",
     ),
     (
         "rest.advertised.listener",
@@ -438,7 +450,7 @@ _REST: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Origins that browsers may call the API from.",
+        "Origins from which browsers may call the API.",
     ),
     (
         "access.control.allow.methods",
@@ -454,7 +466,7 @@ _REST: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Headers that are added to every answer.",
+        "Headers that are added to every response.",
     ),
     ("rest.extension.classes", LIST, "", L, None, "Extensions of the REST API."),
     (
@@ -463,7 +475,7 @@ _REST: tuple[Row, ...] = (
         "none",
         L,
         one_of("required", "requested", "none"),
-        "Whether HTTPS clients show a certificate.",
+        "Whether HTTPS clients present a certificate.",
     ),
 )
 
@@ -474,20 +486,34 @@ _SSL: tuple[Row, ...] = (
     ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", M, None, _TLS_UNUSED),
     ("ssl.cipher.suites", LIST, None, L, None, _TLS),
     ("ssl.provider", STRING, None, M, None, _TLS_UNUSED),
-    ("ssl.keystore.type", STRING, "JKS", M, None, "Kind of the key store: JKS, PKCS12 or PEM."),
-    ("ssl.keystore.location", STRING, None, H, None, "File with the own key and certificates."),
+    ("ssl.keystore.type", STRING, "JKS", M, None, "Type of the key store: JKS, PKCS12, or PEM."),
+    (
+        "ssl.keystore.location",
+        STRING,
+        None,
+        H,
+        None,
+        "File with the private key and its certificates.",
+    ),
     ("ssl.keystore.password", PASSWORD, None, H, None, "Password of the key store."),
     ("ssl.key.password", PASSWORD, None, H, None, "Password of the key in the key store."),
-    ("ssl.keystore.key", PASSWORD, None, H, None, "The own key as PEM text, instead of a file."),
+    ("ssl.keystore.key", PASSWORD, None, H, None, "Private key in PEM format, instead of a file."),
     (
         "ssl.keystore.certificate.chain",
         PASSWORD,
         None,
         H,
         None,
-        "The own certificates as PEM text.",
+        "Certificates of the private key in PEM format.",
     ),
-    ("ssl.truststore.type", STRING, "JKS", M, None, "Kind of the trust store: JKS, PKCS12 or PEM."),
+    (
+        "ssl.truststore.type",
+        STRING,
+        "JKS",
+        M,
+        None,
+        "Type of the trust store: JKS, PKCS12, or PEM.",
+    ),
     ("ssl.truststore.location", STRING, None, H, None, "File with the trusted certificates."),
     ("ssl.truststore.password", PASSWORD, None, H, None, "Password of the trust store."),
     (
@@ -496,7 +522,7 @@ _SSL: tuple[Row, ...] = (
         None,
         H,
         None,
-        "The trusted certificates as PEM text.",
+        "Trusted certificates in PEM format.",
     ),
     (
         "ssl.endpoint.identification.algorithm",
@@ -504,7 +530,7 @@ _SSL: tuple[Row, ...] = (
         "https",
         L,
         None,
-        "Whether the server's name must stand in its certificate: https, or empty for no.",
+        "Whether the server's certificate must contain its host name: https, or empty for no.",
     ),
     ("ssl.secure.random.implementation", STRING, None, L, None, _TLS_UNUSED),
     ("ssl.engine.factory.class", CLASS, None, L, _class_name, _TLS_UNUSED),
@@ -525,10 +551,17 @@ _SASL: tuple[Row, ...] = (
         "PLAINTEXT",
         M,
         one_of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", case_insensitive=True),
-        "Protocol of the worker's own Kafka clients; those of tasks follow producer. and consumer.",
+        "Protocol of the worker's own Kafka clients; clients of tasks use producer. and consumer.",
     ),
-    ("sasl.mechanism", STRING, "GSSAPI", M, None, "How the worker's own Kafka clients log in."),
-    ("sasl.jaas.config", PASSWORD, None, M, None, "Login module of Java with its options."),
+    (
+        "sasl.mechanism",
+        STRING,
+        "GSSAPI",
+        M,
+        None,
+        "SASL mechanism of the worker's own Kafka clients.",
+    ),
+    ("sasl.jaas.config", PASSWORD, None, M, None, "Java login module with its options."),
     ("sasl.client.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
     ("sasl.login.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
     ("sasl.login.class", CLASS, None, M, _class_name, _LOGIN),
@@ -588,20 +621,21 @@ _STANDALONE: tuple[Row, ...] = (
         REQUIRED,
         H,
         None,
-        "File that offsets of sources are read from as Java wrote them; ours are kept beside it.",
+        "Offset file of Java's standalone worker, from which offsets of sources are imported; "
+        "ours are stored next to it.",
     ),
 )
 
-_SIGNATURE = "Signing of calls between workers."
+_SIGNATURE = "Signing of requests between workers."
 _DISTRIBUTED: tuple[Row, ...] = (
-    ("group.id", STRING, REQUIRED, H, None, "Name of the group that the worker joins."),
+    ("group.id", STRING, REQUIRED, H, None, "Name of the worker's group."),
     (
         "config.storage.topic",
         STRING,
         REQUIRED,
         H,
         None,
-        "Topic that holds connector configurations.",
+        "Topic of connector configurations.",
     ),
     (
         "config.storage.replication.factor",
@@ -609,16 +643,16 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor when the config topic is created.",
+        "Replication factor of the config topic, if it is created.",
     ),
-    ("status.storage.topic", STRING, REQUIRED, H, None, "Topic that holds statuses."),
+    ("status.storage.topic", STRING, REQUIRED, H, None, "Topic of statuses."),
     (
         "status.storage.partitions",
         INT,
         5,
         L,
         check_partitions,
-        "Partitions when the status topic is created.",
+        "Number of partitions of the status topic, if it is created.",
     ),
     (
         "status.storage.replication.factor",
@@ -626,16 +660,16 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor when the status topic is created.",
+        "Replication factor of the status topic, if it is created.",
     ),
-    ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic that holds offsets of sources."),
+    ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic of source offsets."),
     (
         "offset.storage.partitions",
         INT,
         25,
         L,
         check_partitions,
-        "Partitions when the offset topic is created.",
+        "Number of partitions of the offset topic, if it is created.",
     ),
     (
         "offset.storage.replication.factor",
@@ -643,7 +677,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor when the offset topic is created.",
+        "Replication factor of the offset topic, if it is created.",
     ),
     (
         "control.storage.topic",
@@ -651,7 +685,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Topic on which workers find each other; unless set {group.id}-control.",
+        "Topic for the coordination of the workers. The default is {group.id}-control.",
     ),
     (
         "internal.topics.automatic.creation.enable",
@@ -667,16 +701,24 @@ _DISTRIBUTED: tuple[Row, ...] = (
         10_000,
         H,
         at_least(1),
-        "Milliseconds of silence after which a worker loses its work.",
+        "Time without a heartbeat after which a worker loses its connectors and tasks, in "
+        "milliseconds.",
     ),
-    ("heartbeat.interval.ms", INT, 3_000, H, at_least(1), "Milliseconds between signs of life."),
+    (
+        "heartbeat.interval.ms",
+        INT,
+        3_000,
+        H,
+        at_least(1),
+        "Interval between heartbeats, in milliseconds.",
+    ),
     (
         "rebalance.timeout.ms",
         INT,
         60_000,
         H,
         None,
-        "Milliseconds that a worker has to give up what is taken from it.",
+        "Time that a worker has for stopping revoked connectors and tasks, in milliseconds.",
     ),
     (
         "scheduled.rebalance.max.delay.ms",
@@ -684,7 +726,8 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         L,
         between(0, INT_MAX),
-        "Milliseconds that the work of a lost worker waits for its return.",
+        "Time for which the connectors and tasks of a lost worker wait for its return, in "
+        "milliseconds.",
     ),
     (
         "connect.protocol",
@@ -692,7 +735,8 @@ _DISTRIBUTED: tuple[Row, ...] = (
         "sessioned",
         L,
         _connect_protocol,
-        "Java's group protocol; here only: sessioned signs calls between workers.",
+        "Group protocol of Java. Only sessioned, which signs requests between workers, has an "
+        "effect.",
     ),
     (
         "worker.sync.timeout.ms",
@@ -700,7 +744,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3_000,
         M,
         None,
-        "Milliseconds to wait for catching up with the config topic.",
+        "Timeout for catching up with the config topic, in milliseconds.",
     ),
     (
         "worker.unsync.backoff.ms",
@@ -708,7 +752,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         M,
         None,
-        "Milliseconds to stay out of the group when catching up failed.",
+        "Time for which a worker leaves the group after failing to catch up, in milliseconds.",
     ),
     (
         "exactly.once.source.support",
@@ -716,14 +760,14 @@ _DISTRIBUTED: tuple[Row, ...] = (
         "disabled",
         H,
         one_of("DISABLED", "ENABLED", "PREPARING", case_insensitive=True),
-        "Whether sources may write in transactions.",
+        "Whether sources may use transactions.",
     ),
     ("inter.worker.key.generation.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
     ("inter.worker.key.size", INT, None, L, None, _SIGNATURE),
     ("inter.worker.key.ttl.ms", INT, 3_600_000, L, between(0, INT_MAX), _SIGNATURE),
     ("inter.worker.signature.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
     ("inter.worker.verification.algorithms", LIST, "HmacSHA256", L, _mac_algorithms, _SIGNATURE),
-    ("client.id", STRING, "", L, None, "Part of the names of the worker's clients."),
+    ("client.id", STRING, "", L, None, "Part of the client IDs of the worker's clients."),
     (
         "metadata.max.age.ms",
         LONG,
@@ -734,23 +778,37 @@ _DISTRIBUTED: tuple[Row, ...] = (
     ),
     ("send.buffer.bytes", INT, 131_072, M, at_least(-1), "Size of the TCP send buffer."),
     ("receive.buffer.bytes", INT, 32_768, M, at_least(-1), "Size of the TCP receive buffer."),
-    ("reconnect.backoff.ms", LONG, 50, L, at_least(0), "Pause before connecting again."),
+    (
+        "reconnect.backoff.ms",
+        LONG,
+        50,
+        L,
+        at_least(0),
+        "Delay before reconnecting, in milliseconds.",
+    ),
     (
         "reconnect.backoff.max.ms",
         LONG,
         1_000,
         L,
         at_least(0),
-        "Longest pause before connecting again.",
+        "Maximum delay before reconnecting, in milliseconds.",
     ),
-    ("retry.backoff.ms", LONG, 100, L, at_least(0), "Pause before a request is repeated."),
+    (
+        "retry.backoff.ms",
+        LONG,
+        100,
+        L,
+        at_least(0),
+        "Delay before a request is retried, in milliseconds.",
+    ),
     (
         "retry.backoff.max.ms",
         LONG,
         1_000,
         L,
         at_least(0),
-        "Longest pause before a request is repeated.",
+        "Maximum delay before a request is retried, in milliseconds.",
     ),
     (
         "socket.connection.setup.timeout.ms",
@@ -758,7 +816,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         10_000,
         L,
         at_least(0),
-        "Milliseconds to wait for a connection.",
+        "Timeout for establishing a connection, in milliseconds.",
     ),
     (
         "socket.connection.setup.timeout.max.ms",
@@ -766,16 +824,16 @@ _DISTRIBUTED: tuple[Row, ...] = (
         30_000,
         L,
         at_least(0),
-        "Longest wait for a connection.",
+        "Maximum timeout for establishing a connection, in milliseconds.",
     ),
-    ("request.timeout.ms", INT, 40_000, M, at_least(0), "Milliseconds to wait for an answer."),
+    ("request.timeout.ms", INT, 40_000, M, at_least(0), "Timeout of a request, in milliseconds."),
     (
         "connections.max.idle.ms",
         LONG,
         540_000,
         M,
         None,
-        "Milliseconds after which an idle connection is closed.",
+        "Time after which an idle connection is closed, in milliseconds.",
     ),
     (
         "metadata.recovery.strategy",
@@ -783,7 +841,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         "rebootstrap",
         L,
         one_of("REBOOTSTRAP", "NONE", case_insensitive=True),
-        "What a client does when no known broker is left.",
+        "Behavior of a client if none of the known brokers is available.",
     ),
     (
         "metadata.recovery.rebootstrap.trigger.ms",
@@ -791,6 +849,6 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         L,
         at_least(0),
-        "Milliseconds without metadata before bootstrapping again.",
+        "Time without metadata before bootstrapping again, in milliseconds.",
     ),
 )

@@ -15,7 +15,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.worker_config import STORAGES, DistributedConfig, StorageTopic, WorkerConfig
 from connect_py.kafka.authorization_errors import REFUSALS
-from connect_py.kafka.broker_errors import BrokerNews
+from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_config import translate
 
 ANSWER_SECONDS: Final = 8.0
@@ -31,13 +31,13 @@ class KafkaChecks:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._news = BrokerNews()
+        self._news = LastBrokerError()
         self._reached = False
 
     @cached_property
     def _admin(self) -> AdminClient:
         settings: dict[str, Any] = dict(translate(self._config.kafka_settings(), "admin"))
-        settings |= {"error_cb": self._news.heard, "log_level": 0}
+        settings |= {"error_cb": self._news.record, "log_level": 0}
         return AdminClient(settings)
 
     def checks(self, connector_topics: Iterable[str] = ()) -> Iterator[Check]:

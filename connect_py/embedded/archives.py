@@ -1,8 +1,8 @@
-"""Records class archives: half a minute of one core, once per Java and set of jars.
+"""Creates class data archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` records the missing archives, both by
-default. `make` and the image run it. `make_archives_in_background` is for a first start without
-them: at the lowest priority, it takes the time that the processors are idle.
+`python -m connect_py.embedded.archives [broker] [spark]` creates the missing archives, by default
+both. `make` and the image run it. `make_archives_in_background` is for a first start without
+archives: it runs at the lowest priority and uses idle processor time.
 """
 
 from __future__ import annotations
@@ -24,43 +24,42 @@ from connect_py.embedded.spark_environment import (
     spark_environment,
 )
 
-# half a minute on an idle machine; at the lowest priority it waits for everything else
+# half a minute on an idle machine; at the lowest priority, it waits for everything else
 _SPARK_SECONDS = 600.0
 _NICE = 19
-# A plugin's module, run by name: the embedded runtime does not import plugins.
+# A plugin's module that is run by name: the embedded runtime does not import plugins.
 _SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
 
 
 class ArchiveError(Exception):
-    """A run that should have made an archive failed. The message carries its last lines."""
+    """A run that creates an archive has failed. The message contains the end of its output."""
 
 
 def broker_archive() -> ClassDataArchive:
-    """The archive of the broker's classes for the Java and the jars that `KafkaBroker` uses."""
+    """Return the archive of the broker's classes for the Java and jars of `KafkaBroker`."""
     return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
 
 
-def make_archives(*wanted: str) -> list[str]:
-    """Make the archives that are missing, of "broker" and "spark" those that are named or both;
-    return their names.
+def make_archives(*requested: str) -> list[str]:
+    """Create missing archives, of "broker" and "spark" only the given ones, if any. Return their
+    names.
 
     Raises:
         BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
-        ArchiveError: Spark's run failed.
+        ArchiveError: The run of Spark failed.
     """
     kinds = {"broker": (broker_archive, _run_broker), "spark": (spark_archive, _run_spark)}
-    recordings = [(find(), run) for find, run in (kinds[name] for name in wanted or kinds)]
+    recordings = [(find(), run) for find, run in (kinds[name] for name in requested or kinds)]
     return [archive.name for archive, run in recordings if archive.record(run)]
 
 
 def make_archives_in_background() -> None:
-    """Let a process of its own make what is missing, at low priority. Returns at once; no caller
-    waits for it."""
+    """Create missing archives in a separate process at low priority. Never blocks."""
     archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
-    # The shell ends at once, so what it leaves behind is no child of ours, and our stop does not
-    # wait for it.
+    # The shell exits immediately, so its child is not ours, and stopping this process does not wait
+    # for it.
     subprocess.run(
         [
             "/bin/sh",
@@ -81,30 +80,32 @@ def make_archives_in_background() -> None:
 
 def _run_broker(options: Sequence[str]) -> None:
     with KafkaBroker(java_options=options) as broker:
-        # a temporary broker is otherwise killed, and Java writes the archive at a proper exit
+        # otherwise, a temporary broker is killed, but Java writes the archive on a regular exit
         broker.stop()
 
 
 def _run_spark(options: Sequence[str]) -> None:
-    # Without S3's library: an archive fits class paths that begin with its own, and that one comes
-    # last, or not at all.
+    # Without the S3 library: an archive matches class paths that start with its own, and that
+    # library comes last or is missing.
     jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(
         map(str, JarLock.shipped("spark").resolve())
     )
-    found = spark_environment()
-    places = {name: found[name] for name in (JAVA_VARIABLE, CLASSES_VARIABLE)}
-    done = subprocess.run(
+    environment = spark_environment()
+    locations = {name: environment[name] for name in (JAVA_VARIABLE, CLASSES_VARIABLE)}
+    result = subprocess.run(
         [sys.executable, "-m", _SPARK_TRAINING, *options],
-        env={**os.environ, **places, JARS_VARIABLE: jars},
+        env={**os.environ, **locations, JARS_VARIABLE: jars},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=_SPARK_SECONDS,
         check=False,
     )
-    if done.returncode != 0:
+    if result.returncode != 0:
         raise ArchiveError(
-            "Spark's run for its archive failed:\n" + "\n".join(done.stderr.splitlines()[-25:])
+            "the run of Spark for its archive failed:\n"
+            + "\n".join(result.stderr.splitlines()[-25:])
+            + "\n".join(result.stderr.splitlines()[-25:])
         )
 
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka of one KRaft node on loopback ports, for tests and laptops."""
+"""A real Apache Kafka broker, one KRaft node on loopback ports, for tests and local use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from connect_py.process.child_process import ChildProcess
 from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
-_PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's bind
+_PORT_ATTEMPTS = 3  # a free port may be taken before the broker binds it
 _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -56,19 +56,20 @@ _LOGGING = """\
 
 
 class BrokerError(Exception):
-    """The broker did not start, or ended by itself. The message carries the last lines of its
-    log."""
+    """The broker failed to start or exited unexpectedly. The message contains the end of its
+    log.
+    """
 
 
 class KafkaBroker(StartedService):
-    """One node that is broker and controller; its owner starts it and closes it.
+    """One node that is both broker and controller; its owner starts and closes it.
 
         with KafkaBroker() as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
-    The JVM is killed by the kernel when this process dies (`detached` excepted). `stop`, `kill` and
-    `start` may follow each other in any order: ports and data stay the same until `close`. One
-    owner thread calls them.
+    The kernel kills the JVM when this process exits (unless `detached`). `stop`, `kill`, and
+    `start` may be called in any order: ports and data remain the same until `close`. They are
+    called by one thread.
     """
 
     def __init__(
@@ -82,16 +83,16 @@ class KafkaBroker(StartedService):
         detached: bool = False,
         start_seconds: float = 90.0,
     ) -> None:
-        """Initialize without starting anything.
+        """Create the broker; nothing runs yet.
 
         Args:
-            directory: Where data and log live; without it a temporary folder that `close` removes.
-            port: For clients, on loopback; 0 takes a free one at the first start.
-            auto_create_topics: Whether a topic appears because a client asked for it.
-            properties: Broker settings that win over ours.
-            java_options: JVM options that win over ours.
-            detached: The broker outlives this process; to stop it a caller needs `pid`.
-            start_seconds: How long a start may take before it counts as failed.
+            directory: Folder of data and log. By default, a temporary folder that `close` removes.
+            port: Client port on loopback; 0 selects a free one at the first start.
+            auto_create_topics: Create topics automatically when clients use them.
+            properties: Broker settings that override ours.
+            java_options: JVM options that override ours.
+            detached: The broker outlives this process; a caller needs `pid` to stop it.
+            start_seconds: Timeout of a start.
         """
         self._temporary = directory is None
         if directory is None:
@@ -112,22 +113,22 @@ class KafkaBroker(StartedService):
         self._detached = detached
         self._start_seconds = start_seconds
         self._child: ChildProcess | None = None
-        self._log_start = 0  # where the current start's lines begin
+        self._log_start = 0  # position of the current start in the log
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, known after the first start and unchanged by later ones."""
+        """`127.0.0.1:port`, available after the first start and constant from then on."""
         if self._port == 0:
             raise BrokerError("the broker has no port before its first start")
         return f"{HOST}:{self._port}"
 
     @property
     def cluster_id(self) -> str:
-        """The id that formatting gave to the data folder; fixed from the first start on."""
-        found = re.search(r"^cluster\.id=(.+)$", self._identity_file.read_text(), re.MULTILINE)
-        if found is None:
-            raise BrokerError(f"{self._identity_file} names no cluster")
-        return found[1].strip()
+        """The cluster ID of the data folder, constant after the first start."""
+        match = re.search(r"^cluster\.id=(.+)$", self._identity_file.read_text(), re.MULTILINE)
+        if match is None:
+            raise BrokerError(f"{self._identity_file} does not contain a cluster ID")
+        return match[1].strip()
 
     @property
     def _identity_file(self) -> Path:
@@ -135,27 +136,27 @@ class KafkaBroker(StartedService):
 
     @property
     def pid(self) -> int:
-        """The JVM's process id, after a start."""
+        """Process ID of the JVM after a start."""
         if self._child is None:
-            raise BrokerError("the broker was not started")
+            raise BrokerError("the broker has not been started")
         return self._child.pid
 
     @property
     def running(self) -> bool:
-        """Whether the JVM exists; a paused one does."""
+        """True if the JVM is running, even if paused."""
         return self._child is not None and self._child.status is None
 
     @property
     def log_path(self) -> Path:
-        """What the broker says."""
+        """Path of the broker's log."""
         return self.directory / "broker.log"
 
     def start(self) -> Self:
-        """Start the broker and return when it answers an admin request; formats the folder the
+        """Start the broker and return when it responds to an admin request. Formats the folder the
         first time.
 
         Raises:
-            BrokerError: It ended by itself or did not answer in time.
+            BrokerError: It exited or did not respond in time.
             JavaNotFoundError, IvyError, JarLockError: See `find_java` and `JarLock.resolve`.
         """
         if self.running:
@@ -186,7 +187,7 @@ class KafkaBroker(StartedService):
                 self._child.kill()
                 if (
                     attempts_left
-                    and "Address already in use" in self._said()
+                    and "Address already in use" in self._log_excerpt()
                     and self._chosen_port == 0
                 ):
                     continue
@@ -197,32 +198,33 @@ class KafkaBroker(StartedService):
         raise AssertionError("the last attempt returns or raises")
 
     def stop(self) -> None:
-        """Shut down in good order; a broker that does not manage in 15 s is killed."""
+        """Shut down in order; the broker is killed after 15 s."""
         if self._child is not None:
-            self._child.signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+            self._child.signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
             self._child.stop(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the JVM without warning, as a power cut would (what the page cache holds
-        survives)."""
+        """Kill the JVM without warning, as in a power failure (except that the page cache
+        survives).
+        """
         if self._child is not None:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze the JVM: connections stay open, and the broker does not answer."""
+        """Freeze the JVM: connections remain open, and the broker does not respond."""
         self._signal_running(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen JVM go on."""
+        """Resume a frozen JVM."""
         self._signal_running(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop and start on the same ports and data."""
+        """Stop and start with the same ports and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop the broker; a temporary one is killed, since its folder goes with it."""
+        """Stop the broker. A temporary one is killed because its folder is removed."""
         if self._temporary:
             self.kill()
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -246,29 +248,28 @@ class KafkaBroker(StartedService):
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             "auto.create.topics.enable": str(self._auto_create_topics).lower(),
-            # Change events carry the time of the change: by the default rule a topic of old ones
-            # empties itself.
+            # Change events have old timestamps: with the default retention, their topics would be
+            # emptied.
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # After a kill the controller waits for the dead broker's session before it lets the new
-            # one in.
+            # After a kill, the controller waits for the old session before it admits the new
+            # broker.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
-            # by default twice a second, for followers: there are none
+            # default: twice per second, for followers, which do not exist here
             "metadata.max.idle.interval.ms": "60000",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "4",
-            # An abandoned transaction hides what follows it from readers: look for timed-out ones
-            # each second.
+            # An abandoned transaction blocks readers: check for expired ones every second.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "share.coordinator.state.topic.num.partitions": "1",
-            "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # of a heap of 512 MB
+            "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # for a heap of 512 MB
             "num.network.threads": "2",
             "num.io.threads": "4",
             **self._extra,
@@ -280,7 +281,7 @@ class KafkaBroker(StartedService):
         (self.directory / "log4j2.xml").write_text(_LOGGING)
 
     def _format(self, java: JavaRuntime, jars: Sequence[Path]) -> None:
-        """Give an empty data folder its cluster id; a formatted one is left alone."""
+        """Assign a cluster ID to an empty data folder; a formatted one is left unchanged."""
         if self._identity_file.exists():
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -295,17 +296,15 @@ class KafkaBroker(StartedService):
             self.directory / "server.properties",
         )
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(
-                f"timed out after {_FORMAT_SECONDS:.0f} s formatting {self.directory}"
+                f"timed out after {_FORMAT_SECONDS:.0f} s while formatting {self.directory}"
             ) from error
-        if done.returncode != 0:
-            raise BrokerError(
-                f"{self.directory} could not be formatted:\n{done.stdout}{done.stderr}"
-            )
+        if result.returncode != 0:
+            raise BrokerError(f"failed to format {self.directory}:\n{result.stdout}{result.stderr}")
 
     def _command(
         self,
@@ -329,11 +328,11 @@ class KafkaBroker(StartedService):
         ]
 
     def _wait_until_ready(self) -> None:
-        """Return when the broker lists itself to a client.
+        """Return when the broker is in its own metadata response.
 
-        The port is tried first: the client writes a line to stderr for each refused connection. The
-        cluster id tells our broker from another one that has the port, while ours is about to find
-        out.
+        The port is checked first because the client prints a line for each refused connection. The
+        cluster ID distinguishes our broker from another one on the same port, which ours has not
+        detected yet.
         """
         assert self._child is not None
         started = time.monotonic()
@@ -352,13 +351,17 @@ class KafkaBroker(StartedService):
             try:
                 answer = admin.list_topics(timeout=2.0)
             except KafkaException as error:
-                doing = f"answering a metadata request ({error})"
+                doing = f"waiting for a metadata response ({error})"
             else:
-                ours = answer.cluster_id == self.cluster_id
-                if ours and answer.brokers:
+                is_ours = answer.cluster_id == self.cluster_id
+                if is_ours and answer.brokers:
                     return
                 doing = (
-                    "registering itself" if ours else f"another broker answers on port {self._port}"
+                    "registering with the controller"
+                    if is_ours
+                    else f"waiting for port {self._port}, which another broker uses"
+                    if is_ours
+                    else f"another broker answers on port {self._port}"
                 )
             self._check_alive(deadline, doing)
             self._child.wait(_POLL_SECONDS)
@@ -367,16 +370,17 @@ class KafkaBroker(StartedService):
         assert self._child is not None
         if (status := self._child.status) is not None:
             raise BrokerError(
-                f"the broker ended with status {status} while {doing}:\n{self._said()}"
+                f"the broker exited with status {status} while {doing}:\n{self._log_excerpt()}"
             )
         if time.monotonic() >= deadline:
             raise BrokerError(
-                f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._said()}"
+                f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._log_excerpt()}"
             )
 
-    def _said(self) -> str:
-        """What matters of this start's log: from the first error on (a shutdown says much after
-        it), else the end."""
+    def _log_excerpt(self) -> str:
+        """Return the relevant part of this start's log: from the first error on, because a shutdown
+        logs much after it, or else the end.
+        """
         with self.log_path.open("rb") as handle:
             handle.seek(self._log_start)
             lines = handle.read().decode(errors="replace").strip().splitlines()
@@ -385,11 +389,12 @@ class KafkaBroker(StartedService):
 
 
 def _free_ports(chosen: int) -> tuple[int, int]:
-    """Two different loopback ports: for clients (the chosen one, if any) and for the controller.
+    """Return two different free loopback ports: the client port (the chosen one, if any) and the
+    controller port.
 
-    They lie below the range that outgoing connections get theirs from. While a broker is down, its
-    clients try again and again, and one whose own port happens to be the broker's connects to
-    itself and keeps it.
+    They are below the range of outgoing connections. While a broker is down, its clients try to
+    connect repeatedly, and one whose own port happens to be the broker's would connect to itself
+    and occupy it.
     """
     outgoing = _first_outgoing_port()
     candidates = random.sample(range(max(1024, outgoing - 12_000), outgoing), 200)
@@ -397,20 +402,20 @@ def _free_ports(chosen: int) -> tuple[int, int]:
     try:
         return chosen or next(free), next(free)
     except StopIteration:
-        raise BrokerError(f"no free port was found below {outgoing}") from None
+        raise BrokerError(f"no free port below {outgoing}") from None
 
 
 def _first_outgoing_port() -> int:
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        return 32_768  # not Linux: what most systems use or stay above
+        return 32_768  # not Linux: most systems use this limit or a higher one
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen there now."""
+    """Return True if a broker could currently listen on this port."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Kafka binds
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # same option as Kafka
         try:
             probe.bind((HOST, port))
         except OSError:

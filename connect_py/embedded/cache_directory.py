@@ -1,4 +1,4 @@
-"""Where this user's downloads and archives are kept between runs."""
+"""Per-user cache of downloads and archives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _LOCK_POLL_SECONDS = 0.1
 
 
 def cache_directory() -> Path:
-    """Return the per-user cache folder, made if missing: $CONNECT_PY_CACHE, or the platform's usual
-    place."""
+    """Return the per-user cache folder, created if necessary: $CONNECT_PY_CACHE, or the platform's
+    usual location.
+    """
     if chosen := os.environ.get(CACHE_VARIABLE):
         directory = Path(chosen).absolute()
     elif sys.platform == "darwin":
@@ -30,10 +31,10 @@ def cache_directory() -> Path:
 
 @contextmanager
 def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
-    """Hold a lock between processes for the length of the block; the kernel frees it if we die.
+    """Hold an interprocess lock during the block; the kernel releases it if this process exits.
 
     Raises:
-        TimeoutError: Another process still held it at the deadline.
+        TimeoutError: Another process held it until the timeout.
     """
     end = time.monotonic() + deadline_seconds
     with path.open("a") as handle:
@@ -44,7 +45,8 @@ def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() >= end:
                     raise TimeoutError(
-                        f"another process still held {path} after {deadline_seconds:.0f} s"
+                        f"timed out after {deadline_seconds:.0f} s while waiting for the lock "
+                        f"{path}"
                     ) from None
                 time.sleep(_LOCK_POLL_SECONDS)
         yield

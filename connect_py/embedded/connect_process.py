@@ -1,5 +1,6 @@
-"""A Kafka Connect worker as a process of ours: its properties, its log, its REST address. Java's or
-our own."""
+"""A Kafka Connect worker, Java's or our own, in a child process: its properties, log, and REST
+address.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +19,18 @@ from connect_py.embedded.java_connect import java_connect_command
 from connect_py.embedded.started_service import StartedService
 from connect_py.process.child_process import ChildProcess
 
-START_SECONDS = 90.0  # until it answers
+START_SECONDS = 90.0  # until it responds
 STOP_SECONDS = 30.0
-LOG_LINES = 25  # shown when something failed
+LOG_LINES = 25  # shown after a failure
 _POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 15.0
 _HOST = "127.0.0.1"
 
 
 class ConnectProcess(StartedService):
-    """One worker; after `kill` or `stop`, `launch` starts it again on the same properties and
-    port."""
+    """One worker. After `kill` or `stop`, `launch` starts it again with the same properties and
+    port.
+    """
 
     def __init__(
         self,
@@ -38,8 +40,9 @@ class ConnectProcess(StartedService):
         bootstrap_servers: str,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Write `NAME.properties` into the directory; nothing runs yet. `properties` win over
-        ours."""
+        """Write `NAME.properties` into the directory; nothing runs yet. `properties` override
+        ours.
+        """
         self.name = name
         self.url = f"http://{_HOST}:{free_port()}"
         self.properties = directory / f"{name}.properties"
@@ -49,19 +52,20 @@ class ConnectProcess(StartedService):
         self._child: ChildProcess | None = None
 
     def command(self) -> Sequence[str | Path]:
-        """What runs the worker: our own `connect-distributed`."""
+        """Return the command of the worker: our own `connect-distributed`."""
         return [Path(sys.executable).parent / "connect-distributed", self.properties]
 
     def launch(self) -> None:
-        """Start the process; `wait_until_it_answers` follows.
+        """Start the process without waiting; see `wait_until_it_answers`.
 
         Raises:
-            JavaNotFoundError, IvyError, JarLockError: Java's worker, as for `java_connect_command`.
+            JavaNotFoundError, IvyError, JarLockError: For Java's worker, as for
+              `java_connect_command`.
         """
         self._child = ChildProcess(self.command(), self.log_path)
 
     def start(self) -> Self:
-        """Launch, and wait until it answers."""
+        """Start the process and wait until it responds."""
         self.launch()
         self.wait_until_it_answers()
         return self
@@ -69,8 +73,9 @@ class ConnectProcess(StartedService):
     def wait_until_it_answers(self, interrupted: threading.Event | None = None) -> None:
         """Return when the REST port serves requests, or `interrupted` is set.
 
-        Raises: ConnectError: It ended, or did not answer in time. The message carries the last
-            lines of its log.
+        Raises:
+            ConnectError: It exited or did not respond in time. The message contains the end of its
+                log.
         """
         interrupted = interrupted or threading.Event()
         deadline = time.monotonic() + START_SECONDS
@@ -83,40 +88,41 @@ class ConnectProcess(StartedService):
                 pass  # not yet
             if time.monotonic() > deadline:
                 raise ConnectError(
-                    f"{self.name} did not answer in {START_SECONDS:g} s:\n{self.log_end()}"
+                    f"{self.name} did not respond within {START_SECONDS:g} s:\n{self.log_end()}"
                 )
             interrupted.wait(_POLL_SECONDS)
 
     @property
     def pid(self) -> int:
-        """The process id of the running or last process."""
+        """Process ID of the running or last process."""
         assert self._child is not None
         return self._child.pid
 
     @property
     def ended(self) -> bool:
-        """Whether the process was started and does not exist any more."""
+        """True if the process was started and has exited."""
         return self._child is not None and self._child.status is not None
 
     def check(self) -> None:
-        """Raise unless the process runs.
+        """Raise if the process has exited.
 
         Raises:
-            ConnectError: It ended by itself. The message carries the last lines of its log.
+            ConnectError: It exited unexpectedly. The message contains the end of its log.
         """
         if self._child is not None and self._child.status is not None:
             raise ConnectError(
-                f"{self.name} ended with status {self._child.status}:\n{self.log_end()}"
+                f"{self.name} exited with status {self._child.status}:\n{self.log_end()}"
             )
 
     def failed_trace(self, connector: str) -> str | None:
-        """Why a connector or one of its tasks failed; None while all is well, or nothing is
-        known."""
+        """Return the stack trace of a failed connector or task, or None if none has failed or the
+        status is unknown.
+        """
         try:
             status = httpx.get(
                 f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS
             ).json()
-        except (httpx.TransportError, ValueError):  # no answer, or none in JSON
+        except (httpx.TransportError, ValueError):  # no response, or not in JSON
             return None
         states = [status.get("connector", {}), *status.get("tasks", [])]
         return next(
@@ -124,31 +130,31 @@ class ConnectProcess(StartedService):
         )
 
     def log_end(self) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         if not self.log_path.exists():
             return "no log"
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has ended; False if it still runs."""
+        """Wait until the process has exited. Return False if it is still running."""
         return self._child is None or self._child.wait(seconds)
 
     def close(self) -> None:
-        """Stop in good order, for certain after half a minute."""
+        """Stop in order, and kill the process after half a minute."""
         if self._child is not None:
             self._child.stop(STOP_SECONDS)
 
 
 class JavaConnectProcess(ConnectProcess):
-    """Java's Kafka Connect, with the plugins that lie in `plugin.path`."""
+    """Java's Kafka Connect, with the plugins in `plugin.path`."""
 
     def command(self) -> Sequence[str | Path]:
-        """What runs the worker: `ConnectDistributed` of the lock `connect`."""
+        """Return the command of the worker: `ConnectDistributed` of the lock `connect`."""
         return java_connect_command(self.properties)
 
 
 def free_port() -> int:
-    """A port of this machine that was free a moment ago."""
+    """Return a port of this machine that is currently free."""
     with socket.socket() as sock:
         sock.bind((_HOST, 0))
         return int(sock.getsockname()[1])

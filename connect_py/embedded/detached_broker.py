@@ -1,4 +1,4 @@
-"""A broker for people: it outlives the command that started it and is ended by another."""
+"""A broker that outlives the command that starts it; another command stops it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_COMMAND_SECONDS = 120.0
 
 
 def default_directory() -> Path:
-    """Where `connect-py kafka` keeps topics by default: with the user's data, not in the cache."""
+    """Return the default folder of `connect-py kafka`: among the user's data, not in the cache."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "connect-py" / "kafka"
     base = os.environ.get("XDG_DATA_HOME")
@@ -29,10 +29,10 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What the pid file says. A process id alone could by now be another program's."""
+    """Contents of the PID file. The process ID alone could belong to another program by now."""
 
     pid: int
-    created: float  # seconds since 1970, as psutil tells it
+    created: float  # seconds since 1970, according to psutil
     port: int
 
     def process(self) -> psutil.Process | None:
@@ -49,19 +49,19 @@ class _Running:
 
 
 class DetachedBroker:
-    """The broker of one folder; at most one runs there. Commands of several processes take
-    turns."""
+    """The broker of a folder. At most one is running; commands in several processes are
+    serialized.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def start(self, port: int = 0) -> tuple[str, bool]:
-        """Return the bootstrap servers, and whether the broker was started now (False: it ran
-        already).
+        """Return the bootstrap servers, and True if the broker was started by this call.
 
-        Args: port: Where clients connect; 0 takes the folder's last port, or a free one if that is
-            taken.
+        Args:
+            port: Client port; 0 selects the last one of this folder, or another free one.
 
         Raises:
             BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
@@ -81,7 +81,9 @@ class DetachedBroker:
             return broker.bootstrap_servers, True
 
     def stop(self) -> bool:
-        """Shut the broker down, for certain after 20 s; False if none ran. Topics stay."""
+        """Stop the broker, and kill it after 20 s. Return False if none was running. Topics are
+        retained.
+        """
         with self._turn():
             last = self._read()
             process = last.process() if last is not None else None
@@ -96,7 +98,7 @@ class DetachedBroker:
             return True
 
     def bootstrap_servers(self) -> str | None:
-        """Where the broker answers; None if none runs."""
+        """Return the address of the broker, or None if it is not running."""
         last = self._read()
         return None if last is None or last.process() is None else f"{HOST}:{last.port}"
 
@@ -110,5 +112,5 @@ class DetachedBroker:
     def _read(self) -> _Running | None:
         try:
             return _Running(**json.loads(self._pid_file.read_text()))
-        except (OSError, ValueError, TypeError):  # never started, or cut short while writing
+        except (OSError, ValueError, TypeError):  # never started, or interrupted while writing
             return None

@@ -1,10 +1,9 @@
-"""Fetching jars with the Ivy that ships inside pyspark: the one Maven client that pip already
-installed.
+"""Downloads jars with Ivy, which is part of pyspark: a Maven client that pip has already installed.
 
-Nothing here names a repository: Ivy's own default is used unless CONNECT_PY_MAVEN_MIRROR holds the
-address of another in Maven's layout. Proxies come from HTTPS_PROXY, HTTP_PROXY and NO_PROXY;
-trusted authorities are Python's. All of these reach the JVM in an argument file that only the user
-can read, because a proxy's password would otherwise stand in the process list.
+Ivy's default repository is used unless CONNECT_PY_MAVEN_MIRROR is the address of another one with
+Maven's layout. Proxies are read from HTTPS_PROXY, HTTP_PROXY, and NO_PROXY; trusted authorities are
+Python's. These settings are passed to the JVM in an argument file that only the user can read,
+because a proxy's password would otherwise be visible in the process list.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from connect_py.embedded.truststore import truststore_options, write_truststore
 MIRROR_VARIABLE = "CONNECT_PY_MAVEN_MIRROR"
 _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
-_QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
+_QUIET_SECONDS = 1.0  # progress is shown if downloading takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
-# the name of an XML vocabulary; Ivy does not connect to it
+# name of an XML namespace; Ivy does not connect to it
 _MAVEN_NAMES = "http://ant.apache.org/ivy/maven"
 
 # group, artifact, version, variant (Maven's classifier, often empty), extension (most often jar)
@@ -39,23 +38,22 @@ Coordinates = tuple[str, str, str, str, str]
 
 
 class IvyError(Exception):
-    """Ivy could not fetch what was asked. The message ends with its own last words."""
+    """Ivy failed to download a file. The message ends with the end of its output."""
 
 
 def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
-    """Fetch exactly these files into `folder`; the caller checks digests.
+    """Download these files into `folder`; the caller verifies digests.
 
-    Each is named `group--artifact--version[--variant].extension`.
-
-    Shows progress on stderr once it takes longer than a second.
+    Each is named `group--artifact--version[--variant].extension`. Progress is shown on stderr after
+    a second.
 
     Raises:
-        IvyError: A file is not available, or fetching took longer than a quarter of an hour.
-        JavaNotFoundError: There is no Java to run Ivy with.
+        IvyError: A file is not available, or the download took longer than 15 minutes.
+        JavaNotFoundError: There is no Java for running Ivy.
     """
     files: dict[
         tuple[str, str, str], str
-    ] = {}  # Ivy takes one entry per module, with all its variants inside
+    ] = {}  # Ivy expects one entry per module that contains all of its variants
     for group, artifact, version, variant, extension in jars:
         kind = quoteattr(extension)
         file = f"<artifact name={quoteattr(artifact)} type={kind} ext={kind}{_variant(variant)}/>"
@@ -69,7 +67,8 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
 
 
 def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
-    """Fetch these jars and all they need at run time: how a lock is made, never how it is used.
+    """Download these jars and their runtime dependencies. Used for creating a lock, never for using
+    one.
 
     Raises:
         IvyError, JavaNotFoundError: As for `fetch`.
@@ -83,7 +82,7 @@ def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -
 
 
 def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
-    """Return the JVM options that say what the proxy variables say (upper or lower case)."""
+    """Return the JVM options that correspond to the proxy variables (upper or lower case)."""
 
     def variable(name: str) -> str:
         return environment.get(name) or environment.get(name.lower()) or ""
@@ -101,10 +100,10 @@ def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
             options += [
                 f"-D{scheme}.proxyUser={unquote(parts.username)}",
                 f"-D{scheme}.proxyPassword={unquote(parts.password or '')}",
-                # the pair Ivy reads, whatever the scheme
+                # the pair that Ivy reads for any scheme
                 f"-Dhttp.proxyUser={unquote(parts.username)}",
                 f"-Dhttp.proxyPassword={unquote(parts.password or '')}",
-                # Java refuses passwords to HTTPS proxies otherwise
+                # otherwise, Java does not send passwords to HTTPS proxies
                 "-Djdk.http.auth.tunneling.disabledSchemes=",
             ]
     if options and (direct := variable("NO_PROXY")):
@@ -142,7 +141,9 @@ def _run(
                     process.wait()
         if status != 0:
             last = log_path.read_text(errors="replace").strip().splitlines()[-25:]
-            raise IvyError(f"the jars of {title} could not be fetched:\n" + "\n".join(last))
+            raise IvyError(
+                f"failed to download the jars of {title}:\n" + "\n".join(last) + "\n".join(last)
+            )
 
 
 def _variant(name: str) -> str:
@@ -199,19 +200,19 @@ def _escaped(option: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise IvyError(
-            "pyspark is not installed, and the Ivy jar that fetches the others comes with it"
+            "pyspark is not installed; it contains the Ivy jar that downloads the others"
         )
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if not found:
-        raise IvyError(f"there is no ivy-*.jar among the jars of {spec.origin}")
-    return found[-1]
+    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not jars:
+        raise IvyError(f"no ivy-*.jar among the jars of {spec.origin}")
+    return jars[-1]
 
 
 def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
-    """Wait for Ivy's exit status; tell a person meanwhile how far it is."""
+    """Wait for Ivy to exit and return its status; show the progress meanwhile."""
     started = time.monotonic()
     try:
         return process.wait(_QUIET_SECONDS)
@@ -219,7 +220,9 @@ def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
         pass  # slow enough to show
     console = Console(stderr=True)
     if not console.is_terminal:
-        print(f"fetching the jars of {title} (once, then kept)", file=sys.stderr, flush=True)
+        print(
+            f"downloading the jars of {title} (once; they are cached)", file=sys.stderr, flush=True
+        )
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -230,13 +233,15 @@ def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        task = progress.add_task(f"fetching the jars of {title}", total=None)
+        task = progress.add_task(f"downloading the jars of {title}", total=None)
         while time.monotonic() - started < _DEADLINE_SECONDS:
             try:
                 return process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 progress.update(task, completed=_bytes_in(cache))
-    raise IvyError(f"timed out after {_DEADLINE_SECONDS:.0f} s while fetching the jars of {title}")
+    raise IvyError(
+        f"timed out after {_DEADLINE_SECONDS:.0f} s while downloading the jars of {title}"
+    )
 
 
 def _bytes_in(cache: Path) -> int:
@@ -245,5 +250,5 @@ def _bytes_in(cache: Path) -> int:
         try:
             total += file.stat().st_size
         except FileNotFoundError:
-            continue  # Ivy renames its part files
+            continue  # Ivy renames partial files
     return total

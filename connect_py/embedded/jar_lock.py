@@ -1,13 +1,13 @@
-"""Jars by lock: which files, with which SHA-256; fetched once per user, checked at every use.
+"""Locked jars: files with SHA-256 digests, downloaded once per user and verified at every use.
 
-A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a
+A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments. A
 variant of an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and
-a file that is not a jar ends with its extension, `group:artifact:version@tar.gz`. The cache keeps
-one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is renamed
-into place only after every file in it was counted and hashed. With a matching folder neither Java
-nor the network is touched.
+a file that is not a jar ends with its extension, `group:artifact:version@tar.gz`. The cache
+contains one folder per version of a lock, so an upgrade never affects running processes, and a
+folder is renamed to its final name only after all of its files have been verified. If the folder
+exists, neither Java nor the network is used.
 
-How a lock is made stands in `make_jar_lock`.
+For creating locks, see `make_jar_lock`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OTHER_PROCESS_SECONDS = 900.0
 
 
 class JarLockError(Exception):
-    """A lock does not parse, or what was fetched is not what the lock names."""
+    """A lock is invalid, or downloaded files do not match it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,14 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name in the cache: two groups may ship an artifact of one name, so the group is in
-        it."""
+        """File name in the cache, which includes the group because two groups may have an artifact
+        with the same name.
+        """
         return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
     @property
     def coordinates(self) -> Coordinates:
-        """What Maven calls the file."""
+        """Maven coordinates of the file."""
         return self.group, self.artifact, self.version, self.variant, self.extension
 
     def __str__(self) -> str:
@@ -77,14 +78,14 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarLock:
-    """The files that belong together, in the order of the lock file."""
+    """Files that belong together, in the order of the lock file."""
 
     name: str
     jars: tuple[Jar, ...]
 
     @staticmethod
     def shipped(name: str) -> JarLock:
-        """Return the lock `name` that comes with this package: one of `SHIPPED_LOCKS`."""
+        """Return a lock of this package, one of `SHIPPED_LOCKS`."""
         text = (
             resources.files("connect_py.embedded")
             .joinpath("locks", f"{name}.lock")
@@ -93,51 +94,56 @@ class JarLock:
         return JarLock.parse(name, text)
 
     @staticmethod
-    def parse(name: str, text: str) -> JarLock:
-        """Read a lock's text.
+    def parse(name: str, contents: str) -> JarLock:
+        """Parse a lock.
 
         Raises:
-            JarLockError: A line has another form, or a jar is named twice.
+            JarLockError: A line is invalid, or a jar occurs twice.
         """
         jars: list[Jar] = []
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(contents.splitlines(), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
-            found = _LINE.fullmatch(line.strip())
-            if found is None:
+            match = _LINE.fullmatch(line.strip())
+            if match is None:
                 raise JarLockError(
                     f"{name}.lock, line {number}: expected group:artifact:version sha256:<hex>"
                 )
-            named = found["group"], found["artifact"], found["version"], found["digest"]
-            jars.append(Jar(*named, found["variant"] or "", found["extension"] or "jar"))
+            coordinates = match["group"], match["artifact"], match["version"], match["digest"]
+            jars.append(Jar(*coordinates, match["variant"] or "", match["extension"] or "jar"))
         if len({(jar.group, jar.artifact, jar.variant, jar.extension) for jar in jars}) != len(
             jars
         ):
-            raise JarLockError(f"{name}.lock names an artifact twice")
+            raise JarLockError(f"{name}.lock contains an artifact twice")
         return JarLock(name, tuple(jars))
 
     @property
     def fetched(self) -> bool:
-        """Whether this user's cache has a folder of this lock, and `resolve` needs no network;
-        nothing is hashed."""
+        """True if this user's cache contains the lock's folder, so that `resolve` needs no network.
+        Digests are not verified.
+        """
         return self._folder(None).is_dir()
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hex digits that change with any file's name or digest; comments do not count."""
+        """Twelve hex digits that depend on all file names and digests, but not on comments."""
         lines = "\n".join(sorted(f"{jar.file_name} {jar.sha256}" for jar in self.jars))
         return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
     def resolve(self, cache: Path | None = None) -> list[Path]:
-        """Return the jars as files, in lock order, fetching those of a lock not seen before.
+        """Return the jars as files in lock order. They are downloaded if this version of the lock
+        is new.
 
-        Takes seconds to minutes the first time (progress on stderr), a tenth of a second later.
-        Processes may call this at the same moment: one fetches, the others wait for it.
+        The first call takes seconds to minutes (with progress on stderr), later ones a tenth of a
+        second. If several processes call this at the same time, one downloads the files and the
+        others wait.
 
-        Raises: JarLockError: A fetched file is missing, unexpected or has another digest. Nothing
-            is kept. IvyError: The files could not be fetched. JavaNotFoundError: Fetching needs
-            Java and there is none. TimeoutError: Another process has been fetching for a quarter of
-            an hour.
+        Raises:
+            JarLockError: A downloaded file is missing, unexpected, or has another digest. Nothing
+                is stored.
+            IvyError: The files could not be downloaded.
+            JavaNotFoundError: Downloading requires Java, and there is none.
+            TimeoutError: Another process has been downloading for 15 minutes.
         """
         folder = self._folder(cache)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -148,36 +154,35 @@ class JarLock:
         return [folder / jar.file_name for jar in self.jars]
 
     def fetched_jars(self) -> list[Path]:
-        """Return the jars of this user's cache in lock order, none if it has no folder of them;
-        nothing is fetched.
+        """Return the cached jars in lock order, or nothing if they are not cached. Never downloads
+        anything.
 
         Raises:
-            JarLockError: They are not what the lock names.
+            JarLockError: They do not match the lock.
             OSError: They cannot be read.
         """
         folder = self._folder(None)
         if not self.fetched:
             return []
-        if wrong := self.complaints(folder):
+        if problems := self.complaints(folder):
             raise JarLockError(
-                f"the jars of {self.name}.lock in {folder} are damaged: {'; '.join(wrong)}"
+                f"the jars of {self.name}.lock in {folder} are damaged: {'; '.join(problems)}"
             )
         return [folder / jar.file_name for jar in self.jars]
 
     def complaints(self, folder: Path) -> list[str]:
-        """What is wrong with a folder that should hold exactly this lock's jars; empty if nothing
-        is."""
+        """Return the differences between a folder and this lock; empty if it matches."""
         present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-        wrong = [
+        problems = [
             f"{name} is not in the lock"
             for name in sorted(present - {jar.file_name for jar in self.jars})
         ]
         for jar in self.jars:
             if jar.file_name not in present:
-                wrong.append(f"{jar} is missing")
+                problems.append(f"{jar} is missing")
             elif (digest := sha256_of(folder / jar.file_name)) != jar.sha256:
-                wrong.append(f"{jar} has sha256 {digest}, expected {jar.sha256}")
-        return wrong
+                problems.append(f"{jar} has sha256 {digest}, expected {jar.sha256}")
+        return problems
 
     def _folder(self, cache: Path | None) -> Path:
         return (cache or cache_directory()) / "jars" / f"{self.name}-{self.fingerprint}"
@@ -186,16 +191,20 @@ class JarLock:
         return folder.is_dir() and not self.complaints(folder)
 
     def _fill(self, folder: Path) -> None:
-        """Fetch beside the final place, check, rename: a crash leaves at most a folder that no
-        process reads."""
-        for left in folder.parent.glob(f".{self.name}-*"):
-            shutil.rmtree(left, ignore_errors=True)  # of a process that died; we hold the lock
+        """Download into a temporary folder, verify, and rename: a crash leaves at most a folder
+        that is never read.
+        """
+        for leftover in folder.parent.glob(f".{self.name}-*"):
+            # left behind by a killed process; this process holds the lock
+            shutil.rmtree(leftover, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))
         try:
             fetched = scratch / "jars"
             fetch(self.name, [jar.coordinates for jar in self.jars], fetched)
-            if wrong := self.complaints(fetched):
-                raise JarLockError(f"the jars of {self.name}.lock were refused: {'; '.join(wrong)}")
+            if problems := self.complaints(fetched):
+                raise JarLockError(
+                    f"the downloaded jars of {self.name}.lock are invalid: {'; '.join(problems)}"
+                )
             if folder.exists():
                 os.rename(folder, scratch / "damaged")
             os.rename(fetched, folder)
@@ -204,11 +213,11 @@ class JarLock:
 
 
 def sha256_of(file: Path) -> str:
-    """Return the file's SHA-256 as lower-case hex."""
+    """Return the file's SHA-256 digest as lower-case hex."""
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def lock_text(jars: Iterable[Jar]) -> str:
-    """Return the lines of a lock, sorted, so that two makings of one lock compare equal."""
+    """Return the sorted lines of a lock, so that two versions of a lock are comparable."""
     return "".join(f"{line}\n" for line in sorted(f"{jar} sha256:{jar.sha256}" for jar in jars))

@@ -1,4 +1,6 @@
-"""Java's own Kafka Connect worker, for connectors that exist in Java only, such as Debezium's."""
+"""Java's own Kafka Connect worker, for connectors that are only available in Java, such as
+Debezium's.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ _LOGGING = """\
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:
-    """Return what runs Java's worker 4.1.1 on a file of properties, its log on standard output.
+    """Return the command that runs Java's worker 4.1.1 with a properties file and logs to standard
+    output.
 
-    Its class path has Kafka's own plugins and the Iceberg sink; `plugin.path` of the properties
-    names more.
+    Its class path contains Kafka's own plugins and the Iceberg sink; `plugin.path` in the
+    properties adds more.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
@@ -44,7 +47,7 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
     if not logging.exists() or logging.read_text() != _LOGGING:
         written = logging.with_suffix(f".{os.getpid()}")
         written.write_text(_LOGGING)
-        written.replace(logging)  # a worker that starts now reads the old file or the new one
+        written.replace(logging)  # a worker that is starting reads either the old or the new file
     return [
         java.path,
         *_JVM_OPTIONS,
@@ -58,7 +61,7 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
 
 
 def unpack_archives(lock: str, folder: Path) -> list[Path]:
-    """Unpack the archives of a lock into a folder, and return them; what lies there stays.
+    """Unpack the archives of a lock into a folder, and return them. Existing files are retained.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `JarLock.resolve`.

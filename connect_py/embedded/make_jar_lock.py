@@ -5,11 +5,11 @@ A command for maintainers:
     python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
-With `--alone` first, the lock names the roots and nothing else; such a root may be a variant and
-something other than a jar, `group:artifact:version:variant@tar.gz`. Otherwise Ivy resolves once
-with pom files, jars and bundles alike (with `jar` alone, libraries packed as OSGi bundles are
-silently left out). Review the difference like any other change: from then on these digests are what
-every machine insists on. How each shipped lock was made stands in its first lines.
+With `--alone` as the first argument, the lock contains only the roots, which may be variants and
+files other than jars, `group:artifact:version:variant@tar.gz`. Otherwise, Ivy resolves dependencies
+with pom files, for jars and bundles (with `jar` alone, libraries packaged as OSGi bundles would be
+silently omitted). Review the changes like any other change: every machine will require these
+digests. The first lines of each shipped lock document how it was created.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from connect_py.embedded.jar_lock import Jar, JarLock, lock_text, sha256_of
 
 
 def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
-    """Return the text of a lock for roots in its own notation, and what they need unless `alone`.
+    """Return a lock for roots in its own notation and, unless `alone`, their dependencies.
 
     Raises:
-        ValueError: A root has another form.
+        ValueError: A root is invalid.
         IvyError, JavaNotFoundError: As for `fetch_transitively`.
     """
     coordinates = [_coordinates(root) for root in roots]
@@ -36,10 +36,10 @@ def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
         extensions = {extension for *_, extension in coordinates} | {"jar"}
         jars = [_jar(file, extensions) for file in sorted(Path(folder).iterdir())]
     alone_note = "# alone\n" if alone else ""
-    text = alone_note + "".join(f"# root: {root}\n" for root in roots) + lock_text(jars)
-    # two versions of one artifact would be refused here, not on a user's machine
-    JarLock.parse("new", text)
-    return text
+    contents = alone_note + "".join(f"# root: {root}\n" for root in roots) + lock_text(jars)
+    # two versions of one artifact are rejected here instead of on a user's machine
+    JarLock.parse("new", contents)
+    return contents
 
 
 def _coordinates(root: str) -> Coordinates:
@@ -51,7 +51,7 @@ def _coordinates(root: str) -> Coordinates:
 
 
 def _jar(file: Path, extensions: Iterable[str]) -> Jar:
-    """The names Ivy gave the file, read back: group--artifact--version[--variant].extension."""
+    """Parse a file name of Ivy: group--artifact--version[--variant].extension."""
     extension = next(each for each in extensions if file.name.endswith(f".{each}"))
     group, artifact, version, *variant = file.name.removesuffix(f".{extension}").split("--")
     return Jar(group, artifact, version, sha256_of(file), "".join(variant), extension)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL on a loopback port, run by the server that is installed on this machine."""
+"""A real PostgreSQL server on a loopback port, run by the installation of this machine."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
 ADMIN = "postgres"
-# Where packages put the server when it is not on the PATH; the newest version wins.
-PLACES = (
+# Locations of the server in packages if it is not in the PATH; the newest version is used.
+LOCATIONS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
     "/opt/homebrew/opt/postgresql*/bin",
     "/usr/local/opt/postgresql*/bin",
 )
 MISSING = (
-    "PostgreSQL's server is not installed: there is no `initdb` on the PATH or where packages put "
-    "it.\n"
-    "On Debian and Ubuntu: apt-get install postgresql\n"
-    "On Fedora: dnf install postgresql-server\n"
-    "On macOS: brew install postgresql@17"
+    "PostgreSQL's server is not installed: `initdb` is neither in the PATH nor in the usual "
+    "locations.\nOn Debian and Ubuntu: apt-get install postgresql\nOn Fedora: dnf install "
+    "postgresql-server\nOn macOS: brew install postgresql@17"
 )
-_UNPRIVILEGED = ("postgres", "nobody")  # who runs the server when we are root, which it refuses
-_NOT_AS_ROOT = "PostgreSQL refuses to run as root: run this as another user"
+_UNPRIVILEGED = ("postgres", "nobody")  # users for running the server, which refuses to run as root
+_NOT_AS_ROOT = "PostgreSQL does not run as root: run this command as another user"
 _INIT_SECONDS = 120.0
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -49,22 +47,22 @@ _POLL_SECONDS = 0.1
 
 
 class PostgresError(Exception):
-    """PostgreSQL is missing, did not start, or refused a statement."""
+    """PostgreSQL is not installed, failed to start, or rejected a statement."""
 
 
 def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder with `initdb`, `postgres` and `psql`: on the PATH, else the newest of the
-    usual places.
+    """Return the folder with `initdb`, `postgres`, and `psql`: from the PATH, or else the newest in
+    the usual locations.
 
     Raises:
-        PostgresError: There is none. The message says how to install it.
+        PostgresError: There is none. The message explains how to install it.
     """
     path = (os.environ if environment is None else environment).get("PATH", "")
-    if found := shutil.which("initdb", path=path):
-        return Path(found).resolve().parent
+    if initdb := shutil.which("initdb", path=path):
+        return Path(initdb).resolve().parent
     installed = [
         folder
-        for place in PLACES
+        for place in LOCATIONS
         for folder in Path("/").glob(place.lstrip("/"))
         if (folder / "initdb").exists()
     ]
@@ -76,32 +74,33 @@ def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Runner:
-    """Who runs the server: this user, or for root a user without rights."""
+class _ServerUser:
+    """User that runs the server: this user, or an unprivileged one instead of root."""
 
     uid: int | None = None  # None: this user
     gid: int = 0
 
     @staticmethod
-    def find() -> _Runner:
+    def find() -> _ServerUser:
         if os.geteuid() != 0:
-            return _Runner()
+            return _ServerUser()
         if shutil.which("setpriv") is None:
             raise PostgresError(
-                "PostgreSQL refuses to run as root, and there is no `setpriv`: run this as another "
-                "user"
+                "PostgreSQL does not run as root, and `setpriv` is not installed: run this "
+                "command as another user"
             )
         for name in _UNPRIVILEGED:
             try:
                 user = pwd.getpwnam(name)
             except KeyError:
                 continue
-            return _Runner(user.pw_uid, user.pw_gid)
+            return _ServerUser(user.pw_uid, user.pw_gid)
         raise PostgresError(_NOT_AS_ROOT)
 
     def prefix(self) -> list[str]:
-        """What stands before a command. The server ends with us: changing the user would clear that
-        signal."""
+        """Return the prefix of a command. `setpriv` restores the signal at our exit, which a change
+        of the user clears.
+        """
         if self.uid is None:
             return []
         program = shutil.which("setpriv") or "setpriv"
@@ -120,28 +119,28 @@ class _Runner:
 
 
 class PostgresServer(StartedService):
-    """One cluster with logical decoding switched on; `stop` and `start` keep data and port until
+    """A database cluster with logical decoding; `stop` and `start` retain data and port until
     `close`.
 
-    Clients log in over TCP on loopback, by password. For root the data lie in a temporary folder
-    that a user without rights can reach, and `close` removes them.
+    Clients connect over TCP on loopback with a password. If run by root, the data are in a
+    temporary folder that an unprivileged user can access, and that `close` removes.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Find the server and choose a port; `directory` gets the log, the passwords, and the data
-        unless we are root.
+        """Find the server and select a port. `directory` contains the log, the passwords, and,
+        unless run by root, the data.
 
         Raises:
             PostgresError: It is not installed, or cannot run as root here.
         """
         self._programs = find_postgres()
-        self._runner = _Runner.find()
+        self._runner = _ServerUser.find()
         directory.mkdir(parents=True, exist_ok=True)
         self._temporary = (
             scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
         )
         if self._temporary is not None:
-            self._temporary.chmod(0o711)  # to be passed through
+            self._temporary.chmod(0o711)  # may be traversed by others
         self.data = (self._temporary or directory) / "data"
         self.log_path = directory / "postgres.log"
         self.port = free_port()
@@ -150,15 +149,15 @@ class PostgresServer(StartedService):
 
     @property
     def pid(self) -> int:
-        """The server's process id, after a start."""
+        """Process ID of the server after a start."""
         assert self._child is not None
         return self._child.pid
 
     def start(self) -> Self:
-        """Make the cluster if there is none, start the server and return when it answers.
+        """Create the database cluster if necessary, start the server, and return when it responds.
 
         Raises:
-            PostgresError: It did not start. The message carries the last lines of its log.
+            PostgresError: It failed to start. The message contains the end of its log.
         """
         if not (self.data / "PG_VERSION").exists():
             self._initialize()
@@ -186,36 +185,38 @@ class PostgresServer(StartedService):
         while not self._answers():
             if self._child.status is not None:
                 raise PostgresError(
-                    f"PostgreSQL ended with status {self._child.status}:\n{self._log_end()}"
+                    f"PostgreSQL exited with status {self._child.status}:\n{self._log_end()}"
                 )
             if time.monotonic() > deadline:
                 raise PostgresError(
-                    f"PostgreSQL did not answer in {_START_SECONDS:g} s:\n{self._log_end()}"
+                    f"PostgreSQL did not respond within {_START_SECONDS:g} s:\n{self._log_end()}"
                 )
             self._child.wait(_POLL_SECONDS)
         return self
 
     def stop(self) -> None:
-        """Shut down without waiting for clients; for certain after 15 s."""
+        """Shut down without waiting for clients, and kill the server after 15 s."""
         if self._child is not None:
             self._child.signal(signal.SIGINT)
             if not self._child.wait(_STOP_SECONDS):
                 self._child.kill()
 
     def close(self) -> None:
-        """Stop, and remove data that lie in a temporary folder."""
+        """Stop the server, and remove temporary data."""
         self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def psql_command(self, database: str) -> list[str]:
-        """Return what connects as the administrator; the password comes from `PGPASSFILE`."""
+        """Return the psql command that connects as the administrator; the password is read from
+        `PGPASSFILE`.
+        """
         program = self._programs / "psql"
         client = str(program) if program.exists() else "psql"
         return [client, "-X", "-h", HOST, "-p", str(self.port), "-U", ADMIN, "-d", database]
 
     def write_psql(self, script: Path, database: str) -> None:
-        """Write an executable script that opens psql on a database; it takes psql's arguments."""
+        """Write an executable script that runs psql on a database with additional arguments."""
         command = shlex.join(
             ["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)]
         )
@@ -223,15 +224,15 @@ class PostgresServer(StartedService):
         script.chmod(0o700)
 
     def run(self, statements: str, database: str = ADMIN) -> str:
-        """Run SQL and return its rows as lines, columns separated by tabs; the first error ends it.
+        """Run SQL and return its rows as lines with tab-separated columns, up to the first error.
 
         Raises:
-            PostgresError: A statement was refused.
+            PostgresError: A statement was rejected.
         """
-        done = self._psql(statements, database)
-        if done.returncode != 0:
-            raise PostgresError(f"PostgreSQL refused a statement: {done.stderr.strip()}")
-        return done.stdout
+        result = self._psql(statements, database)
+        if result.returncode != 0:
+            raise PostgresError(f"PostgreSQL rejected a statement: {result.stderr.strip()}")
+        return result.stdout
 
     def _psql(self, statements: str, database: str) -> subprocess.CompletedProcess[str]:
         options = ["-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-f", "-"]
@@ -266,7 +267,7 @@ class PostgresServer(StartedService):
             self._run_initdb(file.name)
 
     def _run_initdb(self, password_file: str) -> None:
-        wanted = (
+        options = (
             "--encoding=UTF8",
             "--no-locale",
             "--auth=scram-sha-256",
@@ -280,9 +281,9 @@ class PostgresServer(StartedService):
             str(self.data),
             "-U",
             ADMIN,
-            *wanted,
+            *options,
         ]
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=self.data.parent,
             capture_output=True,
@@ -290,8 +291,8 @@ class PostgresServer(StartedService):
             timeout=_INIT_SECONDS,
             check=False,
         )
-        if done.returncode != 0:
-            raise PostgresError(f"initdb failed:\n{done.stdout}{done.stderr}")
+        if result.returncode != 0:
+            raise PostgresError(f"initdb failed:\n{result.stdout}{result.stderr}")
 
     def _log_end(self) -> str:
         if not self.log_path.exists():

@@ -1,9 +1,8 @@
-"""An archive of this Python with all that an executor of Spark imports: `spark.archives` unpacks it
-where it runs.
+"""Archive of this Python with everything that a Spark executor imports, for `spark.archives`.
 
-It holds the interpreter, its standard library, and the installed distributions that connect-py and
-the plugins of other distributions need. Jars are no part of it: executors get them from the driver.
-It fits machines with the same operating system and processor as this one.
+It contains the interpreter, its standard library, and the installed distributions that connect-py
+and other plugins need. It does not contain jars: executors get them from the driver. It runs on
+machines with the same operating system and processor as this one.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 OWN: Final = "connect-py"
-PYTHON: Final = "bin/python3"  # in the archive
+PYTHON: Final = "bin/python3"  # path in the archive
 _PLUGINS: Final = "connect_py.plugins"
 _PACKAGES: Final = ("connect_py", "connectors", "transforms", "rest")
 _LEFT_OUT: Final = frozenset(
     {"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"}
 )
 _NOT_NEEDED: Final = ("pyspark/jars/", "pyspark/examples/", "pyspark/data/")
-# The interpreter finds its library and its modules beside it, wherever it was unpacked.
+# The interpreter finds its library and modules next to it, wherever it is unpacked.
 _START: Final = """\
 #!/bin/sh
 home=$(cd "$(dirname "$0")/.." && pwd)
@@ -39,24 +38,24 @@ exec "$home/bin/interpreter" "$@"
 
 
 class PythonArchiveError(Exception):
-    """What an archive needs is not there."""
+    """A required distribution is missing."""
 
 
 def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> int:
-    """Write the archive; the number of its files.
+    """Write the archive. Return the number of its files.
 
     Args:
-        path: `.tar.gz`; replaced whole.
+        path: Path of the `.tar.gz`, which is replaced atomically.
         tell: Called with the name of each distribution before it is added.
 
     Raises:
-        PythonArchiveError: A distribution that is needed is not installed.
+        PythonArchiveError: A required distribution is not installed.
         OSError: The file cannot be written.
     """
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
     count = 0
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as made:
-        scratch = Path(made.name)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        scratch = Path(file.name)
     try:
         with tarfile.open(scratch, "w:gz", compresslevel=3) as archive:
             for name, source in _members(library, tell):
@@ -70,23 +69,23 @@ def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> i
 
 
 def _members(library: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
-    """Names in the archive, and the files that they are made of."""
+    """Yield names in the archive with their files."""
     tell("the interpreter")
     with tempfile.TemporaryDirectory(prefix="connect-py-archive-") as folder:
         yield PYTHON, _written(Path(folder, "python3"), _START, 0o755)
         yield from _interpreter(library)
         tell(OWN)
         for package in _PACKAGES:
-            for place in getattr(find_spec(package), "submodule_search_locations", None) or ():
-                yield from _tree(Path(place), f"{library}/site-packages/{package}")
-        own = metadata.distribution(OWN)
-        info = f"{library}/site-packages/connect_py-{own.version}.dist-info"
-        texts = {
-            "METADATA": f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {own.version}\n",
-            "entry_points.txt": own.read_text("entry_points.txt") or "",
+            for location in getattr(find_spec(package), "submodule_search_locations", None) or ():
+                yield from _tree(Path(location), f"{library}/site-packages/{package}")
+        connect_py = metadata.distribution(OWN)
+        info = f"{library}/site-packages/connect_py-{connect_py.version}.dist-info"
+        files = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {connect_py.version}\n",
+            "entry_points.txt": connect_py.read_text("entry_points.txt") or "",
         }
-        for name, text in texts.items():
-            yield f"{info}/{name}", _written(Path(folder, name), text, 0o644)
+        for name, contents in files.items():
+            yield f"{info}/{name}", _written(Path(folder, name), contents, 0o644)
         for distribution in _distributions():
             tell(distribution.name)
             yield from _files(distribution, f"{library}/site-packages")
@@ -102,8 +101,10 @@ def _interpreter(library: str) -> Iterator[tuple[str, Path]]:
 
 
 def _distributions() -> list[metadata.Distribution]:
-    """What connect-py and plugins need, by the names of their requirements."""
-    wanted = [
+    """Return the required distributions of connect-py and plugins, by the names of their
+    requirements.
+    """
+    roots = [
         OWN,
         *{
             entry.dist.name
@@ -111,28 +112,28 @@ def _distributions() -> list[metadata.Distribution]:
             if entry.dist is not None
         },
     ]
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, str]] = set()
-    asked = [(name, "") for name in wanted]
-    while asked:
-        name, extra = asked.pop()
+    pending = [(name, "") for name in roots]
+    while pending:
+        name, extra = pending.pop()
         if (canonicalize_name(name), extra) in seen:
             continue
         seen.add((canonicalize_name(name), extra))
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
-            raise PythonArchiveError(f"{name} is needed, and not installed") from error
+            raise PythonArchiveError(f"{name} is required, but not installed") from error
         if canonicalize_name(name) != OWN:
-            found[canonicalize_name(name)] = distribution
-        asked += _needed(distribution, extra)
-    return [found[name] for name in sorted(found)]
+            distributions[canonicalize_name(name)] = distribution
+        pending += _needed(distribution, extra)
+    return [distributions[name] for name in sorted(distributions)]
 
 
 def _needed(distribution: metadata.Distribution, extra: str) -> Iterator[tuple[str, str]]:
-    """The distributions that one needs here, each with the extras that it asks for."""
-    for text in distribution.requires or ():
-        requirement = Requirement(text)
+    """Yield the requirements of a distribution in this environment, each with its extras."""
+    for line in distribution.requires or ():
+        requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement.name, ""
             yield from ((requirement.name, each) for each in requirement.extras)
@@ -153,13 +154,13 @@ def _files(distribution: metadata.Distribution, folder: str) -> Iterator[tuple[s
 
 
 def _tree(root: Path, name: str) -> Iterator[tuple[str, Path]]:
-    for place in sorted(root.iterdir()):
-        if place.name in _LEFT_OUT or place.name.startswith("config-"):
+    for entry in sorted(root.iterdir()):
+        if entry.name in _LEFT_OUT or entry.name.startswith("config-"):
             continue
-        if place.is_dir():
-            yield from _tree(place, f"{name}/{place.name}")
-        elif place.is_file():
-            yield f"{name}/{place.name}", place
+        if entry.is_dir():
+            yield from _tree(entry, f"{name}/{entry.name}")
+        elif entry.is_file():
+            yield f"{name}/{entry.name}", entry
 
 
 def _written(path: Path, text: str, mode: int) -> Path:

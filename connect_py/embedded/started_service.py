@@ -1,4 +1,4 @@
-"""`StartedService`: something with a start and an end, for a `with` statement."""
+"""`StartedService`: a service for a `with` statement."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class StartedService(ABC):
-    """Starts where the block begins, and is closed at its end; also when it does not start."""
+    """Starts at the beginning of the block, and is closed at its end or after a failed start."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Return when it answers."""
+        """Start the service and return when it responds."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it, whatever its state; any number of times."""
+        """Stop the service in any state. May be called repeatedly."""
 
     def __enter__(self) -> Self:
         try:

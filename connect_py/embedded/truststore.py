@@ -1,8 +1,8 @@
-"""The certificates Python trusts, in the form a JVM reads.
+"""Python's trusted certificates in the format of a JVM.
 
-A company's own certificate authority is usually known to Python (pip needs it) and unknown to a
-Java that came from pip. The file holds public certificates only; the password guards nothing, but
-Java 17 reads no certificates from a store that has none.
+A company's own certificate authority is usually known to Python (pip needs it) but not to a Java
+from pip. The file contains only public certificates; the password protects nothing, but Java 17
+does not read certificates from a store without one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
     serialize_java_truststore,
 )
 
-PASSWORD = "changeit"  # Java's own customary word
+PASSWORD = "changeit"  # Java's customary password
 _FILE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -> bool:
-    """Write a PKCS12 truststore to `path`; False, and no file, when Python knows no authority
-    either.
+    """Write a PKCS12 truststore to `path`. Return False, without a file, if Python has no trusted
+    certificates.
 
-    The certificates are those of the first of SSL_CERT_FILE, PIP_CERT and REQUESTS_CA_BUNDLE that
-    names a file, else those of Python's default TLS context.
+    The certificates are those of the first variable of SSL_CERT_FILE, PIP_CERT, and
+    REQUESTS_CA_BUNDLE that names a file, or else those of Python's default TLS context.
     """
     certificates = _certificates(os.environ if environment is None else environment)
     if not certificates:
@@ -47,7 +47,7 @@ def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -
 
 
 def truststore_options(path: Path) -> list[str]:
-    """The JVM options that make `path` the list of trusted authorities."""
+    """Return the JVM options for trusting the certificates in `path`."""
     return [
         f"-Djavax.net.ssl.trustStore={path}",
         "-Djavax.net.ssl.trustStoreType=PKCS12",
@@ -69,13 +69,15 @@ def _certificates(environment: Mapping[str, str]) -> list[x509.Certificate]:
 def _readable(
     load: Callable[[bytes], x509.Certificate], blocks: list[bytes]
 ) -> list[x509.Certificate]:
-    """Old authorities break today's rules now and then; one of them must not cost us the others."""
+    """Return the valid certificates: old ones may violate current rules and must not affect the
+    others.
+    """
     certificates = []
     for block in blocks:
         try:
-            # of serial numbers that are not positive, for one
+            # for example, about serial numbers that are not positive
             with warnings.catch_warnings(action="ignore"):
                 certificates.append(load(block))
         except ValueError as error:
-            log.debug("a certificate was left out of the truststore: %s", error)
+            log.debug("omitting a certificate from the truststore: %s", error)
     return certificates

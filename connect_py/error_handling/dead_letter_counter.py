@@ -1,5 +1,6 @@
-"""`DeadLetterCounter`: counts dead letters by topic and reason, each record once in a task's
-life."""
+"""`DeadLetterCounter`: counts dead-letter records by topic and reason, each record once per run of
+a task.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +10,22 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.once import Once
 
 NAME = "cdc_dlq_total"
-DOC = "Dead letters by the topic they were read from and by reason."
+DOC = "Dead-letter records by source topic and reason."
 
 
 class DeadLetterCounter(ErrorReporter):
-    """An `ErrorReporter` on the task thread. It waits for nothing: letters are counted when they
-    are handed over."""
+    """An `ErrorReporter` on the task's thread. Records are counted when they are reported, without
+    waiting.
+    """
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._metrics = metrics
         self._counted = Once()
 
     def report(self, failed: FailedRecord) -> None:
-        """Count one failure, unless this task counted the same record before."""
-        origin, shown = failed.origin, failed.shown()
-        if origin is None or shown is None or not self._counted.first(origin):
+        """Count one failure, unless this task has already counted the same record."""
+        origin, original = failed.origin, failed.original()
+        if origin is None or original is None or not self._counted.first(origin):
             return
-        labels = {"topic": shown.topic, "reason": failed.reason.value}
+        labels = {"topic": original.topic, "reason": failed.reason.value}
         self._metrics.counter(NAME, DOC, labels).increment()

@@ -1,5 +1,6 @@
-"""`DeadLetterQueue`: sends records that failed to a topic, byte for byte, with headers that say
-why."""
+"""`DeadLetterQueue`: sends failed records to a topic unchanged, with headers that describe the
+failure.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetterQueue(ErrorReporter):
-    """One per sink task, used on its thread. A send that fails for good fails the task at its next
-    flush."""
+    """One per sink task, used on its thread. A permanently failed send fails the task at its next
+    flush.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class DeadLetterQueue(ErrorReporter):
         producer_settings: Mapping[str, object],
         admin: ClusterAdmin,
     ) -> DeadLetterQueue:
-        """Create the topic if it is missing, with one partition, and make the producer.
+        """Create the topic if it is missing, with one partition, and create the producer.
 
         Raises:
             ConnectError: The topic cannot be created.
@@ -66,20 +68,19 @@ class DeadLetterQueue(ErrorReporter):
         return cls(id, config, Producer(dict(producer_settings), logger=client_log))
 
     def report(self, failed: FailedRecord) -> None:
-        """Send one record; `flush` tells when it is safe.
+        """Send one record; `flush` waits for the acknowledgement.
 
-        A task that seeks back reads a bad record again, and it fails again: that makes no second
-        letter.
+        A record that fails again after the task has rewound is not sent again.
 
         Raises:
-            ConnectError: The producer does not take it: it is larger than `max.request.size`.
+            ConnectError: The producer rejects it because it is larger than `max.request.size`.
         """
-        origin, shown = failed.origin, failed.shown()
-        if origin is None or shown is None:
+        origin, original = failed.origin, failed.original()
+        if origin is None or original is None:
             raise ConnectError("only consumed records can be dead-lettered")
         if not self._sent.first(origin):
             return
-        headers: list[tuple[str, str | bytes | None]] = list(shown.headers)
+        headers: list[tuple[str, str | bytes | None]] = list(original.headers)
         if self._headers:
             headers += self.context_headers(failed)
         while True:
@@ -93,22 +94,22 @@ class DeadLetterQueue(ErrorReporter):
                     on_delivery=self._delivered,
                 )
                 break
-            except BufferError:  # the local queue is full: deliveries make room
+            except BufferError:  # deliveries free up space in the local queue
                 self._producer.poll(QUEUE_FULL_SLICE_SECONDS)
             except KafkaException as error:
                 self._fail(error.args[0])
-                raise self._refused() from error
+                raise self._write_error() from error
         self._pending += 1
         self.produced += 1
         self._producer.poll(0)
 
     def context_headers(self, failed: FailedRecord) -> list[tuple[str, bytes | None]]:
-        """Connect's headers about a failure: UTF-8 texts, coordinates as consumed."""
-        origin = failed.shown()
+        """Return Connect's headers for a failure: UTF-8 strings, with the consumed coordinates."""
+        origin = failed.original()
         if origin is None:
             raise ConnectError("only consumed records have these headers")
         message = str(failed.error)
-        texts: dict[str, str | None] = {
+        values: dict[str, str | None] = {
             "topic": origin.topic,
             "partition": str(origin.partition),
             "offset": str(origin.offset),
@@ -121,7 +122,8 @@ class DeadLetterQueue(ErrorReporter):
             "exception.stacktrace": masked(stack_trace(failed.error)),
         }
         return [
-            (PREFIX + name, None if text is None else text.encode()) for name, text in texts.items()
+            (PREFIX + name, None if value is None else value.encode())
+            for name, value in values.items()
         ]
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -133,39 +135,40 @@ class DeadLetterQueue(ErrorReporter):
         self.failures += 1
         self._failure = error.str()
 
-    def _refused(self) -> ConnectError:
+    def _write_error(self) -> ConnectError:
         return ConnectError(
-            f"a record could not be written to dead-letter topic '{self._topic}': {self._failure}"
+            f"failed to write a record to dead-letter topic '{self._topic}': {self._failure}"
         )
 
     def pending(self) -> int:
-        """How many sends are not acknowledged; ConnectError when one failed for good."""
+        """Return the number of unacknowledged sends. ConnectError if one has permanently failed."""
         if self._failure is not None:
-            raise self._refused()
+            raise self._write_error()
         return self._pending
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for acknowledgements; True when all are there. ConnectError
-        as for `pending`."""
+        """Wait up to `timeout` seconds for acknowledgements. Return True if all have arrived.
+        ConnectError as for `pending`.
+        """
         deadline = self._clock.monotonic() + timeout
         while self.pending():
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0:
                 return False
-            self._producer.poll(min(left, QUEUE_FULL_SLICE_SECONDS))
+            self._producer.poll(min(remaining, QUEUE_FULL_SLICE_SECONDS))
         return True
 
     def values(self) -> dict[str, float]:
-        """Totals by Connect's names."""
+        """Return totals by Connect's names."""
         return {
             "deadletterqueue-produce-requests": self.produced,
             "deadletterqueue-produce-failures": self.failures,
         }
 
     def close(self) -> None:
-        """Give up what was not acknowledged; `flush` comes first where it matters."""
+        """Drop unacknowledged sends; call `flush` first if they matter."""
         try:
             self._producer.purge()
             self._producer.poll(0)
         except KafkaException:
-            log.warning("the dead-letter producer did not close cleanly", exc_info=True)
+            log.warning("failed to close the dead-letter producer cleanly", exc_info=True)

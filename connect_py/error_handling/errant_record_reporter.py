@@ -1,4 +1,4 @@
-"""`TaskErrantRecordReporter`: takes the records that a sink task itself could not write."""
+"""`TaskErrantRecordReporter`: receives records that a sink task could not write."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from connect_py.error_handling.stage import Stage
 
 
 class TaskErrantRecordReporter:
-    """Reports at stage TASK_PUT. Remembers that nothing is tolerated, in case the task swallows the
-    error."""
+    """Reports at stage TASK_PUT. Stores a ToleranceExceededError in case the task suppresses it."""
 
     def __init__(self, handler: ErrorHandler, task_class: str) -> None:
         self._handler = handler
@@ -19,7 +18,7 @@ class TaskErrantRecordReporter:
         self._exceeded: ToleranceExceededError | None = None
 
     def report(self, record: SinkRecord, error: Exception) -> None:
-        """Report one record, with the bytes it was consumed with."""
+        """Report one record with its consumed bytes."""
         self._report(
             FailedRecord(
                 Stage.TASK_PUT,
@@ -55,6 +54,8 @@ class TaskErrantRecordReporter:
             raise
 
     def check(self) -> None:
-        """Raise what the task may have swallowed. The worker calls it after each put."""
+        """Raise an error that the task may have suppressed. The worker calls this after each
+        put.
+        """
         if self._exceeded is not None:
             raise self._exceeded

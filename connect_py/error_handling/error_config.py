@@ -18,14 +18,14 @@ _DEF = (
         Type.LONG,
         default=0,
         importance=Importance.MEDIUM,
-        doc="Milliseconds for which a failing operation is repeated; -1 without a limit.",
+        doc="Milliseconds for which a failed operation is retried; -1 removes the limit.",
     )
     .define(
         "errors.retry.delay.max.ms",
         Type.LONG,
         default=60_000,
         importance=Importance.MEDIUM,
-        doc="Longest wait between two attempts, in milliseconds.",
+        doc="Maximum delay between two attempts, in milliseconds.",
     )
     .define(
         "errors.tolerance",
@@ -33,65 +33,65 @@ _DEF = (
         default="none",
         validator=one_of("none", "all"),
         importance=Importance.MEDIUM,
-        doc="Whether records that fail are skipped (all) or fail the task (none).",
+        doc="Whether failed records are skipped (all) or fail the task (none).",
     )
     .define(
         "errors.log.enable",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Log each record that fails.",
+        doc="Log each failed record.",
     )
     .define(
         "errors.log.include.messages",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Log the coordinates of records that fail.",
+        doc="Log the coordinates of failed records.",
     )
     .define(
         "errors.deadletterqueue.topic.name",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Topic for records that fail; none when empty.",
+        doc="Topic for failed records; none if empty.",
     )
     .define(
         "errors.deadletterqueue.topic.replication.factor",
         Type.SHORT,
         default=3,
         importance=Importance.MEDIUM,
-        doc="Replication factor of that topic if it is created.",
+        doc="Replication factor of that topic, if it is created.",
     )
     .define(
         "errors.deadletterqueue.context.headers.enable",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Add headers that say where and why a record failed.",
+        doc="Add headers with the location and reason of a failure.",
     )
     .define(
         DEAD_LETTER_TABLE,
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Table in which the sink keeps records that fail; none when empty.",
+        doc="Table in which the sink stores failed records; none if empty.",
     )
     .define(
         REPLAY_TOPIC,
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Topic from which dead letters are tried again; none when empty.",
+        doc="Topic from which dead-letter records are retried; none if empty.",
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorConfig:
-    """How failures of single records are treated."""
+    """Handling of failures of single records."""
 
-    retry_timeout_ms: int = 0  # -1: no end
+    retry_timeout_ms: int = 0  # -1: unlimited
     retry_delay_max_ms: int = 60_000
     tolerate_all: bool = False
     log_enable: bool = False
@@ -104,7 +104,7 @@ class ErrorConfig:
 
     @classmethod
     def parse(cls, props: Mapping[str, str]) -> Self:
-        """Read a connector's configuration; ConfigError when a value is not acceptable."""
+        """Read a connector's configuration. ConfigError if a value is invalid."""
         parsed = _DEF.parse(props)
         return cls(
             retry_timeout_ms=parsed["errors.retry.timeout"],

@@ -1,5 +1,6 @@
-"""`ErrorHandler`: repeats what may be repeated, reports what failed, and says whether to go on
-without it."""
+"""`ErrorHandler`: retries operations, reports failed records, and decides whether they are
+tolerated.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from connect_py.error_handling.once import Once
 from connect_py.error_handling.stage import Stage, is_retried, is_tolerable
 
 FIRST_DELAY_MS: Final = 300
-LONGEST_UNAVAILABLE_MS: Final = 5_000  # a server that is back is noticed within this time
+# maximum delay for detecting that a server is available again
+LONGEST_UNAVAILABLE_MS: Final = 5_000
 
 log = logging.getLogger(__name__)
 
@@ -26,63 +28,66 @@ T = TypeVar("T")
 
 
 class ToleranceExceededError(ConnectError):
-    """A record failed and nothing is tolerated; the message names it, the cause is attached."""
+    """A record failed and is not tolerated. The message names it, and the cause is attached."""
 
     def __init__(self, failed: FailedRecord) -> None:
         super().__init__(
-            f"Tolerance exceeded in error handler: {failed.stage.value} failed for {failed.place()}"
+            f"Tolerance exceeded in error handler: {failed.stage.value} failed for "
+            f"{failed.location()}"
         )
 
 
 class UnhandledError(ConnectError):
-    """Something failed that no tolerance covers; the cause is attached."""
+    """An error that is never tolerated. The cause is attached."""
 
     def __init__(self) -> None:
         super().__init__("Unhandled exception in error handler")
 
 
 class Skipped:
-    """Stands for the result of an operation whose record was reported and is left out."""
+    """Result of an operation whose record was reported and skipped."""
 
 
 SKIPPED: Final = Skipped()
 
 
 class ErrorReporter(ABC):
-    """Takes failures of single records; called on the task thread. Unless overridden, there is
-    nothing to wait for."""
+    """Receives failures of single records on the task's thread. By default, there is nothing to
+    wait for.
+    """
 
     @abstractmethod
     def report(self, failed: FailedRecord) -> None:
-        """Report one failure; may return before it is safe."""
+        """Report one failure. It may be stored later."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError when one
-        failed for good."""
+        """Wait up to `timeout` seconds. Return True if all reports are stored. ConnectError if one
+        has permanently failed.
+        """
         return True
 
     def values(self) -> Mapping[str, float]:
-        """Totals by Connect's names. Any thread."""
+        """Return totals by Connect's names. Thread-safe."""
         return {}
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         return
 
 
 @dataclass(slots=True)
 class ErrorCounters:
-    """Totals since the task started, as `task-error-metrics` shows them."""
+    """Totals since the start of the task, for `task-error-metrics`."""
 
-    failures: int = 0  # attempts that raised
-    errors: int = 0  # records that stayed bad
+    failures: int = 0  # failed attempts
+    errors: int = 0  # permanently failed records
     skipped: int = 0
     retries: int = 0
     last_error_ms: int = 0
 
 
 class ErrorHandler:
-    """One per task, used on its thread."""
+    """Handles the errors of one task on its thread."""
 
     def __init__(
         self,
@@ -92,14 +97,17 @@ class ErrorHandler:
         wait: Callable[[float], None],
         waits: Callable[[str, str | None], None] = lambda _what, _reason: None,
     ) -> None:
-        """Take the rules.
+        """Create the handler.
 
-        Args: config: The connector's `errors.*`. reporters: Each gets every failure. clock: For
-            deadlines. wait: Waits that many seconds between attempts, keeps the task alive
-            meanwhile, and raises when the task
-                is to stop: the record then counts neither as failed nor as done.
-            waits: Called with what a repeated operation waits for and why; None: for nothing any
-                more.
+        Args:
+            config: The connector's `errors.*`.
+            reporters: Each receives every failure.
+            clock: Source of monotonic time.
+            wait: Waits this many seconds between attempts, keeps the task's session active
+                meanwhile, and
+                raises if the task is to stop. In that case, the record counts neither as failed nor
+                  as done.
+            waits: Called with the subject and the reason of a wait; the reason is None at its end.
         """
         self.config = config
         self.counters = ErrorCounters()
@@ -117,14 +125,14 @@ class ErrorHandler:
         failed: Callable[[Exception], FailedRecord],
         again: Callable[[], T] | None = None,
     ) -> T | Skipped:
-        """Deal with the first error of an operation on one record: repeat it, or report the record.
+        """Handle the first error of an operation on one record: retry it, or report the record.
 
         Returns:
-            What a repetition returned, or `SKIPPED` when the record was reported and is tolerated.
+            The result of a retry, or `SKIPPED` if the record was reported and is tolerated.
 
         Raises:
-            ToleranceExceededError: Reported, and nothing is tolerated.
-            UnhandledError: This stage has no tolerance.
+            ToleranceExceededError: The record was reported and is not tolerated.
+            UnhandledError: Errors at this stage are never tolerated.
         """
         self.counters.failures += 1
         if again is not None and is_retried(stage, error):
@@ -147,7 +155,10 @@ class ErrorHandler:
                 delay_ms = min(delay_ms, LONGEST_UNAVAILABLE_MS)
                 if attempt == 1:
                     log.warning(
-                        "%s waits: %s", stage.value, error, extra={"action": "wait_unavailable"}
+                        "%s is waiting: %s",
+                        stage.value,
+                        error,
+                        extra={"action": "wait_unavailable"},
                     )
             elif config.retry_timeout_ms >= 0:
                 left_ms = config.retry_timeout_ms - (self._clock.monotonic() - start) * 1000
@@ -161,7 +172,7 @@ class ErrorHandler:
             self._wait(delay_ms / 1000)
             try:
                 result = again()
-            except Exception as next_error:  # the table decides, whatever a plugin raises
+            except Exception as next_error:  # the table decides for any error of a plugin
                 self.counters.failures += 1
                 error = next_error
                 if not is_retried(stage, next_error):
@@ -173,9 +184,11 @@ class ErrorHandler:
             attempt += 1
 
     def report(self, failed: FailedRecord) -> None:
-        """Report a record that stays bad; returns if it may be skipped. Errors as for `recover`."""
+        """Report a permanently failed record. Returns if it may be skipped. Errors as for
+        `recover`.
+        """
         failed = replace(failed, replay_topic=self.config.replay_topic)
-        # else the task went back and met it again
+        # otherwise, the task has rewound and read it again
         new = failed.origin is None or self._counted.first(failed.origin)
         if new:
             self.counters.errors += 1
@@ -189,7 +202,7 @@ class ErrorHandler:
         self.counters.skipped += new
 
     def values(self) -> dict[str, float]:
-        """Measurements by Connect's names. Any thread."""
+        """Return metrics by Connect's names. Thread-safe."""
         counters = self.counters
         return {
             "total-record-failures": counters.failures,
@@ -208,12 +221,13 @@ class ErrorHandler:
         }
 
     def flush(self, timeout: float) -> bool:
-        """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed
-        for good."""
+        """Wait up to `timeout` seconds until every report is stored. ConnectError if one has
+        permanently failed.
+        """
         deadline = self._clock.monotonic() + timeout
-        # all are asked
-        done = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]
-        return all(done)
+        # all reporters are flushed
+        flushed = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]
+        return all(flushed)
 
     def close(self) -> None:
         """Close the reporters."""

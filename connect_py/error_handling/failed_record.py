@@ -1,4 +1,4 @@
-"""`FailedRecord`: a consumed or produced record that failed, and why; what reporters get."""
+"""`FailedRecord`: a failed record and the reason, for reporters."""
 
 from __future__ import annotations
 
@@ -25,30 +25,35 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FailedRecord:
-    """One failure. `origin` is None for a source's record, then `source_record` names it."""
+    """One failure. `origin` is None for a record of a source; `source_record` identifies it in that
+    case.
+    """
 
     stage: Stage
-    class_name: str  # as the user configured it
+    class_name: str  # as configured by the user
     error: Exception
     origin: RecordOrigin | None = None
     timestamp: int | None = None  # ms since the epoch
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
-    # whose records may say that they are dead letters; the handler of errors knows it
+    # topic whose records may be retried dead-letter records; set by the error handler
     replay_topic: str = ""
 
     @property
     def reason(self) -> FailureReason:
-        """Why, in one of few words: the stage, or what the sink task says of its own errors."""
+        """Reason of the failure: the stage, or the reason that the sink task gives for its own
+        errors.
+        """
         if self.stage is Stage.TASK_PUT:
-            said = self.error.reason if isinstance(self.error, DataError) else None
-            return said or FailureReason.SINK
+            reported_reason = self.error.reason if isinstance(self.error, DataError) else None
+            return reported_reason or FailureReason.SINK
         return _REASONS.get(self.stage, FailureReason.SINK)
 
     @property
     def replay(self) -> Replay | None:
-        """The first place of a dead letter that was tried again; the header counts in the replay
-        topic only."""
+        """Original location of a retried dead-letter record; the header is valid only in the replay
+        topic.
+        """
         origin = self.origin
         return (
             None
@@ -56,8 +61,8 @@ class FailedRecord:
             else Replay.of(origin.headers)
         )
 
-    def shown(self) -> RecordOrigin | None:
-        """The record as its readers know it: at its first place, if it was tried again."""
+    def original(self) -> RecordOrigin | None:
+        """Return the record with its original location, if it was retried."""
         origin, replay = self.origin, self.replay
         if origin is None or replay is None:
             return origin
@@ -66,16 +71,18 @@ class FailedRecord:
             replay.topic, replay.partition, replay.offset, origin.key, origin.value, headers
         )
 
-    def place(self) -> str:
-        """Which record it is, in words."""
-        shown = self.shown()
-        if shown is None:
-            return self.source_record or "a record without a place"
-        return f"topic '{shown.topic}' partition {shown.partition} at offset {shown.offset}"
+    def location(self) -> str:
+        """Return a description of the record's location."""
+        original = self.original()
+        if original is None:
+            return self.source_record or "a record without location"
+        return (
+            f"topic '{original.topic}' partition {original.partition} at offset {original.offset}"
+        )
 
 
 def error_class_name(error: BaseException) -> str:
-    """The Java name where one corresponds, else the Python one."""
+    """Return the corresponding Java class name, if any, otherwise the Python name."""
     if isinstance(error, ConnectError):
         return error.java_name
     kind = type(error)
@@ -87,10 +94,11 @@ def error_class_name(error: BaseException) -> str:
 
 
 def stack_trace(error: BaseException) -> str:
-    """The error and its causes in Java's form, for tools that read it, then Python's own text.
+    """Return the error and its causes in Java's format, for tools that parse it, followed by
+    Python's traceback.
 
-    Java's form is `class: message`, and a line `Caused by: class: message` for each cause, the
-    innermost last.
+    Java's format is `class: message`, followed by a line `Caused by: class: message` for each
+    cause, the innermost last.
     """
     chain = _chain(error)
     java = CAUSED_BY.join(_in_java(link) for link in chain)
@@ -98,17 +106,16 @@ def stack_trace(error: BaseException) -> str:
 
 
 def message_with_causes(error: BaseException) -> str:
-    """The error's message, and a line `Caused by: class: message` for each cause, which it may
-    leave out itself.
+    """Return the error's message, followed by a line `Caused by: class: message` for each cause.
 
-    Empty: the error says nothing and has no cause.
+    Empty if the error has neither message nor cause.
     """
     first, *causes = _chain(error)
     return CAUSED_BY.join([str(first), *map(_in_java, causes)])
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error and its causes, the innermost last."""
+    """Return the error and its causes, the innermost last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -125,17 +132,17 @@ def _in_java(error: BaseException) -> str:
 
 
 def _python_trace(chain: Sequence[BaseException]) -> str:
-    """The text that Python prints.
+    """Return Python's traceback.
 
-    It is made here, in a tenth of the time: the library looks at every source file on disk first,
-    for each error.
+    This is ten times as fast as the standard library, which checks every source file on disk for
+    each error.
     """
-    texts = []
+    sections = []
     for number, link in enumerate(reversed(chain), 1):
-        texts.append("".join([*_frames(link), *traceback.format_exception_only(link)]))
+        sections.append("".join([*_frames(link), *traceback.format_exception_only(link)]))
         if number < len(chain):
-            texts.append(_DIRECT if chain[-number - 1].__cause__ is link else _DURING)
-    return "".join(texts)
+            sections.append(_DIRECT if chain[-number - 1].__cause__ is link else _DURING)
+    return "".join(sections)
 
 
 def _frames(error: BaseException) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`LaterReporter`: keeps failures until it is known which of their records count."""
+"""`LaterReporter`: delays reports until it is known which records count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LaterReporter(ErrorReporter):
         self._failed.append(failed)
 
     def send(self, below: Mapping[TopicPartition, int]) -> None:
-        """Report the failures of records below these offsets, and forget the others."""
+        """Report the failures of records below these offsets, and drop the others."""
         failed, self._failed = self._failed, []
         for each in failed:
             if each.origin is not None and each.origin.offset < below.get(

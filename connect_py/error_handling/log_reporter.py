@@ -1,5 +1,4 @@
-"""`LogReporter`: one log line per record that failed, in Connect's words, never with its
-contents."""
+"""`LogReporter`: one log line per failed record with Connect's message, never with its contents."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReporter(ErrorReporter):
-    """Logs failures; with `include_messages` also where the record is."""
+    """Logs failures; with `include_messages`, including the coordinates of the record."""
 
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
         self._id = id
@@ -23,28 +22,34 @@ class LogReporter(ErrorReporter):
         self.logged = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Log one failure with its trace, unless this task logged the same record before."""
+        """Log one failure with its stack trace, unless this task has already logged the same
+        record.
+        """
         if failed.origin is not None and not self._reported.first(failed.origin):
             return
         self.logged += 1
         log.error("%s", self.message(failed), exc_info=failed.error)
 
     def message(self, failed: FailedRecord) -> str:
-        """The line."""
-        text = (
+        """Return the log message."""
+        prefix = (
             f"Error encountered in task {self._id}. Executing stage '{failed.stage.value}' "
             f"with class '{failed.class_name}'"
         )
         if not self._include_messages:
-            return f"{text}."
-        origin = failed.shown()
+            return f"{prefix}."
+        origin = failed.original()
         if origin is None:
-            return f"{text}, where source record is = {failed.source_record}."
-        where = f"topic='{origin.topic}', partition={origin.partition}, offset={origin.offset}"
+            return f"{prefix}, where source record is = {failed.source_record}."
+        coordinates = (
+            f"topic='{origin.topic}', partition={origin.partition}, offset={origin.offset}"
+        )
         if failed.timestamp is not None:
-            where += f", timestamp={failed.timestamp}, timestampType={failed.timestamp_type.value}"
-        return f"{text}, where consumed record is {{{where}}}."
+            coordinates += (
+                f", timestamp={failed.timestamp}, timestampType={failed.timestamp_type.value}"
+            )
+        return f"{prefix}, where consumed record is {{{coordinates}}}."
 
     def values(self) -> dict[str, float]:
-        """Totals by Connect's names."""
+        """Return totals by Connect's names."""
         return {"total-errors-logged": self.logged}

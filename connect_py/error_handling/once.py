@@ -1,5 +1,4 @@
-"""`Once`: tells a record that fails again, because a task went back and read it again, from a new
-one."""
+"""`Once`: distinguishes new records from those that fail again after the task has rewound."""
 
 from __future__ import annotations
 
@@ -7,21 +6,22 @@ from typing import Final
 
 from connect_py.api.record import RecordOrigin
 
-REMEMBERED: Final = 100_000  # records; then it forgets, and one that comes again counts as new
+# number of records; then it is cleared, and a repeated record counts as new
+REMEMBERED: Final = 100_000
 
 
 class Once:
-    """Remembers places of records. Used on one thread."""
+    """A set of record locations. Used on one thread."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[str, int, int]] = set()
+        self._locations: set[tuple[str, int, int]] = set()
 
     def first(self, origin: RecordOrigin) -> bool:
-        """Whether this record was not asked about before; it is remembered from now on."""
-        place = (origin.topic, origin.partition, origin.offset)
-        if place in self._seen:
+        """Return True if this record is new, and remember it."""
+        location = (origin.topic, origin.partition, origin.offset)
+        if location in self._locations:
             return False
-        if len(self._seen) >= REMEMBERED:
-            self._seen.clear()
-        self._seen.add(place)
+        if len(self._locations) >= REMEMBERED:
+            self._locations.clear()
+        self._locations.add(location)
         return True

@@ -1,5 +1,4 @@
-"""What may be retried and what may be tolerated: one table, by the stage an error happened in and
-its class."""
+"""Rules for retrying and tolerating errors: one table by stage and error class."""
 
 from __future__ import annotations
 
@@ -12,22 +11,23 @@ from connect_py.api.errors import RetriableError
 
 
 class Stage(Enum):
-    """Where in a record's journey something failed; the values are what logs and DLQ headers
-    show."""
+    """Stage of processing in which an error occurred. The values appear in logs and headers of
+    dead-letter records.
+    """
 
     KEY_CONVERTER = "KEY_CONVERTER"
     VALUE_CONVERTER = "VALUE_CONVERTER"
     HEADER_CONVERTER = "HEADER_CONVERTER"
-    TRANSFORMATION = "TRANSFORMATION"  # predicates too
+    TRANSFORMATION = "TRANSFORMATION"  # and predicates
     KAFKA_CONSUME = "KAFKA_CONSUME"
     KAFKA_PRODUCE = "KAFKA_PRODUCE"
     TASK_POLL = "TASK_POLL"
-    TASK_PUT = "TASK_PUT"  # only errors that the task itself reported
+    TASK_PUT = "TASK_PUT"  # only errors that the task itself has reported
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Error classes with which a stage is repeated, and with which its record may be skipped."""
+    """Error classes for which a stage is retried, and those for which its record may be skipped."""
 
     retried: tuple[type[Exception], ...]
     tolerated: tuple[type[Exception], ...]
@@ -47,10 +47,10 @@ RULES: Final[Mapping[Stage, Rule]] = {
 
 
 def is_retried(stage: Stage, error: Exception) -> bool:
-    """Whether the operation may be repeated."""
+    """Return True if the operation may be retried."""
     return isinstance(error, RULES[stage].retried)
 
 
 def is_tolerable(stage: Stage, error: Exception) -> bool:
-    """Whether the record may be skipped when `errors.tolerance` says so."""
+    """Return True if the record may be skipped, depending on `errors.tolerance`."""
     return isinstance(error, RULES[stage].tolerated)

@@ -1,4 +1,4 @@
-"""`TaskDeadLetters`: hands records that failed to a sink task that keeps them itself."""
+"""`TaskDeadLetters`: passes failed records to a sink task that stores them itself."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from connect_py.secret_mask import masked
 
 
 class TaskDeadLetters(ErrorReporter):
-    """An `ErrorReporter` on the task thread. Letters are safe when the task commits the offsets of
-    their records."""
+    """An `ErrorReporter` on the task's thread. Records are stored when the task commits their
+    offsets.
+    """
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:
-        """ConfigError: This task keeps no dead letters."""
+        """Create the reporter. ConfigError if the task does not support dead-letter records."""
         if type(task).put_dead_letter is SinkTask.put_dead_letter:
-            raise ConfigError(DEAD_LETTER_TABLE, f"{type(task).__name__} keeps no dead letters")
+            raise ConfigError(
+                DEAD_LETTER_TABLE, f"{type(task).__name__} does not support a dead letter table"
+            )
         self._task = task
         self._clock = clock
         self._counted = Once()
-        self._kept = 0
+        self._stored = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Hand over one record. What the task raises fails it."""
+        """Pass on one record. Errors of the task fail it."""
         if failed.origin is None:
             return
         self._task.put_dead_letter(
@@ -52,8 +55,10 @@ class TaskDeadLetters(ErrorReporter):
                 masked(stack_trace(failed.error)),
             )
         )
-        self._kept += self._counted.first(failed.origin)
+        self._stored += self._counted.first(failed.origin)
 
     def values(self) -> Mapping[str, float]:
-        """A letter counts once, wherever it is kept and however often its record is read again."""
-        return {"deadletterqueue-produce-requests": self._kept}
+        """Return totals by Connect's names. A record counts once, even if it is stored elsewhere or
+        read again.
+        """
+        return {"deadletterqueue-produce-requests": self._stored}

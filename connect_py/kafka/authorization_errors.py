@@ -1,4 +1,4 @@
-"""Errors by which a broker refuses a client for good, whatever it asks for."""
+"""Errors by which a broker permanently denies requests of a client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ REFUSALS: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""The client itself would try again for ever."""
+"""The client itself would retry indefinitely."""
 
 
 class RefusedError(ConnectError):
-    """The cluster does not grant what is needed: an administrator has to."""
+    """The cluster denies a required permission, which an administrator must grant."""
 
 
 class NoTransactionsError(RefusedError):
-    """The cluster grants no transactions."""
+    """The cluster denies transactions."""

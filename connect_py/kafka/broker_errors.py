@@ -1,18 +1,19 @@
-"""`BrokerNews`: why a client does not reach a broker."""
+"""`LastBrokerError`: the reason why a client cannot reach a broker."""
 
 from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
 
-class BrokerNews:
-    """Keeps the last reason, which a client tells when it is polled; the outcome of a request says
-    "timed out" only."""
+class LastBrokerError:
+    """Stores the last reason, which a client reports when it is polled; requests only fail with
+    "timed out".
+    """
 
     def __init__(self) -> None:
-        self.reason = ""  # empty: nothing was heard
+        self.reason = ""  # empty: no error was reported
 
-    def heard(self, error: KafkaError) -> None:
-        """A client's `error_cb`."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the sum of the others
+    def record(self, error: KafkaError) -> None:
+        """Handle an error; used as a client's `error_cb`."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # summarizes the other errors
             self.reason = error.str()

@@ -1,5 +1,4 @@
-"""Settings of Kafka clients: the layers that users know, in Java's words, translated to
-librdkafka's."""
+"""Kafka client settings: Connect's layers of Java settings, translated to librdkafka's."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ _PRODUCER: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-# librdkafka's own names that experts set; they are no Java names, so they mean what they say.
+# librdkafka's own settings for experts. They do not exist in Java, so they are passed through.
 _NATIVE_COMMON: Final = frozenset(
     {
         "debug",
@@ -146,8 +145,9 @@ _IGNORED: Final = re.compile(
     r"|sasl\.login\..*|sasl\.oauthbearer\.(header|jwks|expected|clock|scope\.claim|sub\.claim|jwt)\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
     r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
 )
-_READ_BY_THE_WORKER: Final = frozenset(["max.poll.records"])  # the client has no such setting
-_said: Final[set[tuple[str, str]]] = set()  # what this process has logged about which setting
+_WORKER_SETTINGS: Final = frozenset(["max.poll.records"])  # the client has no such setting
+# message and setting of log lines that this process has already written
+_logged_settings: Final[set[tuple[str, str]]] = set()
 _RENAMED: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
@@ -160,7 +160,7 @@ _RENAMED_KINDS: Final[Mapping[str, Kind]] = {
     "message.max.bytes": "producer",
     "compression.level": "producer",
 }
-# the client's
+# values of the client
 _RESETS: Final = frozenset(
     {"earliest", "smallest", "beginning", "latest", "largest", "end", "error"}
 )
@@ -174,8 +174,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "cooperative-sticky": "cooperative-sticky",
 }
 
-# Where librdkafka's default differs from Java's, so that nothing depends on either; later layers
-# win.
+# Settings whose default in librdkafka differs from Java's are set explicitly; later layers take
+# precedence.
 _EXPLICIT_COMMON: Final[Settings] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
@@ -190,17 +190,17 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": True,
-        # Java asks at once for a subscribed topic that is not there yet; the client asks at its
-        # next refresh only.
+        # Java requests metadata of a missing subscribed topic immediately; this client waits for
+        # its next refresh.
         "topic.metadata.refresh.interval.ms": 5_000,
         "partition.assignment.strategy": "range",
-        # 16 MB of prefetched records per task; a full queue is looked at again soon instead of
-        # after a second.
+        # 16 MB of prefetched records per task; a full queue is checked again soon instead of after
+        # a second.
         "queued.max.messages.kbytes": 16_384,
         "queued.min.messages": 100_000,
         "fetch.queue.backoff.ms": 20,
-        # Java takes an answer of any size; this client would disconnect for ever at one message of
-        # 100 MB.
+        # Java accepts responses of any size; this client would disconnect repeatedly at a message
+        # of 100 MB.
         "receive.message.max.bytes": INT_MAX,
     },
     "producer": {
@@ -211,7 +211,7 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "acks": "all",
     },
 }
-# Connect's own settings of a task's producer: one request at a time keeps the order without
+# Connect's settings for a task's producer: one request in flight preserves the order without
 # idempotence.
 _TASK_PRODUCER: Final[dict[str, str]] = {
     "enable.idempotence": "false",
@@ -222,13 +222,13 @@ _TASK_PRODUCER: Final[dict[str, str]] = {
 
 
 def translate(props: Mapping[str, str], kind: Kind) -> Settings:
-    """Translate Java client settings to librdkafka's; what differs by default is set explicitly.
+    """Translate Java client settings to librdkafka's. Defaults that differ are set explicitly.
 
-    Settings of other kinds of clients are left out, unknown ones too, with a warning that names the
-    key.
+    Settings of other kinds of clients are dropped. Unknown settings are dropped with a warning that
+    names the key.
 
     Raises:
-        ConfigError: A setting that matters (security, offsets) has no counterpart.
+        ConfigError: A relevant setting (security, offsets) is not supported.
     """
     result: Settings = {**_EXPLICIT_COMMON, **_EXPLICIT[kind]}
     for key, value in props.items():
@@ -245,27 +245,27 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
             name = _RENAMED[key]
             if _RENAMED_KINDS[name] == kind:
                 result[name] = text
-        elif _known(key, kind):
+        elif _is_supported(key, kind):
             if text != "":
                 result[key] = text
         elif _of_other_kind(key, kind):
             continue
         elif _IGNORED.fullmatch(key):
-            _say_once(logging.INFO, "client setting %s has no meaning here and is ignored", key)
-        elif key not in _READ_BY_THE_WORKER:
-            _say_once(logging.WARNING, "unknown client setting %s is ignored", key)
+            _log_once(logging.INFO, "ignoring client setting %s, which has no effect", key)
+        elif key not in _WORKER_SETTINGS:
+            _log_once(logging.WARNING, "ignoring unknown client setting %s", key)
     add_security(props, result)
     return result
 
 
-def _say_once(level: int, text: str, value: str) -> None:
-    """Log in this process once: a task has five clients, which read the same settings."""
-    if (text, value) not in _said:
-        _said.add((text, value))
-        log.log(level, text, value)
+def _log_once(level: int, message: str, value: str) -> None:
+    """Log a message once per process: a task has five clients with the same settings."""
+    if (message, value) not in _logged_settings:
+        _logged_settings.add((message, value))
+        log.log(level, message, value)
 
 
-def _known(key: str, kind: Kind) -> bool:
+def _is_supported(key: str, kind: Kind) -> bool:
     if key in _COMMON or key in _NATIVE_COMMON:
         return True
     if key.startswith(("sasl.oauthbearer.client.credentials.", "sasl.oauthbearer.assertion.")):
@@ -277,7 +277,7 @@ def _known(key: str, kind: Kind) -> bool:
 
 def _of_other_kind(key: str, kind: Kind) -> bool:
     others: tuple[Kind, ...] = ("producer", "consumer")
-    return any(_known(key, other) for other in others if other != kind)
+    return any(_is_supported(key, other) for other in others if other != kind)
 
 
 def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
@@ -285,36 +285,38 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
         return
     if text.startswith("by_duration"):
         raise ConfigError(
-            "auto.offset.reset", "by_duration is not supported, expected earliest, latest or none"
+            "auto.offset.reset", "by_duration is not supported: expected earliest, latest, or none"
         )
     if text != "none" and text not in _RESETS:  # in lower case, as in Java
-        raise ConfigError("auto.offset.reset", "expected earliest, latest or none")
+        raise ConfigError("auto.offset.reset", "expected earliest, latest, or none")
     result["auto.offset.reset"] = "error" if text == "none" else text
 
 
 def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
-    """The other one has neither assignors nor a session of the client's: what a task relies on."""
+    """Accept only the classic protocol: the other one has neither assignors nor a client
+    session.
+    """
     if kind == "consumer" and text.lower() != "classic":
         raise ConfigError(
-            "group.protocol", f"{text or 'an empty value'} is not supported, expected classic"
+            "group.protocol", f"{text or 'an empty value'} is not supported: expected classic"
         )
 
 
 def _assignment_strategy(text: str, kind: Kind, result: Settings) -> None:
     if kind != "consumer" or not text:
         return
-    # eager and cooperative names cannot be mixed in one list
+    # eager and cooperative assignors cannot be combined in one list
     first = text.split(",")[0].strip().rpartition(".")[2]
-    known = _ASSIGNORS.get(first)
-    if known is None:
+    assignor = _ASSIGNORS.get(first)
+    if assignor is None:
         raise ConfigError("partition.assignment.strategy", f"assignor {first} is not supported")
     if first == "StickyAssignor":
-        _say_once(
+        _log_once(
             logging.WARNING,
-            "partition.assignment.strategy: %s is not available, cooperative-sticky is used",
+            "partition.assignment.strategy: %s is not supported, using cooperative-sticky",
             first,
         )
-    result["partition.assignment.strategy"] = known
+    result["partition.assignment.strategy"] = assignor
 
 
 def _partitioner_class(text: str, kind: Kind, result: Settings) -> None:
@@ -324,9 +326,9 @@ def _partitioner_class(text: str, kind: Kind, result: Settings) -> None:
     if simple == "RoundRobinPartitioner":
         result["partitioner"] = "random"
     elif simple not in ("DefaultPartitioner", "UniformStickyPartitioner"):
-        _say_once(
+        _log_once(
             logging.WARNING,
-            "partitioner.class %s is not available, keys are placed as by Java's default",
+            "partitioner.class %s is not supported, using the default partitioner",
             simple,
         )
 
@@ -373,11 +375,11 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Settings of the clients of one task (or, with task None, of requests about a connector), by
+    """Client settings of one task (or, if the task is None, of requests about a connector), in
     Connect's layers.
 
-    A worker's plain security settings reach admin clients only; consumers and producers read
-    `consumer.` and `producer.`, as in Java.
+    As in Java, a worker's plain security settings apply only to admin clients; consumers and
+    producers use `consumer.` and `producer.`.
     """
 
     worker: Mapping[str, str]
@@ -386,7 +388,7 @@ class ClientConfigs:
     task: int | None = None
 
     def group_id(self) -> str:
-        """The consumer group that holds the connector's offsets."""
+        """Return the consumer group with the connector's offsets."""
         overridden = self.connector_config.get("consumer.override.group.id", "").strip()
         return (
             overridden
@@ -395,11 +397,13 @@ class ClientConfigs:
         )
 
     def consumer(self) -> Settings:
-        """The sink consumer. The caller's `max.poll.records` is `max_poll_records`."""
+        """Return the settings of the sink consumer. For `max.poll.records`, see
+        `max_poll_records`.
+        """
         return translate(self.consumer_properties(), "consumer")
 
     def consumer_properties(self) -> dict[str, str]:
-        """The sink consumer's settings in Java's words, as the user has them."""
+        """Return the sink consumer's settings in Java's names, as configured by the user."""
         base = self._base("connector-consumer")
         base |= {
             "group.id": f"connect-{self.connector}",
@@ -409,25 +413,27 @@ class ClientConfigs:
         return self._layers(base, "consumer")
 
     def max_poll_records(self) -> int | None:
-        """The user's `max.poll.records`; None leaves the size of polls to the worker."""
+        """Return the user's `max.poll.records`. None leaves the size of polls to the worker."""
         text = self.consumer_properties().get("max.poll.records")
         return None if text is None else max(1, int(text))
 
     def topics_interval_ms(self) -> int | None:
-        """The user's `metadata.max.age.ms`: how often Java's consumer matches its expression
-        against the topics."""
+        """Return the user's `metadata.max.age.ms`, the interval at which Java's consumer matches
+        its expression against the topics.
+        """
         text = self.consumer_properties().get("metadata.max.age.ms")
         return None if text is None else max(1_000, int(text))
 
     def producer(self) -> Settings:
-        """The source producer."""
+        """Return the settings of the source producer."""
         return translate(
             self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer"
         )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """The source producer with exactly-once support, of this task unless another one is
-        given."""
+        """Return the settings of the exactly-once source producer of a task, by default this
+        one.
+        """
         number = self.task if task is None else task
         props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
         fixed = {
@@ -441,13 +447,12 @@ class ClientConfigs:
                 _TASK_PRODUCER.get(key),
             ):
                 log.warning(
-                    "producer setting %s cannot be changed with exactly-once support; it is %s",
+                    "producer setting %s cannot be changed with exactly-once support, using %s",
                     key,
                     value,
                 )
         settings = translate(props | fixed, "producer")
-        # The client wants deliveries to be given up before the transaction is, and says so only by
-        # refusing to start.
+        # The client refuses to start unless delivery timeouts are at most the transaction timeout.
         transaction_ms = int(
             str(settings.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
         )
@@ -457,25 +462,26 @@ class ClientConfigs:
         return settings
 
     def dead_letter_producer(self) -> Settings:
-        """The producer of the dead-letter queue."""
+        """Return the settings of the dead-letter queue's producer."""
         return translate(
             self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"),
             "producer",
         )
 
     def admin(self, client: str = "connector-adminclient") -> Settings:
-        """An admin client; `client` begins its client id."""
+        """Return the settings of an admin client; `client` is the prefix of its client ID."""
         base = {key: value for key, value in self.worker.items() if _ADMIN_KEYS.fullmatch(key)}
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Settings with which a plugin's own client reaches the cluster as the task's clients do;
-        no id, no group."""
+        """Return the settings for a plugin's own client on the same cluster, without client ID and
+        group.
+        """
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
         elif kind == "consumer":
-            base = {"auto.offset.reset": "earliest"}  # as the task's own consumer begins
+            base = {"auto.offset.reset": "earliest"}  # same as the task's own consumer
         settings = translate(base | self._layers(self._base("connector"), kind), kind)
         for name in ("client.id", "group.id", "group.instance.id", "transactional.id"):
             settings.pop(name, None)
@@ -494,16 +500,18 @@ class ClientConfigs:
         policy = OverridePolicy.of(self.worker)
         for key in connector:
             refusal = policy.refusal(key)
-            if refusal is not None:  # stored before the worker got this policy
+            if refusal is not None:  # the configuration is older than the worker's policy
                 raise ConfigError(f"{kind}.override.{key}", refusal)
         return {**base, **worker, **connector}
 
 
 def exactly_once_sources(worker: Mapping[str, str]) -> bool:
-    """Whether the worker runs its source tasks in transactions."""
+    """Return True if the worker runs its source tasks in transactions."""
     return worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled"
 
 
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
-    """Under which id a source task writes; Java's, so that a take-over fences Java's tasks."""
+    """Return the transactional ID of a source task. It equals Java's, so taking over a group fences
+    Java's tasks.
+    """
     return f"{worker.get('group.id', '')}-{connector}-{task}"

@@ -1,5 +1,6 @@
-"""What the Kafka client library says, without its floods: it reports each of forty connection
-attempts a second."""
+"""Log of the Kafka client library, with repetitions suppressed: it reports up to forty failed
+connection attempts per second.
+"""
 
 from __future__ import annotations
 
@@ -12,54 +13,57 @@ from connect_py.clock import Clock, SystemClock
 QUIET_SECONDS = 30.0
 PATIENCE_SECONDS = 10.0
 _SUBJECT = re.compile(r"(\S+) \[([^\]]*)\]")  # facility and client
-_PASSING = "GETPID "  # until a coordinator has loaded, which takes a moment at every first start
+# fails until a coordinator has loaded, which takes a moment at the first start
+_TEMPORARY = "GETPID "
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one record of each kind and client through in a while, and says how many it held back.
+    """Passes one record per kind and client at a time, with the number of suppressed ones.
 
-    Warnings of what passes by itself are infos until it has lasted.
+    Warnings about temporary conditions are logged at INFO until they have persisted.
     """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[
+        self._passed_records: dict[
             tuple[int, str], tuple[float, int]
-        ] = {}  # when one was let through, how many since
-        self._passing: dict[str, tuple[float, float]] = {}  # heard first and last
+        ] = {}  # time of the last record that was passed, and the number of suppressed ones since
+        self._temporary: dict[
+            str, tuple[float, float]
+        ] = {}  # times of the first and the last record
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        found = _SUBJECT.match(text)
-        subject = found[0] if found else text
+        message = record.getMessage()
+        match = _SUBJECT.match(message)
+        subject = match[0] if match else message
         now = self._clock.monotonic()
         with self._lock:
             if (
-                text.startswith(_PASSING)
+                message.startswith(_TEMPORARY)
                 and record.levelno == logging.WARNING
-                and not self._has_lasted(subject, now)
+                and not self._is_persistent(subject, now)
             ):
                 record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
             key = (record.levelno, subject)
-            last, suppressed = self._seen.get(key, (now - QUIET_SECONDS, 0))
+            last, suppressed = self._passed_records.get(key, (now - QUIET_SECONDS, 0))
             if now - last < QUIET_SECONDS:
-                self._seen[key] = (last, suppressed + 1)
+                self._passed_records[key] = (last, suppressed + 1)
                 return False
-            self._seen[key] = (now, 0)
+            self._passed_records[key] = (now, 0)
         if suppressed:
             record.msg, record.args = (
-                f"{text} ({suppressed} more like this in {now - last:.0f} s)",
+                f"{message} ({suppressed} more like this in {now - last:.0f} s)",
                 None,
             )
         return True
 
-    def _has_lasted(self, subject: str, now: float) -> bool:
-        first, last = self._passing.get(subject, (now, now))
-        if now - last >= QUIET_SECONDS:  # another time
+    def _is_persistent(self, subject: str, now: float) -> bool:
+        first, last = self._temporary.get(subject, (now, now))
+        if now - last >= QUIET_SECONDS:  # a separate occurrence
             first = now
-        self._passing[subject] = (first, now)
+        self._temporary[subject] = (first, now)
         return now - first >= PATIENCE_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""`ClusterAdmin`: what tasks ask the cluster, with deadlines and errors translated once."""
+"""`ClusterAdmin`: requests of tasks to the cluster, with timeouts and translated errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.group_offset_deletion import delete_group_offsets
 
 REQUEST_SECONDS = 10.0
-AGAIN_SECONDS: Final = 0.1
-_ANSWER_SECONDS: Final = REQUEST_SECONDS + 2.0  # the client's own time-out comes first
+RETRY_SECONDS: Final = 0.1
+_ANSWER_SECONDS: Final = REQUEST_SECONDS + 2.0  # the client's own timeout expires first
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -35,13 +35,13 @@ _MISSING: Final = frozenset(
         KafkaError.GROUP_ID_NOT_FOUND,
     }
 )
-# An alteration of a live group is refused with the second of these, a deletion of single offsets
-# with the third.
+# For a group with members, altering offsets fails with the second of these errors, deleting single
+# offsets with the third.
 _NOT_EMPTY: Final = frozenset(
     {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_SUBSCRIBED_TO_TOPIC}
 )
-# A broker that is just taking over; the client asks again by itself for some requests only.
-_PASSING: Final = frozenset(
+# A broker is taking over a partition or group; the client retries only some requests on its own.
+_TEMPORARY: Final = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -51,7 +51,7 @@ _PASSING: Final = frozenset(
     }
 )
 _REFUSED: Final = REFUSALS | {KafkaError.UNSUPPORTED_VERSION}
-# A topic that can never be made like this.
+# Errors for topics that can never be created with these settings.
 _IMPOSSIBLE: Final = frozenset(
     {
         KafkaError.INVALID_REPLICATION_FACTOR,
@@ -67,39 +67,40 @@ T = TypeVar("T")
 
 
 class ClusterAdmin:
-    """Questions to the cluster; each waits 10 s at most. Safe on any thread.
+    """Requests to the cluster, each limited to 10 s. Thread-safe.
 
-    Unless a method says otherwise, RetriableError means that the cluster does not answer,
-    ConnectError that it refuses.
+    Unless documented otherwise, RetriableError means that the cluster does not respond, and
+    ConnectError that it denies the request.
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Take settings of an admin client, in librdkafka's names. Nothing connects before the
-        first question."""
-        # No thread reads its log between questions; the answers hold the errors.
+        """Create the object with admin client settings in librdkafka's names. It connects at the
+        first request.
+        """
+        # No thread reads its log between requests; the responses contain the errors.
         self._settings = {"log_level": 2, **settings}
         self._client: AdminClient | None = None
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(self._settings)  # type: ignore[arg-type] # values are texts, numbers and booleans
+            self._client = AdminClient(self._settings)  # type: ignore[arg-type] # values are strings, numbers, and booleans
         return self._client
 
-    def _answer(self, future: Future[T], asked_for: str) -> T:
+    def _answer(self, future: Future[T], subject: str) -> T:
         try:
-            return _answer(future, asked_for)
-        except _PassingError:
+            return _answer(future, subject)
+        except _TemporaryError:
             raise
         except RetriableError:
-            # After a line or a broker broke, a client may wait for ever for a group's coordinator:
-            # ask with a new one.
+            # After a connection failure, a client may wait indefinitely for a group's coordinator:
+            # use a new one.
             self._client = None
             raise
 
     def cluster_id(self) -> str:
-        """The id of the cluster."""
+        """Return the ID of the cluster."""
         description = self._answer(
-            self._admin().describe_cluster(request_timeout=REQUEST_SECONDS), "the cluster's id"
+            self._admin().describe_cluster(request_timeout=REQUEST_SECONDS), "cluster ID"
         )
         return str(description.cluster_id)
 
@@ -110,37 +111,39 @@ class ClusterAdmin:
         return self._answer(futures[topic], f"topic {topic!r}")
 
     def topic_id(self, topic: str) -> str:
-        """The id of a topic; NotFoundError: there is no such topic."""
+        """Return the ID of a topic. NotFoundError if it does not exist."""
         return str(self._describe(topic).topic_id)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; NotFoundError: there is no such topic."""
+        """Return the number of partitions of a topic. NotFoundError if it does not exist."""
         return len(self._describe(topic).partitions)
 
     def topics(self) -> list[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return sorted(self._partition_counts())
 
     def _partition_counts(self) -> dict[str, int]:
         try:
-            listed = self._admin().list_topics(timeout=REQUEST_SECONDS).topics
+            metadata = self._admin().list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException as error:
-            raise translated(error, "the list of topics") from error
+            raise translated(error, "list of topics") from error
         return {
-            name: len(topic.partitions) for name, topic in listed.items() if topic.error is None
+            name: len(topic.partitions) for name, topic in metadata.items() if topic.error is None
         }
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """A group's offsets with their metadata; partitions without one are left out."""
-        wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
-        if not wanted:
+        """Return the committed offsets of a group with their metadata; partitions without offsets
+        are omitted.
+        """
+        requested = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
+        if not requested:
             return {}
-        return _patiently(lambda: self._committed(group, wanted))
+        return _with_retries(lambda: self._committed(group, requested))
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All offsets of a group, of topics that exist; empty when there is no such group."""
+        """Return all offsets of a group for existing topics; empty if the group does not exist."""
         counts = self._partition_counts()
         return self.committed(
             group, (TopicPartition(t, p) for t, count in counts.items() for p in range(count))
@@ -149,47 +152,46 @@ class ClusterAdmin:
     def _committed(
         self, group: str, partitions: list[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """As a consumer asks that never joins its group.
+        """Read committed offsets with a consumer that never joins the group.
 
-        The library's admin clients ask the same and end the whole process (2.16.0, NULL read in
-        `rd_kafka_cgrp_op`) when the broker answers that it no longer coordinates the group: they
-        have no group to tell of it.
+        The library's admin client crashes the process for the same request (2.16.0, NULL read in
+        `rd_kafka_cgrp_op`) if the broker responds that it no longer coordinates the group.
         """
-        own = {
+        group_settings = {
             "group.id": group,
             "enable.auto.commit": False,
             "isolation.level": "read_uncommitted",
         }
         try:
-            consumer = Consumer({**self._settings, **own})
+            consumer = Consumer({**self._settings, **group_settings})
             try:
-                found = consumer.committed(partitions, timeout=REQUEST_SECONDS)
+                committed = consumer.committed(partitions, timeout=REQUEST_SECONDS)
             finally:
                 consumer.close()
         except KafkaException as error:
             raise translated(error, f"offsets of group {group!r}") from error
-        for p in found:
+        for p in committed:
             if p.error is not None:
                 raise translated(
                     KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}"
                 )
         return {
             TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.metadata or "")
-            for p in found
+            for p in committed
             if p.offset >= 0
         }
 
     def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Set a group's offsets, all in one request; GroupNotEmptyError: the group has members."""
-        wanted = [
+        """Set offsets of a group in one request. GroupNotEmptyError if the group has members."""
+        requested = [
             ClientTopicPartition(tp.topic, tp.partition, at.offset, at.metadata)
             for tp, at in offsets.items()
         ]
-        if not wanted:
+        if not requested:
             return
-        _patiently(lambda: self._alter_offsets(ConsumerGroupTopicPartitions(group, wanted)))
+        _with_retries(lambda: self._alter_offsets(ConsumerGroupTopicPartitions(group, requested)))
 
     def _alter_offsets(self, request: ConsumerGroupTopicPartitions) -> None:
         group = request.group_id
@@ -204,15 +206,15 @@ class ClusterAdmin:
                 )
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete a group's offsets of some partitions, all in one request.
+        """Delete offsets of a group in one request.
 
         Raises:
             GroupNotEmptyError: The group has members.
-            NotFoundError: There is no such group, topic or partition.
+            NotFoundError: The group, topic, or partition does not exist.
         """
-        wanted = list(partitions)
-        if wanted:
-            _patiently(lambda: self._delete_offsets(group, wanted))
+        requested = list(partitions)
+        if requested:
+            _with_retries(lambda: self._delete_offsets(group, requested))
 
     def _delete_offsets(self, group: str, partitions: list[TopicPartition]) -> None:
         try:
@@ -221,10 +223,11 @@ class ClusterAdmin:
             raise translated(error, f"offsets of group {group!r}") from error
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets; a missing one is fine. GroupNotEmptyError: the group has
-        members."""
+        """Delete a group with its offsets, if it exists. GroupNotEmptyError if the group has
+        members.
+        """
         try:
-            _patiently(lambda: self._delete_group(group))
+            _with_retries(lambda: self._delete_group(group))
         except NotFoundError:
             return
 
@@ -237,40 +240,42 @@ class ClusterAdmin:
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offset and the end of the log of each partition; NotFoundError: one does not
-        exist.
+        """Return the first offset and the end of the log of each partition. NotFoundError if one
+        does not exist.
 
-        Args: committed: Whether the end is the one for readers of committed transactions, which an
-            open one lies behind.
+        Args:
+            partitions: The partitions.
+            committed: Return the end for readers of committed transactions, which precedes any open
+                one.
         """
-        wanted = list(partitions)
+        requested = list(partitions)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        first = _patiently(lambda: self._offsets(wanted, OffsetSpec.earliest(), level))  # type: ignore[no-untyped-call] # the client's
-        end = _patiently(lambda: self._offsets(wanted, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # the client's
-        return {tp: (first[tp], end[tp]) for tp in wanted}
+        first = _with_retries(lambda: self._offsets(requested, OffsetSpec.earliest(), level))  # type: ignore[no-untyped-call] # the client's
+        end = _with_retries(lambda: self._offsets(requested, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # the client's
+        return {tp: (first[tp], end[tp]) for tp in requested}
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition whose record has this time or a later one; the end of
-        the log if none has.
+        """Return the first offset of each partition with this or a later timestamp, or else the end
+        of its log.
 
-        Errors as for `log_range`. Records that come meanwhile do not count where none had the time
-        before.
+        Errors as for `log_range`. Records that are written meanwhile are ignored where none had
+        matched.
         """
         ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
         spec, level = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
-        found = _patiently(lambda: self._offsets(ends, spec, level))
-        return {tp: found[tp] if found[tp] >= 0 else end for tp, end in ends.items()}
+        offsets = _with_retries(lambda: self._offsets(ends, spec, level))
+        return {tp: offsets[tp] if offsets[tp] >= 0 else end for tp, end in ends.items()}
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        asked = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        if not asked:
+        requests = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        if not requests:
             return {}
         futures = self._admin().list_offsets(
-            asked, isolation_level=level, request_timeout=REQUEST_SECONDS
+            requests, isolation_level=level, request_timeout=REQUEST_SECONDS
         )
         return {
             TopicPartition(p.topic, p.partition): int(
@@ -286,8 +291,9 @@ class ClusterAdmin:
         replication_factor: int,
         settings: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic with these topic configs; False: it exists already. -1: the broker's
-        default."""
+        """Create a topic with these topic configs. Return False if it exists. -1 selects the
+        broker's default.
+        """
         config = dict(settings or {})
         new = NewTopic(
             topic, num_partitions=partitions, replication_factor=replication_factor, config=config
@@ -301,54 +307,54 @@ class ClusterAdmin:
 
 
 class GroupNotEmptyError(ConnectError):
-    """A consumer group still has members, so its offsets cannot be changed from outside."""
+    """A consumer group has members, so its offsets cannot be changed."""
 
 
-class _PassingError(RetriableError):
-    """The same question has an answer in a moment."""
+class _TemporaryError(RetriableError):
+    """A temporary error: the same request will soon succeed."""
 
 
 class _ExistsError(ConnectError):
     """The topic to create exists."""
 
 
-def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again for a while as long as a broker is just taking over."""
+def _with_retries(ask: Callable[[], T]) -> T:
+    """Retry a request while a broker is taking over."""
     clock = SystemClock()
     deadline = clock.monotonic() + REQUEST_SECONDS
     while True:
         try:
             return ask()
-        except _PassingError:
+        except _TemporaryError:
             if clock.monotonic() >= deadline:
                 raise
-        clock.sleep(AGAIN_SECONDS)
+        clock.sleep(RETRY_SECONDS)
 
 
-def _answer(future: Future[T], asked_for: str) -> T:
+def _answer(future: Future[T], subject: str) -> T:
     try:
         return future.result(_ANSWER_SECONDS)
     except FutureTimeoutError as error:
         raise RetriableError(
-            f"the Kafka cluster did not answer within {_ANSWER_SECONDS:.0f} s: {asked_for}"
+            f"the Kafka cluster did not respond within {_ANSWER_SECONDS:.0f} s: {subject}"
         ) from error
     except KafkaException as error:
-        raise translated(error, asked_for) from error
+        raise translated(error, subject) from error
 
 
 def translated(error: KafkaException, about: str) -> ConnectError:
-    """The client library's error as one of ours: missing, refused, or worth another try."""
+    """Translate an error of the client library: missing, denied, or retriable."""
     kafka_error: KafkaError = error.args[0]
     code = kafka_error.code()
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
         return _ExistsError(about)
-    text = f"{about}: {kafka_error.str()}"
-    if code in _PASSING:
-        return _PassingError(text)
+    message = f"{about}: {kafka_error.str()}"
+    if code in _TEMPORARY:
+        return _TemporaryError(message)
     if code in _NOT_EMPTY:
-        return GroupNotEmptyError(text)
+        return GroupNotEmptyError(message)
     if code in _MISSING:
-        return NotFoundError(text)
+        return NotFoundError(message)
     if code in _REFUSED or code in _IMPOSSIBLE:
-        return ConnectError(text)
-    return RetriableError(text)
+        return ConnectError(message)
+    return RetriableError(message)

@@ -1,8 +1,7 @@
-"""Deleting single offsets of a consumer group: the client library can, its Python face cannot; it
-is called directly.
+"""Deletes single offsets of a consumer group with direct calls of the client library.
 
-Deleting the whole group and writing the others again would lose them all if this process died in
-between.
+The library supports this, but its Python wrapper does not. Deleting the whole group and writing the
+remaining offsets again could lose them all in a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 from connect_py.api.record import TopicPartition
 
 _PRODUCER: Final = 0  # the lightest kind of client
-_DELETE_GROUP_OFFSETS: Final = 8  # of the library's kinds of admin requests
+_DELETE_GROUP_OFFSETS: Final = 8  # one of the library's kinds of admin requests
 _TEXT_BYTES: Final = 512
 
 
@@ -83,18 +82,19 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class _Library:
-    """The functions of the client library that are needed, with their types; the prefix `rd_kafka_`
-    is left out."""
+    """The required functions of the client library with their types, without the prefix
+    `rd_kafka_`.
+    """
 
     def __init__(self) -> None:
-        loaded = ctypes.CDLL(cimpl.__file__)  # finds what this module is linked with
+        loaded = ctypes.CDLL(cimpl.__file__)  # finds the library with which this module is linked
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        # for type checkers: every other member is set in the constructor
+        # for type checkers: every other attribute is set in the constructor
         raise AttributeError(name)
 
 
@@ -104,13 +104,17 @@ def delete_group_offsets(
     partitions: Iterable[TopicPartition],
     timeout_seconds: float,
 ) -> None:
-    """Delete a group's offsets of some partitions, in one request, and wait for the answer.
+    """Delete a group's offsets of some partitions in one request, and wait for the response.
 
     Args:
-        settings: Of an admin client, in librdkafka's names.
+        settings: Admin client settings in librdkafka's names.
+        group: The group.
+        partitions: The partitions.
+        timeout_seconds: Timeout of the request.
 
     Raises:
-        KafkaException: The cluster refused, or gave no answer in time; a settings problem as well.
+        KafkaException: The cluster denied the request or did not respond in time, or settings are
+            invalid.
     """
     library = _Library()
     client = _client(library, settings)
@@ -121,29 +125,29 @@ def delete_group_offsets(
 
 
 def _client(library: _Library, settings: Mapping[str, object]) -> int:
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    error_buffer = ctypes.create_string_buffer(_TEXT_BYTES)
     conf = library.conf_new()
     for name, value in settings.items():
-        written = str(value).lower() if isinstance(value, bool) else str(value)
-        if library.conf_set(conf, name.encode(), written.encode(), text, _TEXT_BYTES):
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text.value.decode()))
-    client = library.new(_PRODUCER, conf, text, _TEXT_BYTES)
+        formatted = str(value).lower() if isinstance(value, bool) else str(value)
+        if library.conf_set(conf, name.encode(), formatted.encode(), error_buffer, _TEXT_BYTES):
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, error_buffer.value.decode()))
+    client = library.new(_PRODUCER, conf, error_buffer, _TEXT_BYTES)
     if not client:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text.value.decode()))
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, error_buffer.value.decode()))
     return int(client)
 
 
 def _delete(
     library: _Library, client: int, group: str, partitions: list[TopicPartition], timeout_ms: int
 ) -> None:
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
-    listed = library.topic_partition_list_new(len(partitions))
+    error_buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+    partition_list = library.topic_partition_list_new(len(partitions))
     for topic, number in partitions:
-        library.topic_partition_list_add(listed, topic.encode(), number)
-    request = _POINTER(library.DeleteConsumerGroupOffsets_new(group.encode(), listed))
-    library.topic_partition_list_destroy(listed)
+        library.topic_partition_list_add(partition_list, topic.encode(), number)
+    request = _POINTER(library.DeleteConsumerGroupOffsets_new(group.encode(), partition_list))
+    library.topic_partition_list_destroy(partition_list)
     options = library.AdminOptions_new(client, _DELETE_GROUP_OFFSETS)
-    library.AdminOptions_set_request_timeout(options, timeout_ms, text, _TEXT_BYTES)
+    library.AdminOptions_set_request_timeout(options, timeout_ms, error_buffer, _TEXT_BYTES)
     queue = library.queue_new(client)
     try:
         library.DeleteConsumerGroupOffsets(client, ctypes.byref(request), 1, options, queue)
@@ -172,8 +176,8 @@ def _check(library: _Library, event: int) -> None:
         error = library.group_result_error(groups[number])
         if error:
             raise KafkaException(KafkaError(library.error_code(error)))
-        answered = library.group_result_partitions(groups[number])
-        for index in range(answered.contents.count if answered else 0):
-            code = answered.contents.elements[index].error
+        partitions = library.group_result_partitions(groups[number])
+        for index in range(partitions.contents.count if partitions else 0):
+            code = partitions.contents.elements[index].error
             if code:
                 raise KafkaException(KafkaError(code))

@@ -1,7 +1,7 @@
-"""Users and passwords of the REST API, where Java's workers have them.
+"""Users and passwords of the REST API from the same files as in Java's workers.
 
-The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`); its
-entry `KafkaConnect` names a login module, and that one's option `file` a property file.
+The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`). Its
+entry `KafkaConnect` names a login module with the option `file`, which is a properties file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _ENTRY: Final = re.compile(r"([\w.-]+)\s*\{(.*?)\}\s*;", re.DOTALL)
 
 
 def jaas_users(environment: Mapping[str, str]) -> dict[str, str]:
-    """Passwords by user; empty lets everybody in, as Java's login module does.
+    """Return passwords by user. An empty result admits everyone, as in Java's login module.
 
     Raises:
-        ConfigError: A step on the way there is missing or cannot be read.
+        ConfigError: One of the files or entries is missing or unreadable.
     """
     options = shlex.split(environment.get("KAFKA_OPTS", ""))
     paths = [
@@ -39,21 +39,23 @@ def jaas_users(environment: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(_KEY, f"basic authentication needs KAFKA_OPTS with {JAAS_OPTION}<file>")
     path = _property_file(paths[-1])
     try:
-        users: dict[str, str] = javaproperties.loads(_text_of(path))
+        users: dict[str, str] = javaproperties.loads(_read_file(path))
     except ValueError as error:
-        raise ConfigError(_KEY, f"{path} is no property file") from error
+        raise ConfigError(_KEY, f"{path} is not a properties file") from error
     return users
 
 
 def _property_file(path: str) -> str:
-    entries = dict(_ENTRY.findall(_COMMENT.sub("", _text_of(path))))
+    entries = dict(_ENTRY.findall(_COMMENT.sub("", _read_file(path))))
     if JAAS_ENTRY not in entries:
         raise ConfigError(_KEY, f"{path} has no entry {JAAS_ENTRY}")
     try:
         module, options = parse_jaas(entries[JAAS_ENTRY])
     except ConfigError as error:
         raise ConfigError(
-            _KEY, f"the entry {JAAS_ENTRY} in {path} is no '<login module> required <options>;'"
+            _KEY,
+            f"the entry {JAAS_ENTRY} in {path} is not of the form '<login module> "
+            "required <options>;'",
         ) from error
     if module != LOGIN_MODULE or "file" not in options:
         raise ConfigError(
@@ -62,8 +64,8 @@ def _property_file(path: str) -> str:
     return options["file"]
 
 
-def _text_of(path: str) -> str:
+def _read_file(path: str) -> str:
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(_KEY, f"{path} cannot be read: {error}") from error
+        raise ConfigError(_KEY, f"cannot read {path}: {error}") from error

@@ -1,5 +1,6 @@
-"""Java's login and TLS settings of Kafka clients in librdkafka's words; keys are handed over as
-text in memory."""
+"""Java's login and TLS settings of Kafka clients, translated to librdkafka's. Keys are passed as
+PEM data in memory.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +39,16 @@ SECURITY_KEYS: Final = frozenset(
         "ssl.keystore.certificate.chain",
     ]
 )
-"""Keys that `add_security` reads, which no other translation touches."""
+"""Keys that `add_security` reads; no other translation uses them."""
 
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim_"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 _INSTEAD: Final = (
-    "is of Java and cannot be used here; use OAUTHBEARER with sasl.oauthbearer.token.endpoint.url, "
-    "SCRAM-SHA-512, "
-    "SCRAM-SHA-256 or PLAIN, whichever the cluster offers"
+    "is supported only by Java clients; use OAUTHBEARER with "
+    "sasl.oauthbearer.token.endpoint.url, SCRAM-SHA-512, SCRAM-SHA-256, or PLAIN, depending on "
+    "the cluster"
 )
 _DEFAULT_CLASSES: Final = {
     "sasl.client.callback.handler.class": ("OAuthBearerSaslClientCallbackHandler",),
@@ -61,69 +62,73 @@ _DEFAULT_CLASSES: Final = {
 
 
 def add_security(props: Mapping[str, str], result: Settings) -> None:
-    """Translate `SECURITY_KEYS` of Java's settings into librdkafka's.
+    """Translate the settings in `SECURITY_KEYS` to librdkafka's.
 
-    Raises: ConfigError: The client library cannot do it, or key material cannot be read. No secret
-        is in the text.
+    Raises:
+        ConfigError: A setting is not supported, or key material cannot be read. The message
+            contains no
+            secrets.
     """
     refuse_logins_of_java(props)
     _add_login(props, result)
     _add_tls(props, result)
-    if _text(props, "security.protocol").upper().startswith("SASL_") and not _text(
+    if _stripped(props, "security.protocol").upper().startswith("SASL_") and not _stripped(
         props, "sasl.mechanism"
     ):
         raise ConfigError("sasl.mechanism", f"GSSAPI (Kerberos), the default, {_INSTEAD}")
 
 
 def refuse_logins_of_java(props: Mapping[str, str]) -> None:
-    """Look at the mechanism and at the names of classes, which need Java to run.
+    """Check the mechanism and the class names, which require Java.
 
     Raises:
-        ConfigError: One of them has no counterpart here; says what to use instead.
+        ConfigError: One of them is not supported. The message names alternatives.
     """
-    mechanism = _text(props, "sasl.mechanism").upper()
-    logs_in = _text(props, "security.protocol").upper().startswith("SASL_")
-    default = mechanism == "GSSAPI" and not logs_in  # Java's, written out where no one logs in
+    mechanism = _stripped(props, "sasl.mechanism").upper()
+    logs_in = _stripped(props, "security.protocol").upper().startswith("SASL_")
+    # Java's default, written out although there is no login
+    default = mechanism == "GSSAPI" and not logs_in
     if mechanism and mechanism not in _MECHANISMS and not default:
         raise ConfigError("sasl.mechanism", f"{mechanism} {_INSTEAD}")
-    text = props.get("sasl.jaas.config")
-    module = parse_jaas(text)[0] if text and text.strip() else ""
+    jaas_config = props.get("sasl.jaas.config")
+    module = parse_jaas(jaas_config)[0] if jaas_config and jaas_config.strip() else ""
     if module and module.rpartition(".")[2] not in _LOGIN_MODULES:
         raise ConfigError("sasl.jaas.config", f"the login module {module} {_INSTEAD}")
-    handler = _text(props, "sasl.login.callback.handler.class")
+    handler = _stripped(props, "sasl.login.callback.handler.class")
     if handler and not handler.rpartition(".")[2].startswith("OAuthBearer"):
         raise ConfigError("sasl.login.callback.handler.class", f"{handler} {_INSTEAD}")
-    for key, known in _DEFAULT_CLASSES.items():
-        name = _text(props, key)
-        if name and name.rpartition(".")[2] not in known:
+    for key, classes in _DEFAULT_CLASSES.items():
+        name = _stripped(props, key)
+        if name and name.rpartition(".")[2] not in classes:
             raise ConfigError(key, f"{name} {_INSTEAD}")
 
 
-def _text(props: Mapping[str, str], key: str) -> str:
+def _stripped(props: Mapping[str, str], key: str) -> str:
     return (props.get(key) or "").strip()
 
 
 def _add_login(props: Mapping[str, str], result: Settings) -> None:
-    handler = _text(props, "sasl.login.callback.handler.class")
-    text = props.get("sasl.jaas.config")
-    module, options = parse_jaas(text) if text and text.strip() else ("", {})
+    handler = _stripped(props, "sasl.login.callback.handler.class")
+    jaas_config = props.get("sasl.jaas.config")
+    module, options = parse_jaas(jaas_config) if jaas_config and jaas_config.strip() else ("", {})
     simple = module.rpartition(".")[2]
     if simple in ("PlainLoginModule", "ScramLoginModule"):
         for option, key in (("username", "sasl.username"), ("password", "sasl.password")):
             if option not in options:
                 raise ConfigError("sasl.jaas.config", f"{simple} needs the option {option}")
             result[key] = options[option]
-    elif simple or handler or _text(props, "sasl.mechanism").upper() == "OAUTHBEARER":
+    elif simple or handler or _stripped(props, "sasl.mechanism").upper() == "OAUTHBEARER":
         _add_oauth(props, options, result)
 
 
 def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Settings) -> None:
-    """Tokens from an endpoint, as Java's login handlers fetch them; or unsecured ones, as Java
-    makes for trying out."""
+    """Configure tokens from an endpoint, as Java's login handlers do, or unsecured ones for
+    experiments.
+    """
     claims = with_prefix(options, _UNSECURED_CLAIM)
-    if claims and not _text(props, "sasl.oauthbearer.token.endpoint.url"):
+    if claims and not _stripped(props, "sasl.oauthbearer.token.endpoint.url"):
         log.warning(
-            "tokens for OAUTHBEARER are not signed: unsecuredLogin options are for trying out"
+            "OAUTHBEARER tokens are not signed: the unsecuredLogin options are only for experiments"
         )
         result["enable.sasl.oauthbearer.unsecure.jwt"] = True
         result["sasl.oauthbearer.config"] = f"principal={claims.get('sub', '')}"
@@ -140,28 +145,30 @@ def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Set
     extensions = with_prefix(options, "extension_")
     if extensions:
         result["sasl.oauthbearer.extensions"] = ",".join(f"{k}={v}" for k, v in extensions.items())
-    if _text(props, "sasl.oauthbearer.jwt.retriever.class").endswith("JwtBearerJwtRetriever"):
+    if _stripped(props, "sasl.oauthbearer.jwt.retriever.class").endswith("JwtBearerJwtRetriever"):
         result["sasl.oauthbearer.grant.type"] = _JWT_BEARER
-    template = _text(props, "sasl.oauthbearer.assertion.template.file")
+    template = _stripped(props, "sasl.oauthbearer.assertion.template.file")
     if template:
         result["sasl.oauthbearer.assertion.jwt.template.file"] = template
     trust = {key: value for key, value in options.items() if key.startswith("ssl.truststore.")}
     authorities = trusted_authorities(trust or props)
     if authorities is not None:
-        result["https.ca.pem"] = authorities  # Java's clients trust the same for the endpoint
+        # Java's clients trust the same authorities for the endpoint
+        result["https.ca.pem"] = authorities
 
 
 def _add_tls(props: Mapping[str, str], result: Settings) -> None:
-    """Keys go over in the clear, in memory only; the library takes no other form of all that Java
-    has."""
+    """Pass keys in PEM form in memory only; the library supports no other form for all of Java's
+    options.
+    """
     material = TlsMaterial.of(props)
-    found = {
+    settings = {
         "ssl.ca.pem": material.authorities,
         "ssl.key.pem": material.key,
         "ssl.certificate.pem": material.chain,
         "ssl.cipher.suites": material.ciphers,
     }
-    result.update({key: value for key, value in found.items() if value is not None})
+    result.update({key: value for key, value in settings.items() if value is not None})
     if material.key is None and props.get("ssl.key.password"):
-        # of a key that librdkafka's own settings name
+        # password of a key that librdkafka's own settings name
         result["ssl.key.password"] = props["ssl.key.password"]

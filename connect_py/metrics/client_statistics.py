@@ -1,5 +1,4 @@
-"""What the Kafka client says of itself: lag of each partition, and how much came; read from its
-statistics."""
+"""Statistics of a Kafka client: lag of each partition, and totals of records and bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-INTERVAL_MS = 5_000  # between statistics of a client
+INTERVAL_MS = 5_000  # interval between statistics of a client
 
 
 class _Partition(msgspec.Struct):
     partition: int
-    app_offset: int = -1001  # next to read, as far as the task has it
+    app_offset: int = -1001  # next to read by the task
     committed_offset: int = -1001
     next_offset: int = -1001  # next to fetch
     hi_offset: int = -1001
@@ -47,7 +46,7 @@ _DECODER = msgspec.json.Decoder(_Statistics)
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """One client's statistics: totals and rates, lag by topic and partition."""
+    """Statistics of one client: totals and rates, and lag by topic and partition."""
 
     client_id: str
     values: Mapping[str, float]
@@ -55,20 +54,20 @@ class ClientReport:
 
 
 class ClientStatistics:
-    """Takes the client's statistics on the thread that polls it; `report` may be called on any."""
+    """Receives statistics on the thread that polls the client; `report` is thread-safe."""
 
     def __init__(self, group: str) -> None:
-        """`group` is `consumer` or `producer`."""
+        """Create the object. `group` is `consumer` or `producer`."""
         self._group = group
         self._before: _Statistics | None = None
         self.report: ClientReport | None = None
         self.known_ends: Mapping[
             tuple[str, int], int
-        ] = {}  # of partitions that the client does not fetch, from others
-        self.cut_off = False  # no broker is connected; at the start, none yet
+        ] = {}  # ends of partitions that the client does not fetch, from other sources
+        self.cut_off = False  # no broker is connected; initially, none has been connected yet
 
     def take(self, text: str) -> None:
-        """The client's callback."""
+        """Process statistics; used as the client's callback."""
         now = _DECODER.decode(text)
         before, self._before = self._before, now
         self.cut_off = not any(broker.state in _CONNECTED for broker in now.brokers.values())
@@ -82,9 +81,9 @@ class ClientStatistics:
             totals = {"record-send": now.txmsgs, "byte": now.txmsg_bytes}
             earlier = (before.txmsgs, before.txmsg_bytes) if before else (0, 0)
         values: dict[str, float] = {}
-        for (name, total), was in zip(totals.items(), earlier, strict=True):
+        for (name, total), previous_total in zip(totals.items(), earlier, strict=True):
             values[f"{name}-total"] = total
-            values[f"{name}-rate"] = (total - was) / seconds if seconds > 0 else 0.0
+            values[f"{name}-rate"] = (total - previous_total) / seconds if seconds > 0 else 0.0
         if lag:
             values["records-lag-max"] = max(lag.values())
         self.report = ClientReport(now.client_id, values, lag)
@@ -93,9 +92,8 @@ class ClientStatistics:
 def _lag(
     statistics: _Statistics, known_ends: Mapping[tuple[str, int], int]
 ) -> dict[tuple[str, int], int]:
-    """How far each partition that is read lies behind its end; those of which the end is not known
-    yet are left out."""
-    found = {}
+    """Return the lag of each active partition; partitions with an unknown end are omitted."""
+    lag = {}
     for topic in statistics.topics.values():
         for p in topic.partitions.values():
             known_end = known_ends.get((topic.topic, p.partition), -1)
@@ -105,5 +103,5 @@ def _lag(
             if position < 0 and known_end >= 0:
                 position = p.next_offset
             if p.partition >= 0 and p.fetch_state == "active" and end >= 0 and position >= 0:
-                found[topic.topic, p.partition] = max(0, end - position)
-    return found
+                lag[topic.topic, p.partition] = max(0, end - position)
+    return lag

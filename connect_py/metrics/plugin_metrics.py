@@ -1,4 +1,4 @@
-"""`TaskPluginMetrics`: measurements that a task's plugin makes itself."""
+"""`TaskPluginMetrics`: metrics that a task's plugin defines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PluginValue:
-    """One measurement."""
+    """Value of one metric."""
 
     name: str  # without our prefix
     doc: str
@@ -24,49 +24,51 @@ class PluginValue:
 
 
 class Measurement:
-    """Satisfies `Gauge` and `Counter`."""
+    """Implements `Gauge` and `Counter`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.value = 0.0
 
     def set(self, value: float) -> None:
-        """See there."""
+        """Set the value; see `Gauge`."""
         self.value = float(value)
 
     def increment(self, by: float = 1) -> None:
-        """See there."""
+        """Increase the value; see `Counter`."""
         with self._lock:
             self.value += by
 
 
 class TaskPluginMetrics:
-    """Satisfies `connect_py.api.metrics.PluginMetrics`. Any thread."""
+    """Implements `connect_py.api.metrics.PluginMetrics`. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[tuple[str, Labels], tuple[str, Measurement]] = {}
+        self._metrics: dict[tuple[str, Labels], tuple[str, Measurement]] = {}
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Measurement:
-        """See there."""
-        return self._make(name, doc, labels or {})
+        """Return a gauge; see `PluginMetrics`."""
+        return self._metric(name, doc, labels or {})
 
     def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Measurement:
-        """See there."""
+        """Return a counter; see `PluginMetrics`."""
         if not name.endswith("_total"):
-            raise ValueError(f"the name of a counter ends with _total: {name}")
-        return self._make(name, doc, labels or {})
+            raise ValueError(
+                f"invalid counter name {name!r}: expected a name that ends with _total"
+            )
+        return self._metric(name, doc, labels or {})
 
-    def _make(self, name: str, doc: str, labels: Mapping[str, str]) -> Measurement:
-        for text in (name, *labels):
-            if not _NAME.fullmatch(text) or text in _RESERVED:
-                raise ValueError(f"{text!r} is not acceptable as a name of a measurement or label")
+    def _metric(self, name: str, doc: str, labels: Mapping[str, str]) -> Measurement:
+        for each in (name, *labels):
+            if not _NAME.fullmatch(each) or each in _RESERVED:
+                raise ValueError(f"invalid name of a metric or label: {each!r}")
         key = name, tuple(sorted(labels.items()))
         with self._lock:
-            return self._made.setdefault(key, (doc, Measurement()))[1]
+            return self._metrics.setdefault(key, (doc, Measurement()))[1]
 
     def values(self) -> Sequence[PluginValue]:
-        """All of them, now."""
+        """Return the current values of all metrics."""
         with self._lock:
-            made = list(self._made.items())
-        return [PluginValue(name, doc, labels, m.value) for (name, labels), (doc, m) in made]
+            metrics = list(self._metrics.items())
+        return [PluginValue(name, doc, labels, m.value) for (name, labels), (doc, m) in metrics]

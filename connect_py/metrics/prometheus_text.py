@@ -1,5 +1,6 @@
-"""`prometheus_text`: samples in Prometheus's text format, under the names that dashboards for
-Connect use."""
+"""`prometheus_text`: metrics in Prometheus's text format, with the names that dashboards for
+Connect use.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +18,16 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 
 
 class NameFamily(Enum):
-    """Whose names; the values are the user's."""
+    """Naming schemes. The values are those of the configuration."""
 
-    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; texts as labels of the group
+    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; strings are labels of the group
     STRIMZI = "strimzi"  # without `connect-` and `-metrics`, as in the examples of the JMX exporter
-    STRIMZI_REPORTER = "strimzi-reporter"  # as confluent; texts end in _info
+    # as confluent, but names of string metrics end with _info
+    STRIMZI_REPORTER = "strimzi-reporter"
 
 
 def prometheus_text(samples: Iterable[AnySample], families: Sequence[NameFamily]) -> bytes:
-    """Render samples. Takes milliseconds for each hundred: not for an event loop."""
+    """Render samples. Takes milliseconds per hundred samples: do not call it on an event loop."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -34,7 +36,7 @@ def prometheus_text(samples: Iterable[AnySample], families: Sequence[NameFamily]
 
 
 class _Collector:
-    """One scrape."""
+    """Collector for one scrape."""
 
     def __init__(self, samples: Sequence[AnySample], families: Sequence[NameFamily]) -> None:
         self._samples = samples
@@ -42,7 +44,7 @@ class _Collector:
         self._metrics: dict[str, Metric] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """All series, those of one name together."""
+        """Yield all metrics, each with its series."""
         for sample in self._samples:
             if isinstance(sample, OwnSample):
                 self._add(sample.name, sample.doc, sample.tags, sample.value)
@@ -78,9 +80,9 @@ class _Collector:
 
         metric = self._metrics.get(name)
         if metric is None:
-            # Of no declared type: the library puts `_total` behind the names of counters.
+            # Untyped: the library appends `_total` to the names of counters.
             metric = self._metrics[name] = Metric(name, doc, "untyped")
-        if all(known.labels != labels for known in metric.samples[-1:]):
+        if all(previous.labels != labels for previous in metric.samples[-1:]):
             metric.add_sample(name, dict(labels), value)
 
 
@@ -107,5 +109,7 @@ def _word(name: str) -> str:
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """Newer exporters drop a trailing `_total`, older ones keep it: dashboards exist for both."""
+    """Return both forms of a name with `_total`: newer exporters drop it, older ones retain it, and
+    dashboards use either.
+    """
     return (name, name.removesuffix("_total")) if name.endswith("_total") else (name,)

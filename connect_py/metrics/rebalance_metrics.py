@@ -1,5 +1,4 @@
-"""`RebalanceMetrics`: how often this worker was given other work, and how long it took to take it
-up."""
+"""`RebalanceMetrics`: number and duration of this worker's rebalances."""
 
 from __future__ import annotations
 
@@ -11,27 +10,27 @@ from connect_py.metrics.samples import AnySample, Sample, TextSample
 
 REBALANCES = "connect-worker-rebalance-metrics"
 COORDINATOR = "connect-coordinator-metrics"
-PROTOCOL = "sessioned"  # what Java calls the way workers talk to each other
+PROTOCOL = "sessioned"  # Java's name of the group protocol
 
 
 class RebalanceMetrics:
-    """Updated by the herder's thread, read on any."""
+    """Updated by the herder's thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock
         self._seconds = SampledStat(clock, window)
         self._completed = 0
-        # the worker waits for work, or takes it up; joining counts
+        # the worker waits for an assignment or is applying one, including when joining
         self._since: float | None = clock.monotonic()
         self._last: float | None = None
 
     def began(self) -> None:
-        """There is another assignment, or none any more."""
+        """Note that the assignment has changed or was lost."""
         if self._since is None:
             self._since = self._clock.monotonic()
 
     def completed(self) -> None:
-        """The worker has taken up what was assigned to it."""
+        """Note that the worker has applied its assignment."""
         now = self._clock.monotonic()
         if self._since is not None:
             self._seconds.record(now - self._since)
@@ -48,7 +47,7 @@ class RebalanceMetrics:
         tasks: int,
         client_id: str,
     ) -> Iterator[AnySample]:
-        """Everything, now."""
+        """Yield the current values of all metrics."""
         since_last = (
             float("inf") if self._last is None else 1000 * (self._clock.monotonic() - self._last)
         )

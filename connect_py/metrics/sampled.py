@@ -1,5 +1,6 @@
-"""Statistics over a sliding window, as Kafka's metrics have them: averages, extremes and rates of
-the last minute."""
+"""Statistics over a sliding window, as in Kafka's metrics: averages, extremes, and rates of the
+last minute.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from connect_py.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`samples` slots of `seconds` each: the newest is being filled, older ones than that are
-    forgotten."""
+    """`samples` slots of `seconds` each. The newest slot is being filled; older ones are
+    dropped.
+    """
 
     seconds: float = 30.0
     samples: int = 2
 
     @classmethod
     def of(cls, worker: Mapping[str, str]) -> Window:
-        """Read the worker's properties; they were validated."""
+        """Read the validated properties of a worker."""
         milliseconds = int(worker.get("metrics.sample.window.ms", 30_000))
         return cls(max(milliseconds, 1) / 1000, int(worker.get("metrics.num.samples", 2)))
 
@@ -35,7 +37,7 @@ class _Sample:
 
 
 class SampledStat:
-    """Safe on any thread; meant to be updated per batch, not per record."""
+    """Thread-safe. Intended for updates per batch, not per record."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock
@@ -44,7 +46,7 @@ class SampledStat:
         self._samples = [_Sample(clock.monotonic())]
 
     def record(self, value: float) -> None:
-        """Take a value."""
+        """Record a value."""
         with self._lock:
             sample = self._current()
             sample.count += 1
@@ -70,27 +72,28 @@ class SampledStat:
         if self._samples[0].start < oldest:
             self._samples[0] = _Sample(now)
 
-    def _seen(self) -> list[_Sample]:
+    def _filled_samples(self) -> list[_Sample]:
         with self._lock:
             self._forget(self._clock.monotonic())
             return [sample for sample in self._samples if sample.count]
 
     def avg(self) -> float:
-        """The mean; 0 without values."""
-        seen = self._seen()
-        return sum(s.total for s in seen) / sum(s.count for s in seen) if seen else 0.0
+        """Return the mean, or 0 without values."""
+        samples = self._filled_samples()
+        return sum(s.total for s in samples) / sum(s.count for s in samples) if samples else 0.0
 
     def max(self) -> float:
-        """The largest; 0 without values."""
-        return max((s.largest for s in self._seen()), default=0.0)
+        """Return the maximum, or 0 without values."""
+        return max((s.largest for s in self._filled_samples()), default=0.0)
 
     def min(self) -> float:
-        """The smallest; 0 without values."""
-        return min((s.smallest for s in self._seen()), default=0.0)
+        """Return the minimum, or 0 without values."""
+        return min((s.smallest for s in self._filled_samples()), default=0.0)
 
     def rate(self) -> float:
-        """The sum of the values per second. A window that has just begun counts as all samples but
-        one."""
+        """Return the sum of the values per second. A new window counts as all samples except
+        one.
+        """
         with self._lock:
             now = self._clock.monotonic()
             self._forget(now)
@@ -103,7 +106,7 @@ class SampledStat:
 
 
 class StateRatios:
-    """How much of a task's life it spent in which state."""
+    """Fractions of time that a task has spent in each state."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -112,13 +115,13 @@ class StateRatios:
         self._spent: dict[str, float] = {}
 
     def change(self, state: str) -> None:
-        """The task is in this state from now on. The task thread."""
+        """Set the current state. Called on the task's thread."""
         now = self._clock.monotonic()
         self._spent[self._state] = self._spent.get(self._state, 0.0) + now - self._since
         self._state, self._since = state, now
 
     def ratio(self, state: str) -> float:
-        """0 to 1. Any thread."""
+        """Return a value from 0 to 1. Thread-safe."""
         running = self._clock.monotonic() - self._since
         spent = self._spent.copy()
         spent[self._state] = spent.get(self._state, 0.0) + running

@@ -1,4 +1,4 @@
-"""`SinkMetrics`: what a sink task measures."""
+"""`SinkMetrics`: metrics of a sink task."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from connect_py.metrics.task_metrics import TaskMetrics
 
 
 class SinkMetrics(TaskMetrics):
-    """Updated by the task thread, batch by batch; read on any."""
+    """Updated per batch by the task's thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)
-        self.read = 0  # records that were consumed
-        self.sent = 0  # records that were put
+        self.read = 0  # number of consumed records
+        self.sent = 0  # number of records that were put
         self.sequence = 0  # number of the last commit
-        self.skipped_commits = 0  # there was nothing new, or a newer commit was on its way
+        self.skipped_commits = 0  # there was nothing to commit, or a newer commit was in progress
         self.partitions = 0
-        self._committed = 0  # how much of `read` the last commit covered
+        self._committed = 0  # number of records in `read` that the last commit covered
         self._read_rate = SampledStat(clock, window)
         self._send_rate = SampledStat(clock, window)
         self._completion_rate = SampledStat(clock, window)
@@ -26,31 +26,31 @@ class SinkMetrics(TaskMetrics):
         self._active = SampledStat(clock, window)
 
     def poll(self, records: int) -> None:
-        """A poll brought records."""
+        """Record a poll that returned records."""
         self.read += records
         self.batch(records)
         self._read_rate.record(records)
         self._active.record(self.read - self._committed)
 
     def put(self, records: int, seconds: float) -> None:
-        """The task took records; it took that long."""
+        """Record a put and its duration."""
         self.sent += records
         self._send_rate.record(records)
         self._put_seconds.record(seconds)
 
     def completed(self, seconds: float, read_before: int) -> None:
-        """A commit ended well; `read` was that when it began."""
+        """Record a successful commit; `read_before` is the value of `read` at its start."""
         self.commits.succeeded(seconds)
         self._committed = max(self._committed, read_before)
         self._completion_rate.record(1)
 
     def skipped(self) -> None:
-        """A commit was not needed."""
+        """Record a commit that was not needed."""
         self.skipped_commits += 1
         self._skip_rate.record(1)
 
     def values(self) -> dict[str, float]:
-        """By Connect's names. Any thread."""
+        """Return values by Connect's names. Thread-safe."""
         return {
             **super().values(),
             "sink-record-read-rate": self._read_rate.rate(),

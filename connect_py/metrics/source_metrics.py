@@ -1,4 +1,4 @@
-"""`SourceMetrics`: what a source task measures."""
+"""`SourceMetrics`: metrics of a source task."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from connect_py.metrics.task_metrics import TaskMetrics
 
 
 class SourceMetrics(TaskMetrics):
-    """Updated by the task thread, batch by batch; read on any."""
+    """Updated per batch by the task's thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)
-        self.polled = 0  # records that polls returned
-        self.written = 0  # records that the broker has
+        self.polled = 0  # number of records returned by polls
+        self.written = 0  # number of acknowledged records
         self._written_before = 0
         self._poll_rate = SampledStat(clock, window)
         self._write_rate = SampledStat(clock, window)
@@ -23,25 +23,25 @@ class SourceMetrics(TaskMetrics):
         self._transactions = SampledStat(clock, window)
 
     def poll(self, records: int, seconds: float) -> None:
-        """A poll brought records after that long."""
+        """Record a poll that returned records, and its duration."""
         self.polled += records
         self.batch(records)
         self._poll_rate.record(records)
         self._poll_seconds.record(seconds)
 
     def sent(self, active: int) -> None:
-        """A batch went on its way; so many records are with the client and not acknowledged."""
+        """Record a dispatched batch; `active` is the number of unacknowledged records."""
         self._active_now = active
         self._active.record(active)
         self._write_rate.record(self.written - self._written_before)
         self._written_before = self.written
 
     def transaction(self, records: int) -> None:
-        """A transaction with so many records was committed."""
+        """Record a committed transaction and its number of records."""
         self._transactions.record(records)
 
     def values(self) -> dict[str, float]:
-        """By Connect's names. Any thread."""
+        """Return values by Connect's names. Thread-safe."""
         return {
             **super().values(),
             "source-record-poll-rate": self._poll_rate.rate(),

@@ -1,4 +1,4 @@
-"""Measurements that sink and source tasks share, by Connect's names: state, batches, commits."""
+"""Common metrics of sink and source tasks, by Connect's names: state, batches, commits."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from connect_py.metrics.sampled import SampledStat, StateRatios, Window
 
 
 class CommitMetrics:
-    """Commits of offsets."""
+    """Metrics of offset commits."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._seconds = SampledStat(clock, window)
-        self._good = SampledStat(clock, window)  # 1 or 0 for each
+        self._good = SampledStat(clock, window)  # 1 for each success, 0 for each failure
         self.completed = 0
         self.failures = 0
 
     def succeeded(self, seconds: float) -> None:
-        """A commit ended well after that long."""
+        """Record a successful commit and its duration."""
         self.completed += 1
         self._seconds.record(seconds)
         self._good.record(1.0)
 
     def failed(self, seconds: float) -> None:
-        """A commit failed, or was given up, after that long."""
+        """Record a failed or abandoned commit and its duration."""
         self.failures += 1
         self._seconds.record(seconds)
         self._good.record(0.0)
 
     def values(self) -> dict[str, float]:
-        """By Connect's names."""
+        """Return values by Connect's names."""
         good = self._good.avg()
         return {
             "offset-commit-avg-time-ms": 1000 * self._seconds.avg(),
@@ -41,7 +41,7 @@ class CommitMetrics:
 
 
 class TaskMetrics:
-    """What every task measures."""
+    """Common metrics of all tasks."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self.state = StateRatios(clock)
@@ -49,11 +49,11 @@ class TaskMetrics:
         self._batches = SampledStat(clock, window)
 
     def batch(self, records: int) -> None:
-        """A poll brought that many records."""
+        """Record the number of records of a poll."""
         self._batches.record(records)
 
     def values(self) -> dict[str, float]:
-        """By Connect's names. Any thread."""
+        """Return values by Connect's names. Thread-safe."""
         return {
             "running-ratio": self.state.ratio("running"),
             "pause-ratio": self.state.ratio("paused"),

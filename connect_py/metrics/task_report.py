@@ -1,4 +1,4 @@
-"""`TaskReport`: what a task tells its worker of its measurements every few seconds."""
+"""`TaskReport`: metrics that a task sends to its worker every few seconds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class TaskReport:
     """Plain data. Empty until the task runs."""
 
     kind: Literal["sink", "source", ""] = ""
-    # by Connect's names, of the task and of its errors
+    # by Connect's names, of the task and its errors
     values: Mapping[str, float] = field(default_factory=dict)
     # classes and versions, by Connect's names
-    texts: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[
         tuple[str, str, str, str]
     ] = ()  # (`transform` or `predicate`, alias, class, version)
-    clients: Sequence[tuple[str, ClientReport]] = ()  # `consumer` or `producer`, and its report
+    clients: Sequence[tuple[str, ClientReport]] = ()  # `consumer` or `producer`, with its report
     plugin: Sequence[PluginValue] = ()

@@ -1,5 +1,6 @@
-"""`WorkerMetrics`: what a worker runs and how often it came up; and all measurements of its tasks
-as samples."""
+"""`WorkerMetrics`: metrics of a worker's connectors, tasks, and startups, and the metrics of its
+tasks as samples.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ TASK: Final = "connector-task-metrics"
 CONNECTOR: Final = "connector-metrics"
 WAITING: Final = "connect_py_waiting_seconds"
 WAITING_DOC: Final = (
-    "Seconds that a connector (no task) or a task runs and can do no work; absent if nothing waits."
+    "Seconds for which a running connector (without task) or task has been waiting; absent if "
+    "it is not waiting."
 )
 STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
 _SHARED: Final = (
@@ -36,13 +38,13 @@ _ERRORS: Final = ("total-", "deadletterqueue-", "last-error-")
 
 @dataclass(slots=True)
 class _Startups:
-    """Of connectors, or of tasks."""
+    """Startup counts of connectors or tasks."""
 
     attempts: int = 0
     successes: int = 0
     failures: int = 0
 
-    def samples(self, what: str) -> Iterator[Sample]:
+    def samples(self, kind: str) -> Iterator[Sample]:
         ended = self.successes + self.failures
         values = {
             "attempts-total": self.attempts,
@@ -52,17 +54,18 @@ class _Startups:
             "failure-percentage": self.failures / ended if ended else 0.0,
         }
         for name, value in values.items():
-            yield Sample(WORKER, f"{what}-startup-{name}", value)
+            yield Sample(WORKER, f"{kind}-startup-{name}", value)
 
 
 class WorkerMetrics:
-    """Updated by the worker on any of its threads."""
+    """Updated by the worker on any thread."""
 
     def __init__(
         self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None
     ) -> None:
-        """`describe` returns class, type and version of a connector that runs here, by Connect's
-        names."""
+        """Create the metrics. `describe` returns class, type, and version of a connector on this
+        worker, by Connect's names.
+        """
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()
         self._connector_startups = _Startups()
@@ -78,7 +81,7 @@ class WorkerMetrics:
         )
 
     def starting(self, item: str | ConnectorTaskId) -> None:
-        """A connector or a task is about to start."""
+        """Record that a connector or task is about to start."""
         with self._lock:
             self._startups(item).attempts += 1
             self._starting.add(item)
@@ -86,8 +89,9 @@ class WorkerMetrics:
                 self._states[item] = "unassigned"
 
     def became(self, item: str | ConnectorTaskId, state: str) -> None:
-        """It reached a state, one of `STATES` or `stopped`; the first one after `starting` says how
-        that went."""
+        """Record a new state, one of `STATES` or `stopped`. The first state after `starting`
+        decides whether the start has succeeded.
+        """
         with self._lock:
             if item in self._starting:
                 self._starting.discard(item)
@@ -100,7 +104,7 @@ class WorkerMetrics:
                 self._waits.pop(item, None)
 
     def waits(self, item: str | ConnectorTaskId, waiting: Waiting | None) -> None:
-        """What it waits for has changed; None: nothing."""
+        """Record the reason for which it is waiting, or None."""
         with self._lock:
             if waiting is None:
                 self._waits.pop(item, None)
@@ -108,7 +112,7 @@ class WorkerMetrics:
                 self._waits[item] = waiting
 
     def forget(self, item: str | ConnectorTaskId) -> None:
-        """It runs here no more."""
+        """Remove a connector or task that no longer runs here."""
         with self._lock:
             self._starting.discard(item)
             self._states.pop(item, None)
@@ -117,28 +121,28 @@ class WorkerMetrics:
     def samples(
         self, reports: Mapping[ConnectorTaskId, TaskReport], connectors: Iterable[str]
     ) -> list[AnySample]:
-        """Everything, now."""
+        """Return the current values of all metrics."""
         with self._lock:
             states = dict(self._states)
             waits = dict(self._waits)
-            found: list[AnySample] = [
+            samples: list[AnySample] = [
                 *self._connector_startups.samples("connector"),
                 *self._task_startups.samples("task"),
             ]
         names = sorted(connectors)
-        found.append(Sample(WORKER, "connector-count", len(names)))
-        found.append(Sample(WORKER, "task-count", len(reports)))
+        samples.append(Sample(WORKER, "connector-count", len(names)))
+        samples.append(Sample(WORKER, "task-count", len(reports)))
         for name in names:
             tags = {"connector": name}
-            found.append(TextSample(CONNECTOR, "status", states.get(name, "unassigned"), tags))
-            found.extend(
+            samples.append(TextSample(CONNECTOR, "status", states.get(name, "unassigned"), tags))
+            samples.extend(
                 TextSample(CONNECTOR, key, text, tags) for key, text in self._describe(name).items()
             )
-        found.extend(_task_counts(reports, states))
+        samples.extend(_task_counts(reports, states))
         for task, report in sorted(reports.items()):
-            found.extend(_task_samples(task, report, states.get(task, "unassigned")))
-        found.extend(self._waiting_samples(waits))
-        return found
+            samples.extend(_task_samples(task, report, states.get(task, "unassigned")))
+        samples.extend(self._waiting_samples(waits))
+        return samples
 
     def _waiting_samples(
         self, waits: Mapping[str | ConnectorTaskId, Waiting]
@@ -158,17 +162,17 @@ def _task_counts(
 ) -> Iterator[Sample]:
     """Yield the number of tasks of each connector on this worker, by state."""
     for name in sorted({task.connector for task in reports}):
-        here = [states.get(task, "unassigned") for task in reports if task.connector == name]
+        task_states = [states.get(task, "unassigned") for task in reports if task.connector == name]
         tags = {"connector": name}
-        yield Sample(WORKER, "connector-total-task-count", len(here), tags)
+        yield Sample(WORKER, "connector-total-task-count", len(task_states), tags)
         for state in STATES:
-            yield Sample(WORKER, f"connector-{state}-task-count", here.count(state), tags)
+            yield Sample(WORKER, f"connector-{state}-task-count", task_states.count(state), tags)
 
 
 def _task_samples(task: ConnectorTaskId, report: TaskReport, state: str) -> Iterator[AnySample]:
     tags = {"connector": task.connector, "task": str(task.task)}
     yield TextSample(TASK, "status", state, tags)
-    for name, text in report.texts.items():
+    for name, text in report.attributes.items():
         yield TextSample(TASK, name, text, tags)
     for name, value in report.values.items():
         yield Sample(_group(name, report.kind), name, value, tags)
@@ -178,8 +182,10 @@ def _task_samples(task: ConnectorTaskId, report: TaskReport, state: str) -> Iter
         yield TextSample(f"connector-{kind}-metrics", f"{kind}-version", version, link)
     for which, client in report.clients:
         yield from _client_samples(which, client)
-    for own in report.plugin:
-        yield OwnSample(f"connect_py_{own.name}", own.doc, own.value, {**tags, **dict(own.labels)})
+    for metric in report.plugin:
+        yield OwnSample(
+            f"connect_py_{metric.name}", metric.doc, metric.value, {**tags, **dict(metric.labels)}
+        )
 
 
 def _group(name: str, kind: str) -> str:

@@ -1,5 +1,6 @@
-"""Importing from a folder of `plugin.path`: the worker's own packages come first, the folder adds
-what is missing."""
+"""Imports from a folder of `plugin.path`. The worker's own packages take precedence; the folder
+adds missing ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _lock = threading.Lock()
 
 
 def add_location(location: str) -> None:
-    """Let this process import from a folder, for good."""
+    """Permanently allow this process to import from a folder."""
     with _lock:
         if location not in _added:
             site.addsitedir(location)
@@ -25,20 +26,20 @@ def add_location(location: str) -> None:
 
 
 def import_from(module: str, location: str | None) -> ModuleType:
-    """Import a module; with a location, one that lies there and nowhere else.
+    """Import a module; with a location, only from that folder.
 
     Raises:
-        ImportError: There is none.
-        ConnectError: The name means another package, the worker's or one of another folder.
+        ImportError: The module does not exist.
+        ConnectError: The name belongs to a package of the worker or of another folder.
     """
     if location is not None:
         add_location(location)
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
     if location is not None:
-        origin = found.__file__ or next(iter(getattr(found, "__path__", [])), "")
+        origin = imported.__file__ or next(iter(getattr(imported, "__path__", [])), "")
         if not Path(origin).resolve().is_relative_to(Path(location).resolve()):
             raise ConnectError(
-                f"module {module} of {location} cannot be used: that name means {origin} in this "
-                f"process"
+                f"cannot import module {module} from {location}: in this process, the name "
+                f"belongs to {origin}"
             )
-    return found
+    return imported

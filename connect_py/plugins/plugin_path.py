@@ -1,5 +1,6 @@
-"""`plugin.path`: folders of plugins that are not installed with the worker, each looked at in a
-process of its own."""
+"""`plugin.path`: folders with plugins that are not installed with the worker. Each is scanned in
+its own process.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +21,24 @@ from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 
 log = logging.getLogger(__name__)
 
-SCAN_SECONDS: Final = 60.0  # for all folders, which are looked at side by side
+SCAN_SECONDS: Final = 60.0  # for all folders, which are scanned concurrently
 _SHOWN_CHARACTERS: Final = 2_000
 
 
 def plugin_locations(paths: Iterable[str]) -> list[Path]:
-    """The folders that hold packages with their metadata: the paths themselves, and the folders in
-    them.
+    """Return the folders that contain packages with metadata: the paths themselves and their
+    subfolders.
 
-    That is how `pip install --target` leaves a folder. What cannot be read is logged and left out.
+    This is the structure that `pip install --target` creates. Unreadable folders are logged and
+    skipped.
     """
-    found: list[Path] = []
-    for text in paths:
-        path = Path(text.strip()).absolute()
-        if not text.strip():
+    locations: list[Path] = []
+    for entry in paths:
+        path = Path(entry.strip()).absolute()
+        if not entry.strip():
             continue
         try:
-            inside = sorted(
+            subfolders = sorted(
                 each for each in path.iterdir() if each.is_dir() and not each.name.startswith(".")
             )
         except OSError as error:
@@ -44,20 +46,21 @@ def plugin_locations(paths: Iterable[str]) -> list[Path]:
                 "Could not get listing for plugin path: %s. Ignoring. (%s)", path, error.strerror
             )
             continue
-        here = [
+        candidates = [
             each
-            for each in (path, *inside)
+            for each in (path, *subfolders)
             if any(each.glob("*.dist-info")) or any(each.glob("*.egg-info"))
         ]
-        if not here:
-            log.info("plugin path %s holds no Python plugins", path)
-        found += [each for each in here if each not in found]
-    return found
+        if not candidates:
+            log.info("plugin path %s does not contain Python plugins", path)
+        locations += [each for each in candidates if each not in locations]
+    return locations
 
 
 def scan(locations: Sequence[Path]) -> list[PluginTable]:
-    """The tables of these folders; one that cannot be read, or takes too long, is logged and left
-    out."""
+    """Return the tables of these folders. A folder that fails or times out is logged and
+    skipped.
+    """
     started = [
         (
             location,
@@ -74,34 +77,31 @@ def scan(locations: Sequence[Path]) -> list[PluginTable]:
     tables = []
     for location, process in started:
         try:
-            answer, said = process.communicate(timeout=SCAN_SECONDS)
+            output, errors = process.communicate(timeout=SCAN_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             log.error(
-                "plugins in %s cannot be used: they were not listed within %g s",
+                "failed to list plugins in %s: timed out after %g s",
                 location,
                 SCAN_SECONDS,
             )
             continue
         if process.returncode != 0:
-            why = (
-                said[-_SHOWN_CHARACTERS:].strip()
-                or f"listing them ended with status {process.returncode}"
-            )
-            log.error("plugins in %s cannot be used: %s", location, why)
+            reason = errors[-_SHOWN_CHARACTERS:].strip() or f"exit status {process.returncode}"
+            log.error("failed to list plugins in %s: %s", location, reason)
             continue
-        if said.strip():
-            log.warning("plugins in %s: %s", location, said[-_SHOWN_CHARACTERS:].strip())
-        found = [_decode(entry) for entry in json.loads(answer)]
-        for table in found:
+        if errors.strip():
+            log.warning("plugins in %s: %s", location, errors[-_SHOWN_CHARACTERS:].strip())
+        decoded = [_decode(entry) for entry in json.loads(output)]
+        for table in decoded:
             log.info(
                 "plugins of %s, version %s: %s",
                 location,
                 table.version,
                 ", ".join(p.name for p in table.plugins),
             )
-        tables += found
+        tables += decoded
     return tables
 
 
@@ -120,8 +120,9 @@ def _decode(entry: dict[str, Any]) -> PluginTable:
 
 
 def _tables(location: Path) -> Iterator[PluginTable]:
-    """In the scanning process: what the distributions in one folder bring. A broken one is said,
-    others go on."""
+    """Yield the tables of the distributions in a folder. Called in the scanning process; broken
+    ones are reported and skipped.
+    """
     add_location(str(location))
     for distribution in distributions(path=[str(location)]):
         for entry in distribution.entry_points.select(group=GROUP):
@@ -129,14 +130,15 @@ def _tables(location: Path) -> Iterator[PluginTable]:
                 yield read_table(entry, distribution.version, str(location))
             except Exception as error:  # noqa: BLE001 - whatever a plugin's module raises
                 print(
-                    f"{entry.name} ({entry.value}) cannot be used: {type(error).__name__}: {error}",
+                    f"{entry.name} ({entry.value}) is not usable: {type(error).__name__}: {error}",
                     file=sys.stderr,
                 )
 
 
 def main(location: Path) -> None:
-    """List the plugins of one folder on standard output; what they print themselves goes to
-    standard error."""
+    """Print the plugins of one folder to standard output. Output of the plugins is redirected to
+    standard error.
+    """
     answer, sys.stdout = sys.stdout, sys.stderr
     answer.write(json.dumps([_encode(table) for table in _tables(location)]))
     answer.flush()

@@ -1,4 +1,4 @@
-"""`PluginRegistry`: which plugins are installed, and how their names are looked up."""
+"""`PluginRegistry`: the installed plugins and the lookup of their names."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 
 
 class UnknownPluginError(NotFoundError):
-    """No installed plugin has this name; the text is Connect's."""
+    """No installed plugin has this name. The message is Connect's."""
 
 
 class AmbiguousPluginError(ConnectError):
-    """Several plugins have this alias; the text is Connect's and lists their full names."""
+    """Several plugins have this alias. The message is Connect's and lists their full names."""
 
 
 class PluginRegistry:
-    """Looks plugins up by full name, simple name or alias. Immutable; safe on any thread.
+    """Finds plugins by full name, simple name, or alias. Immutable and thread-safe.
 
-    Making one imports the modules that entry points name and nothing else: classes are imported by
-    `load`, in the process that uses them.
+    Creating a registry imports only the modules of entry points. Classes are imported by `load`, in
+    the process that uses them.
     """
 
     def __init__(self, tables: Iterable[PluginTable]) -> None:
@@ -61,100 +61,109 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, paths: Iterable[str] = ()) -> Self:
-        """Read the tables of all installed distributions, and of those in the folders of
-        `plugin.path`.
+        """Read the tables of all installed distributions and of the folders of `plugin.path`.
 
-        One that cannot be read is logged and left out.
+        A table that cannot be read is logged and skipped.
         """
         tables = []
         for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
             try:
                 tables.append(read_table(entry, _version(entry)))
             except Exception:
-                log.exception("plugins of %s (%s) cannot be used", entry.name, entry.value)
+                log.exception("failed to load plugins of %s (%s)", entry.name, entry.value)
         locations = plugin_locations(paths)
         return cls([*tables, *(scan(locations) if locations else ())])
 
     @property
     def tables(self) -> Sequence[PluginTable]:
-        """What this registry was made of; plain data, from which another process makes the same."""
+        """Tables of this registry as plain data, from which another process can create the same
+        registry.
+        """
         return self._tables
 
     def preload(self) -> Sequence[str]:
-        """Modules that plugins want imported before task processes fork, in order, each once."""
+        """Return the modules to import before task processes are forked, in order and without
+        duplicates.
+        """
         return list(dict.fromkeys(module for table in self._tables for module in table.preload))
 
     def available(self, *kinds: PluginKind) -> list[Plugin]:
-        """The plugins of these kinds (all without any), sorted by name."""
+        """Return the plugins of these kinds (all by default), sorted by name."""
         return sorted(
             (p for p in self._versions if not kinds or p.kind in kinds),
             key=lambda p: (p.name, p.python),
         )
 
     def version(self, plugin: Plugin) -> str | None:
-        """The plugin's version, or its distribution's."""
+        """Return the plugin's version, or that of its distribution."""
         return self._versions.get(plugin) or plugin.version
 
-    def fits(self, plugin: Plugin, wanted: VersionRange) -> bool:
-        """Whether a plugin's version is in a range. Plugins under Kafka's names have Kafka's
-        version beside ours."""
-        return self.version(plugin) in wanted or (
-            plugin.name.startswith(KAFKAS) and KAFKA_VERSION in wanted
+    def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:
+        """Return True if a plugin's version is in a range. Plugins with Kafka's names also have
+        Kafka's version.
+        """
+        return self.version(plugin) in version_range or (
+            plugin.name.startswith(KAFKAS) and KAFKA_VERSION in version_range
         )
 
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
-        """Return the plugin of one of these kinds (any without any) that has this name.
+        """Return the plugin with this name, of one of these kinds (any by default).
 
-        An alias that Kafka's own plugin shares with others is Kafka's: configurations used it
-        before the others came along with this worker. Of several versions it is the newest, or the
-        newest in the range `versions`.
+        If Kafka's own plugin and others share an alias, Kafka's plugin is returned: configurations
+        may be older than the other plugins. Of several versions, the newest, or the newest in the
+        range `versions`, is returned.
 
         Raises:
             UnknownPluginError: There is none.
-            AmbiguousPluginError: The alias fits several classes.
-            ConnectError: No version is in the range; ConfigError when that cannot be read.
+            AmbiguousPluginError: The alias matches several classes.
+            ConnectError: No version is in the range; ConfigError if the range is invalid.
         """
-        found = [p for p in self._by_name.get(name, ()) if not kinds or p.kind in kinds]
-        found = found or [p for p in self._by_alias.get(name, ()) if not kinds or p.kind in kinds]
-        found = [p for p in found if p.name.startswith(KAFKAS)] or found
-        names = sorted({p.name for p in found})
+        matches = [p for p in self._by_name.get(name, ()) if not kinds or p.kind in kinds]
+        matches = matches or [
+            p for p in self._by_alias.get(name, ()) if not kinds or p.kind in kinds
+        ]
+        matches = [p for p in matches if p.name.startswith(KAFKAS)] or matches
+        names = sorted({p.name for p in matches})
         if len(names) == 1:
-            return self._newest(found, versions)
+            return self._newest(matches, versions)
         if names:
-            what = "connector" if set(kinds) <= set(CONNECTORS) else "plugin"
+            label = "connector" if set(kinds) <= set(CONNECTORS) else "plugin"
             raise AmbiguousPluginError(
-                f"More than one {what} matches alias {name}. Please use full package and class "
+                f"More than one {label} matches alias {name}. Please use full package and class "
                 f"name instead. Classes found: {', '.join(names)}"
             )
         if kinds and set(kinds) <= set(CONNECTORS):
-            listed = ", ".join(p.name for p in self.available(*CONNECTORS))
+            available = ", ".join(p.name for p in self.available(*CONNECTORS))
             raise UnknownPluginError(
                 "Failed to find any class that implements Connector and which name matches "
-                f"{name}, available connectors are: {listed}"
+                f"{name}, available connectors are: {available}"
             )
         raise UnknownPluginError(f"Class {name} could not be found.")
 
-    def _newest(self, found: Sequence[Plugin], versions: str | None) -> Plugin:
-        """The newest in the range; those that are installed with the worker win over equals."""
+    def _newest(self, plugins: Sequence[Plugin], versions: str | None) -> Plugin:
+        """Return the newest version in the range. Installed plugins win over equal versions in
+        folders.
+        """
         if versions is not None:
-            wanted = VersionRange.parse(versions)
-            fitting = [plugin for plugin in found if self.fits(plugin, wanted)]
+            version_range = VersionRange.parse(versions)
+            fitting = [plugin for plugin in plugins if self.fits(plugin, version_range)]
             if not fitting:
-                known = ", ".join(str(self.version(plugin)) for plugin in found)
+                available_versions = ", ".join(str(self.version(plugin)) for plugin in plugins)
                 raise ConnectError(
-                    f"Plugin {found[0].name} not found that matches the version range {wanted}, "
-                    f"available versions: [{known}]"
+                    f"Plugin {plugins[0].name} not found that matches the version range "
+                    f"{version_range}, available versions: [{available_versions}]"
                 )
-            found = fitting
-        return max(found, key=lambda plugin: version_order(self.version(plugin) or ""))
+            plugins = fitting
+        return max(plugins, key=lambda plugin: version_order(self.version(plugin) or ""))
 
     def find_connector(self, name: str, versions: str | None = None) -> Plugin:
-        """`find` among sinks and sources: the look-up of `connector.class`."""
+        """Find a sink or source connector, for `connector.class`."""
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """The connector that a configuration names, in the version that it wants; errors as of
-        `find`."""
+        """Return the connector of a configuration in its requested version. Errors as for
+        `find`.
+        """
         return self.find_connector(
             (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
         )
@@ -163,23 +172,23 @@ class PluginRegistry:
         """Import the plugin's class.
 
         Raises:
-            ConnectError: The module does not import or has no such class.
+            ConnectError: The module cannot be imported or does not have the class.
         """
         return load_class(plugin.python, plugin.location)
 
 
 def load_class(python: str, location: str | None = None) -> type[Any]:
-    """Import `module:Class`, with a location from there; ConnectError when that fails."""
+    """Import `module:Class`, from the location if one is given. ConnectError if that fails."""
     module, _, name = python.partition(":")
     try:
-        found: Any = import_from(module, location)
+        loaded: Any = import_from(module, location)
         for part in name.split("."):
-            found = getattr(found, part)
+            loaded = getattr(loaded, part)
     except (ImportError, AttributeError) as error:
-        raise ConnectError(f"plugin class {python} cannot be loaded: {error}") from error
-    if not isinstance(found, type):
-        raise ConnectError(f"{python} is no class")
-    return found
+        raise ConnectError(f"failed to load plugin class {python}: {error}") from error
+    if not isinstance(loaded, type):
+        raise ConnectError(f"{python} is not a class")
+    return loaded
 
 
 def _aliases(plugin: Plugin) -> list[str]:
@@ -193,7 +202,7 @@ def _aliases(plugin: Plugin) -> list[str]:
 
 
 def _version(entry: EntryPoint) -> str | None:
-    """The distribution's, or our own."""
+    """Return the version of the distribution, or our own."""
     if entry.dist is not None:
         return entry.dist.version
     try:

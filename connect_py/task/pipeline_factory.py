@@ -149,7 +149,7 @@ class _Failures(ErrorReporter):
         self._record_failures: list[RecordFailure] = []
 
     def report(self, failed: FailedRecord) -> None:
-        origin = failed.shown()
+        origin = failed.original()
         assert origin is not None, "consumed records have an origin"
         self._record_failures.append(
             RecordFailure(

@@ -15,7 +15,7 @@ from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.authorization_errors import REFUSALS
-from connect_py.kafka.broker_errors import BrokerNews
+from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_log import client_log
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
 from connect_py.task.consumed_messages import Consumed, message_runs
@@ -134,7 +134,7 @@ class SinkConsumer:
         self._error: BaseException | None = None
         self._closing = False
         self._logged: dict[int, float] = {}  # time of the last log line by error code
-        self._broker_errors = BrokerNews()
+        self._broker_errors = LastBrokerError()
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
         try:
@@ -565,7 +565,7 @@ class SinkConsumer:
         if error.code() in REFUSALS or error.code() == KafkaError._FATAL or error.fatal():
             self._error = self._error or ConnectError(f"the consumer has failed: {error.str()}")
         else:
-            self._broker_errors.heard(error)
+            self._broker_errors.record(error)
             self._log_error(error)
 
     def _log_error(self, error: KafkaError) -> None:

@@ -189,7 +189,9 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
         one.wait_for_states("lines", "RUNNING", "RUNNING")
         why = refusal(one, "lake")
         assert "but the cluster denies them" in why
-        assert "TransactionalId 'connect-lake-coordinator' (required ACL: Write and Describe)" in why
+        assert (
+            "TransactionalId 'connect-lake-coordinator' (required ACL: Write and Describe)" in why
+        )
         two.start(wait=False)
         assert two.wait(ENDS_SECONDS) == 2, two.log_end()
         told = next(

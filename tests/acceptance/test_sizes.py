@@ -363,7 +363,7 @@ def test_a_bad_message_of_a_hundred_megabytes_is_not_lost(
     if letters == "refused":
         trace = case.await_failure()
         told({"letters": letters, **watch.end()})
-        assert "could not be written to dead-letter topic" in trace
+        assert "failed to write a record to dead-letter topic" in trace
         assert case.offset() <= 1
         return
     told({"letters": letters, "seconds": await_all(case, 120), **(figures := watch.end())})

@@ -15,7 +15,7 @@ from connect_py.embedded.postgres import PostgresError, find_postgres
 def test_missing_postgres_ends_the_demo_with_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "PLACES", (f"{tmp_path}/none/*/bin",))
+    monkeypatch.setattr(postgres, "LOCATIONS", (f"{tmp_path}/none/*/bin",))
     monkeypatch.setenv("PATH", str(tmp_path))
     shown = CliRunner().invoke(
         cli.app, ["demo", "--dir", str(tmp_path / "data")], env={"COLUMNS": "80"}
@@ -42,7 +42,7 @@ def test_a_folder_with_other_files_is_not_emptied(tmp_path: Path) -> None:
 def test_newest_postgres_is_found_where_packages_put_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "PLACES", (f"{tmp_path}/postgresql/*/bin",))
+    monkeypatch.setattr(postgres, "LOCATIONS", (f"{tmp_path}/postgresql/*/bin",))
     for version in ("9.6", "15", "17"):
         folder = tmp_path / "postgresql" / version / "bin"
         folder.mkdir(parents=True)
@@ -50,6 +50,6 @@ def test_newest_postgres_is_found_where_packages_put_it(
     nowhere = {"PATH": str(tmp_path)}
     assert find_postgres(nowhere) == tmp_path / "postgresql" / "17" / "bin"
     assert find_postgres({"PATH": str(tmp_path / "postgresql" / "15" / "bin")}).parent.name == "15"
-    monkeypatch.setattr(postgres, "PLACES", ())
+    monkeypatch.setattr(postgres, "LOCATIONS", ())
     with pytest.raises(PostgresError, match="brew install"):
         find_postgres(nowhere)

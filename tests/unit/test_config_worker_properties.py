@@ -65,7 +65,7 @@ def test_worker_property_defaults_equal_those_of_java() -> None:
         ),
         ({"listeners": ""}, "Invalid value "),
         ({"plugin.path": "${env:X}"}, "Config providers can not be used in plugin.path"),
-        ({"status.storage.topic": "c"}, "need different names"),
+        ({"status.storage.topic": "c"}, "must have different names"),
         (
             {"inter.worker.signature.algorithm": "HmacMD5"},
             "must be present in inter.worker.verification.algorithms",
@@ -137,7 +137,7 @@ def test_secret_worker_properties_are_hidden_in_the_log(caplog: pytest.LogCaptur
     ).log_values()
     assert "ssl.key.password = [hidden]" in caplog.text
     assert "geheim" not in caplog.text
-    assert "config.storage.partitions is ignored" in caplog.text
+    assert "ignoring worker property config.storage.partitions" in caplog.text
 
 
 def test_properties_files_are_read_with_the_syntax_of_java(tmp_path: Path) -> None:

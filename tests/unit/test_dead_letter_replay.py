@@ -72,9 +72,9 @@ def test_failed_replay_is_a_dead_letter_of_its_original_place() -> None:
     kept = Kept()
     process(kept, message(b"bad", REPLAY.to_header()), message(b"v"))
     (failed,) = kept.reports
-    assert failed.place() == "topic 'orders' partition 3 at offset 17"
+    assert failed.location() == "topic 'orders' partition 3 at offset 17"
     assert failed.replay == REPLAY
-    shown = failed.shown()
+    shown = failed.original()
     assert shown is not None
     assert shown.headers == []
     assert failed.origin is not None
@@ -90,8 +90,8 @@ def test_the_header_says_nothing_of_a_record_of_another_topic() -> None:
     kept = Kept()
     process(kept, message(b"bad", REPLAY.to_header(), topic="mine"), message(b"v"))
     (failed,) = kept.reports
-    assert (failed.replay, failed.place()) == (None, "topic 'mine' partition 0 at offset 5")
-    shown = failed.shown()
+    assert (failed.replay, failed.location()) == (None, "topic 'mine' partition 0 at offset 5")
+    shown = failed.original()
     assert shown is not None
     assert shown.headers == [REPLAY.to_header()]
 

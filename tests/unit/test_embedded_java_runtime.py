@@ -69,7 +69,7 @@ def test_error_gives_a_reason_for_each_place(
     newest, oldest, package = caught.value.reasons
     assert "JAVA_HOME" in newest
     assert "is Java 24" in newest
-    assert "user look-up" in newest
+    assert "user lookup" in newest
     assert "is Java 11" in oldest
     assert "not installed" in package
 

@@ -55,7 +55,9 @@ def test_configuration_error_that_ends_herder_is_logged_without_trace(
     herder.start()
     assert herder.wait(SECONDS)
     told = [
-        record for record in caplog.records if record.getMessage().startswith("herder thread failed")
+        record
+        for record in caplog.records
+        if record.getMessage().startswith("herder thread failed")
     ]
     assert [record.getMessage() for record in told] == [f"herder thread failed: {herder.failure}"]
     assert not told[0].exc_info

@@ -189,7 +189,7 @@ def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> 
 @pytest.mark.parametrize("value", ["foo", "", "LATEST", "by_duration:P1D", "by_duration"])
 def test_unknown_offset_reset_value_is_refused_with_the_accepted_ones(value: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest or none"
+        ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest, or none"
     ):
         configs({}, {"consumer.override.auto.offset.reset": value}).consumer()
 
@@ -214,7 +214,7 @@ def test_another_group_protocol_is_refused_by_name(value: str) -> None:
         configs({}, {"consumer.override.group.protocol": value}),
     ):
         with pytest.raises(
-            ConfigError, match=r"group\.protocol.* is not supported, expected classic"
+            ConfigError, match=r"group\.protocol.* is not supported: expected classic"
         ):
             asked.consumer()
 

@@ -270,7 +270,10 @@ def test_unrequested_offset_is_logged_only_for_an_unassigned_partition(
     loop.revoke(T0)  # asks for this one, and the other one is still read
     assert "ignoring offset" not in caplog.text
     loop.commit()
-    assert f"ignoring offset that pre_commit returned for {T0}, which is not being committed" in caplog.text
+    assert (
+        f"ignoring offset that pre_commit returned for {T0}, which is not being committed"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("later", "traces"), [("the catalog is away", 0), ("the disk is full", 1)])
