@@ -24,12 +24,12 @@ from connect_py.model import ConnectorTaskId
 from connect_py.storage.control_records import (
     NO_ITEMS,
     Assignment,
+    AssignmentVersion,
     Epoch,
     Heartbeat,
     Item,
     Items,
     MemberAssignment,
-    AssignmentVersion,
 )
 
 # duration of the calm, in which all leases, delays, and slow stops end
@@ -710,7 +710,8 @@ class World:
         everything = self.config.versions[-1]
         version = AssignmentVersion(assignment.version.epoch - 1, assignment.version.round + 100)
         chosen = self.random.choice(sorted(view.members) or ["nobody"])
-        self.append(replace(assignment, version=version, members={chosen: MemberAssignment("w", everything)}))
+        members = {chosen: MemberAssignment("w", everything)}
+        self.append(replace(assignment, version=version, members=members))
 
     # Run
 

@@ -61,7 +61,7 @@ class LeaderDuties(Protocol):
 
 
 class NotLeaderError(ConnectError):
-    """This worker is not the leader, or not yet."""
+    """The worker does not lead the group, or does not lead it yet."""
 
 
 class Leadership:
