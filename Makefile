@@ -101,7 +101,7 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/architecture/words.py
+	$(BIN)/python tests/architecture/prose.py --check
 	$(BIN)/python tests/architecture/import_circles.py
 
 # Lint and seven lanes, five at a time on two cores. The four lanes with Spark start first and run the longest: commits to

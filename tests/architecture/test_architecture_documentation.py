@@ -11,8 +11,8 @@ import tomllib
 from itertools import pairwise
 from pathlib import Path
 
+import prose
 import pytest
-import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
@@ -228,89 +228,6 @@ def test_the_site_has_a_place_for_every_page() -> None:
     assert sorted(placed) == sorted(pages)
 
 
-def test_words_are_found_in_prose_and_not_in_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = (
-        "Nobody reads it.\n\n    told\n\n```\ntold\n```\n`told` and [a link](somebody.md)\nIt "
-        "can be had.\n"
-    )
-    (tmp_path / "README.md").write_text(page)
-    monkeypatch.setattr(words, "ROOT", tmp_path)
-    assert [finding.partition(": write")[0] for finding in words.findings()] == [
-        "README.md:1: 'Nobody'",
-        "README.md:9: 'be had'",
-    ]
-
-
-def test_words_are_found_in_every_part_of_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = {
-        "connectors/sink/File.java": "int toldOnce;\n",
-        "native/reader/src/lib.rs": "// nobody\n",
-        "rest/app.py": '"""Whoever reads."""\nself._told_ms = "cannot be had"  # retold\nclass '
-        "ReportTrouble:\n",
-    }
-    for name, text in sources.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(words, "ROOT", tmp_path)
-    assert [finding.partition(": write")[0] for finding in words.findings()] == [
-        "connectors/sink/File.java:1: 'told'",
-        "native/reader/src/lib.rs:1: 'nobody'",
-        "rest/app.py:1: 'Whoever'",
-        "rest/app.py:2: 'told'",
-        "rest/app.py:2: 'be had'",
-        "rest/app.py:3: 'Trouble'",
-    ]
-    monkeypatch.setattr(
-        words, "EXCEPTIONS", dict.fromkeys(("told", "Trouble", "Whoever", "nobody"), "why")
-    )
-    assert list(words.findings()) == []
-
-
-def test_pages_describe_what_happened_in_plain_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = (
-        "The file is gone: 410 Gone, `gone`.\nDead letters, no letters.\nIt ends for good,\nin "
-        "vain.\n"
-    )
-    (tmp_path / "docs" / "how-to").mkdir(parents=True)
-    (tmp_path / "docs" / "how-to" / "dead-letters.md").write_text(page)
-    (tmp_path / "docs" / "told.md").write_text("")
-    monkeypatch.setattr(words, "ROOT", tmp_path)
-    assert [finding.partition(": write")[0] for finding in words.findings()] == [
-        "docs/how-to/dead-letters.md:1: 'gone'",
-        "docs/how-to/dead-letters.md:2: 'letters'",
-        "docs/how-to/dead-letters.md:3: 'for good'",
-        "docs/how-to/dead-letters.md:4: 'in vain'",
-        "docs/told.md: 'told' in the file's name",
-    ]
-
-
-def test_names_of_our_own_are_found_in_every_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = {
-        "connectors/sink/HeldFile.java": 'int heldRows; // held by a lock\nString text = "gone";\n',
-        "native/reader/src/lib.rs": "/* bytes that\nare held */ fn is_gone() {}\nlet dead_letters "
-        "= 1;\n",
-        "rest/app.py": "letters = 1  # held\nDeadLetters, hold, withheld = 410, 'gone', 1\n",
-    }
-    for name, text in sources.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(words, "ROOT", tmp_path)
-    assert [finding.partition(": write")[0] for finding in words.findings()] == [
-        "connectors/sink/HeldFile.java: 'Held' in the file's name",
-        "connectors/sink/HeldFile.java:1: name 'heldRows'",
-        "native/reader/src/lib.rs:2: name 'is_gone'",
-        "rest/app.py:1: name 'letters'",
-    ]
-
-
 def test_log_lines_to_look_for_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "how-to" / "watch-a-worker.md").read_text()
     lines = re.findall(r"^\| `([^`]+)` \|", page.partition("Lines to look for:")[2], re.MULTILINE)
@@ -343,3 +260,24 @@ def test_metrics_named_in_the_documentation_exist() -> None:
     }
     assert len(named) > 15
     assert [name for name in sorted(named) if name not in code] == []
+
+
+def test_phrases_are_counted_in_prose_and_not_in_code(tmp_path: Path) -> None:
+    sources = {
+        "README.md": "It says so.\n\n    says\n\n```\nsays\n```\n`says` and [a link](says.md)\n",
+        "connectors/sink/File.java": "int says; // the table\n// is no number\n",
+        "rest/app.py": '"""Says it."""\n\nfound = 1  # what is\n# there says it\n',
+        "tests/unit/test_app.py": "def test_it() -> None:\n    # the file says it\n    found = 1\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    report = prose.report(tmp_path, sources)
+    assert report.totals() == {"code": 4, "pages": 1, "tests": 1, "names": 1, "docstrings": 0}
+    assert report.matches["names"] == ["rest/app.py:3: found"]
+    assert report.matches["is no X"] == ["connectors/sink/File.java:2: // is no number"]
+
+
+def test_count_above_its_limit_is_reported() -> None:
+    (message,) = prose.excess({"code": 3, "names": 2}, {"code": 2, "names": 2})
+    assert message.startswith("prose: 3 code, 1 more than in prose_counts.json")
