@@ -336,10 +336,10 @@ class Commit:
         before = self.lookup().ledger
         snapshot = self.next_snapshot(table, table.current(), attempt)
         # rule 40
-        seen = (
+        scratch_branches = (
             {name for name in table.refs if is_scratch(name)} if self.is_first_of_epoch() else set()
         )
-        branches = seen if self.on(Switch.UPGRADE_REMOVES_SCRATCH) else set[str]()
+        branches = scratch_branches if self.on(Switch.UPGRADE_REMOVES_SCRATCH) else set[str]()
         snapshots = {}
         for name in branches:
             tip = table.snapshots[table.refs[name]]
@@ -347,7 +347,15 @@ class Commit:
                 snapshots[tip.id] = tip
         attempt.is_sent = True
         return Prepared(
-            table, table.version, table.moves, snapshot, attempt, branches, seen, snapshots, before
+            table,
+            table.version,
+            table.moves,
+            snapshot,
+            attempt,
+            branches,
+            scratch_branches,
+            snapshots,
+            before,
         )
 
     def is_first_of_epoch(self) -> bool:
@@ -473,12 +481,16 @@ class Commit:
 
     def delete_scratch_files(self, prepared: Prepared) -> None:
         """Delete the files that only the removed scratch snapshots refer to."""
-        gone = prepared.scratch_snapshots
+        scratch_snapshots = prepared.scratch_snapshots
         remaining = [
-            snapshot for number, snapshot in prepared.table.snapshots.items() if number not in gone
+            snapshot
+            for number, snapshot in prepared.table.snapshots.items()
+            if number not in scratch_snapshots
         ]
         used = {path for snapshot in remaining for path in snapshot.files}
-        self.delete({path for snapshot in gone.values() for path in snapshot.added} - used)
+        self.delete(
+            {path for snapshot in scratch_snapshots.values() for path in snapshot.added} - used
+        )
 
     def delete_files_of_failed_attempts(self, answer: Answer) -> None:
         """Delete what this commit wrote and no snapshot can refer to any more (rule 17)."""

@@ -304,9 +304,9 @@ class World:
         """Return True if the catalog sees no change since a base."""
         return table.moves == moves if self.rest else table.version == version
 
-    def check_files(self, table: Table, snapshot: Snapshot, what: str) -> None:
+    def check_files(self, table: Table, snapshot: Snapshot, writer: str) -> None:
         if lost := [path for path in snapshot.files if path not in self.lake]:
-            raise WrongWorldError(f"{table.name}: {what} refers to {lost}, which was removed")
+            raise WrongWorldError(f"{table.name}: {writer} refers to {lost}, which was removed")
 
     def replace_head(self, table: Table, snapshot: Snapshot) -> None:
         table.snapshots[snapshot.id] = snapshot
@@ -389,18 +389,18 @@ class World:
 
         The sink's own maintenance keeps the snapshot of the ledger as well.
         """
-        kept = {s.id for s in table.ancestors()[:keep]} | {*table.refs.values()}
+        retained = {s.id for s in table.ancestors()[:keep]} | {*table.refs.values()}
         if keep_ledger:
-            kept |= {s.id for s in [s for s in table.ancestors() if s.ledger][:1]}
-        gone = [s for number, s in table.snapshots.items() if number not in kept]
-        table.snapshots = {number: s for number, s in table.snapshots.items() if number in kept}
+            retained |= {s.id for s in [s for s in table.ancestors() if s.ledger][:1]}
+        expired = [s for number, s in table.snapshots.items() if number not in retained]
+        table.snapshots = {number: s for number, s in table.snapshots.items() if number in retained}
         used = {path for s in table.snapshots.values() for path in s.files}
         restorable = (
             {path for s in table.backup.snapshots.values() for path in s.files}
             if table.backup
             else set()
         )
-        paths = {path for snapshot in gone for path in snapshot.files} - used
+        paths = {path for snapshot in expired for path in snapshot.files} - used
         self.changed(table)
         self.lake.remove(paths - restorable, [table], "an expiry")
 
@@ -527,10 +527,10 @@ class World:
                     raise WrongWorldError(f"{request.table}: {entry} goes back")
 
     def clean(self, action: act.CleanFiles) -> None:
-        known = [
+        tables = [
             t for table in self.tables.values() for t in (table, table.backup) if t is not None
         ]
-        used = {path for table in known for s in table.snapshots.values() for path in s.files}
+        used = {path for table in tables for s in table.snapshots.values() for path in s.files}
         for path in [*self.lake.staged, *self.lake.data, *self.lake.deletes]:
             table, uuid, *epoch, _ = path.split("/")
             older = bool(epoch) and Epoch(int(epoch[0]), epoch[1]) < action.epoch
@@ -1100,7 +1100,7 @@ class World:
             for partition in self.partitions():
                 entry = ledger.entry(partition, self.topic_id) if ledger else None
                 if self.off:
-                    continue  # the ledgers may be wrong; the rows will tell
+                    continue  # the ledgers may be wrong; `verify` checks the rows
                 if entry is None or entry.next < len(self.logs[partition.partition]):
                     return (
                         f"{name} {partition}: {entry}, the log ends at "
@@ -1571,8 +1571,8 @@ class SimCoordinator:
         world.producer = self  # fences the previous coordinator
         self.read = len(world.channel)
         self.wipes = world.wipes
-        seen = [m.seen if isinstance(m, Attach) else m.epoch for m in world.channel]
-        self.channel_epoch = max((e for e in seen if e is not None), default=None)
+        epochs = [m.seen if isinstance(m, Attach) else m.epoch for m in world.channel]
+        self.channel_epoch = max((e for e in epochs if e is not None), default=None)
         self.topics = world.topics()
         self.group: dict[TopicPartition, GroupOffset] | None = None
         self.looks: list[tuple[str, TableView | None]] = []  # views to be processed
@@ -1620,10 +1620,10 @@ class SimCoordinator:
             return self.todo.pop(0) if self.todo else None
         choices: list[act.CoordinatorAction | Committing | None] = [*self.committing()]
         busy = {under_way.commit.request.table for under_way in self.committing()}
-        others = [action for action in self.todo if not isinstance(action, Committing)]
-        if not others:
+        waiting_actions = [a for a in self.todo if not isinstance(a, Committing)]
+        if not waiting_actions:
             choices.append(None)
-        for action in others:
+        for action in waiting_actions:
             table = action.table if isinstance(action, TABLE_ACTIONS) else None
             if table not in busy:
                 choices.append(action)
