@@ -157,15 +157,17 @@ _exempt = threading.local()  # `active`: this thread passes fault points without
 
 
 def fault_point(name: str) -> None:
-    """A named step of the protocol; nothing happens unless the environment asks for it."""
+    """Mark a step of the protocol, at which tests inject a fault through the environment."""
     if _faults is not None and not getattr(_exempt, "active", False):
         _faults.hit(name)
 
 
 @contextmanager
 def no_fault_points() -> Iterator[None]:
-    """Ignore the fault points that this thread passes in the block: its work is not a step of the
-    protocol."""
+    """Ignore fault points on this thread while the block runs.
+
+    For work that is not a step of the protocol.
+    """
     _exempt.active = True
     try:
         yield
@@ -174,8 +176,10 @@ def no_fault_points() -> Iterator[None]:
 
 
 def read_environment_again() -> None:
-    """Take `CONNECT_PY_FAULTS` as it is now; hits count from zero. For forked children and
-    tests."""
+    """Read `CONNECT_PY_FAULTS` again, and count hits from zero.
+
+    For forked children and tests.
+    """
     global _faults
     spec, log = os.environ.get(SPEC_VARIABLE, ""), os.environ.get(LOG_VARIABLE)
     _faults = _Faults(spec, log) if spec or log else None

@@ -31,7 +31,7 @@ class IcebergMetrics:
         self._staged_cycles.set(cycles)
 
     def committed(self, table: str, outcome: CommitOutcome) -> None:
-        """An attempt to commit ended now."""
+        """Record an attempt to commit that has just ended."""
         of_table, counts = {"table": table}, outcome.counts
         engine = {**of_table, "engine": outcome.engine.value}
         seconds = counts.milliseconds / 1000
@@ -81,7 +81,7 @@ class IcebergMetrics:
             self._count(name, doc, of_table, count)
 
     def not_committed(self, table: str, status: CommitStatus) -> None:
-        """An attempt to commit met an error, maybe before an engine was chosen."""
+        """Record a failed attempt to commit, possibly one without an engine."""
         self._ended({"table": table, "engine": ""}, status)
 
     def _ended(self, engine: Mapping[str, str], status: CommitStatus) -> None:
@@ -113,8 +113,7 @@ class IcebergMetrics:
         )
 
     def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
-        """Report that a table has more snapshots or small files than it should have, or no longer
-        has."""
+        """Set whether a table has too many objects of a kind: snapshots or small files."""
         doc = (
             "A table has more than 5,000 snapshots or 500 small files: 1, or 0 if it no longer has."
         )
@@ -128,7 +127,7 @@ class IcebergMetrics:
         self._set("iceberg_unpublished", doc, {"table": table}, int(commits))
 
     def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
-        """A maintenance action ended."""
+        """Record a maintenance action that has ended."""
         of_action = {"table": table, "action": action}
         doc = "Maintenance actions, by how they ended."
         self._count("iceberg_maintenance_total", doc, {**of_action, "outcome": outcome})
@@ -157,7 +156,7 @@ class IcebergMetrics:
         self._set("iceberg_held_changes", doc, {"table": table, "change": change}, int(pending))
 
     def coordinator_begins(self) -> None:
-        """A coordinator begins, or tries to."""
+        """Count the start of a coordinator, whether or not it succeeds."""
         self._count(
             "iceberg_coordinator_beginnings_total",
             "Times that a coordinator began, or tried to.",
@@ -165,23 +164,28 @@ class IcebergMetrics:
         )
 
     def evolved(self, table: str, changes: Sequence[str]) -> None:
-        """The sink changed a table's schema."""
+        """Count changes of a table's schema by the sink."""
         doc = "Changes of tables' schemas that the sink made."
         self._count("iceberg_schema_changes_total", doc, {"table": table}, len(changes))
 
     def message_ended(self, what: str, outcome: str) -> None:
-        """A message for others (`notices`, `lineage`) was sent or not."""
+        """Count a notice or lineage event by its outcome."""
         doc = "Notices and lineage events: sent, failed, or dropped because too many wait."
         self._count("iceberg_messages_total", doc, {"kind": what, "outcome": outcome})
 
     def waiting(self, reason: str, table: str, why: str | None) -> None:
-        """Rows wait because something does not work now; None: they do no longer. No table: those
-        of all."""
+        """Set whether rows of a table wait.
+
+        Args:
+            reason: The blocked step: `begin`, `open`, or `commit`.
+            table: The table; empty: all tables.
+            why: The current error; None: rows do not wait.
+        """
         doc = "Rows wait because something does not work: 1, or 0 once it does again."
         self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(why is not None))
 
     def remaining(self, offsets: int) -> None:
-        """A connector that stops by itself has so many offsets to go."""
+        """Set the number of offsets until a bounded connector stops."""
         doc = "Offsets between the tables and the bounds of iceberg.ext.stop-at."
         self._set("iceberg_stop_at_remaining_offsets", doc, {}, offsets)
 

@@ -12,8 +12,7 @@ REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # branch that `connect-py rebuild`
 
 
 def scratch_prefix(connect_group: str) -> str:
-    """Return the prefix of the scratch branches that earlier releases created for a connector (rule
-    40).
+    """Return the prefix of the scratch branches that earlier releases created (rule 40).
 
     It contains a hash, because the name of one group may be a prefix of another.
     """

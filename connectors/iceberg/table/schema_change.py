@@ -1,5 +1,4 @@
-"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog makes it;
-and the policy."""
+"""Schema changes that tasks request and the catalog applies, and the policy for them."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema; plain data that travels as JSON, to the coordinator and to
-    its JVM.
+    """One change of a table's schema, sent as JSON to the coordinator and to its JVM.
 
     `path` leads to the column: struct fields by name, `element` into a list, `value` into the
     values of a map; its last part is the column's own name. Names may hold dots, so the parts are
@@ -69,7 +67,7 @@ class SchemaChange:
         )
 
     def __str__(self) -> str:
-        """The change in words, as logs, errors and metrics have it."""
+        """Return the description for logs, errors, and metrics."""
         column = ".".join(self.path)
         match self.kind:
             case ChangeKind.ADD:

@@ -1,7 +1,6 @@
-"""A table as tasks ask for it, as the coordinator describes it to them, and files as tasks report
-them back.
+"""Requests for tables, descriptions of tables, and staged files.
 
-All are plain data that travels as JSON on the channel topic: a task needs no catalog.
+Tasks and coordinator exchange them as JSON on the channel topic, so tasks need no catalog.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ class WriteMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What a task asks of a table that it cannot stage rows for yet: how to create the table, and
-    what it lacks.
+    """Table or columns that a task needs before it can stage rows.
 
-    Travels as text inside `OpenTable`.
+    `OpenTable` contains the request as a string.
     """
 
     # Iceberg schema JSON for a new table; None: the rows do not tell

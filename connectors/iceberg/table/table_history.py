@@ -1,5 +1,4 @@
-"""What a table remembers: snapshots along one ref, ledger properties, and what its manifests say of
-data files."""
+"""History of a table: snapshots of one ref, ledger properties, and data files of manifests."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ REBUILD_KEY = "connect-py.rebuild"
 
 
 def loading_group(loader: str) -> str:
-    """The connect group of the connector that loads a rebuild."""
+    """Return the connect group of the connector that loads a rebuild."""
     return f"connect-{loader}"
 
 

@@ -1,5 +1,4 @@
-"""What a Java sink's configuration means under this sink: the configuration to post, and what to
-know before. Pure."""
+"""Translation of a Java sink's configuration: the configuration to post, and remarks on it."""
 
 from __future__ import annotations
 

@@ -45,8 +45,10 @@ class JavaEvent:
 
     @staticmethod
     def decode(partition: int, offset: int, value: bytes | None) -> JavaEvent | None:
-        """Both sinks' form: magic, the Avro schema as text, the Avro record. None: it is something
-        else."""
+        """Return the event in a control message of either Java sink; None if it is not an event.
+
+        The message consists of magic bytes, the Avro schema as a string, and the Avro record.
+        """
         import fastavro
 
         if value is None or not value.startswith(MAGIC) or len(value) < len(MAGIC) + 2:

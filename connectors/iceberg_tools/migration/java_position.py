@@ -38,11 +38,13 @@ class TableTrace:
 
     @staticmethod
     def of(history: TableHistory, key: str, ledger_group: str) -> TableTrace:
-        """From the newest ancestor with this summary key, `kafka.connect.offsets.<control
-        topic>.<group>`.
+        """Return the trace of the newest ancestor whose summary has the key.
 
-        `ledger_group` is the connector's under this sink; ledgers of other connectors say nothing
-        of this one.
+        Args:
+            history: The snapshots of the table.
+            key: `kafka.connect.offsets.<control topic>.<group>`.
+            ledger_group: The group of the connector under this sink. Ledgers of other connectors
+                are ignored.
         """
         ours = ledger_group in history.properties or any(
             ledger_group in s.groups for s in history.ancestors

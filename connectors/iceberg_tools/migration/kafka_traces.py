@@ -17,7 +17,7 @@ ASK_SECONDS = 30.0
 
 
 def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartition, int]:
-    """What a group has committed; empty if the cluster does not know the group.
+    """Return the committed offsets of a group; empty if the cluster does not know the group.
 
     Raises:
         ConnectError: The cluster does not answer.
