@@ -58,8 +58,8 @@ Fault points (`faults`), their step, and the state that a crash leaves behind:
     before_close_files       2  orphan files of this epoch; `CleanFiles` deletes them after the
                                 first own commit of the next epoch on the same table
     after_close_files        2  the same
-    after_report             2  a range without its sender; it counts, and the next owner is told
-                                where it ends
+    after_report             2  a range without its sender; it counts, and the next owner
+                                receives its end
     after_accept             3  ranges that were not applied; the next epoch starts at the floor
     before_prepare           4  the same
     before_compare_and_swap  4  possibly an invisible snapshot; the swap of a paused coordinator

@@ -295,7 +295,7 @@ def look_up(view: TableView, rules: ProtocolRules = PROTOCOL_RULES) -> Lookup:
     """Find the ledger of a table, and determine its state (rules 1 and 3).
 
     Raises:
-        LedgerFormatError: A newer version wrote the ledger, or somebody edited it.
+        LedgerFormatError: A newer version wrote the ledger, or a user edited it.
     """
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
     highest = prop.ledger.epoch if prop else None
