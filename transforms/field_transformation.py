@@ -167,7 +167,7 @@ class FieldChanges:
 
     Attributes:
         new_name: Function from the name of an existing field to its name in the result, or to
-            None, which removes the field. Without it, existing fields keep their names.
+            None, which removes the field. Without it, names do not change.
         conversions: Conversions by name of the field. A map without the field gets it as null.
             Not supported together with `new_name` and `copied`.
         copied: Copies of existing fields.

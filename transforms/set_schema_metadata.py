@@ -80,7 +80,7 @@ class SetMetadata(Conversion):
         return Struct(self._schema(schema), values)
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Change the schema of a column; None if a required field is null in one of its structs."""
+        """Change the schema of a column; None if a required field of a struct is null."""
         from transforms.columns import columns_of, required_nulls, struct_column
 
         if schema.type is not SchemaType.STRUCT:

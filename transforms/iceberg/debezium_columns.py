@@ -75,10 +75,10 @@ class _Codes:
         self.is_valid = self._mask(lambda name: name is not None)
 
     def _mask(self, holds: Callable[[str | None], bool]) -> pa.BooleanArray:
-        answers = [holds(name) for name in self._names]
-        if all(answers) or not any(answers):
-            return pa.repeat(answers[0], len(self._indices))
-        return pa.array(answers, pa.bool_()).take(self._indices)
+        flags = [holds(name) for name in self._names]
+        if all(flags) or not any(flags):
+            return pa.repeat(flags[0], len(self._indices))
+        return pa.array(flags, pa.bool_()).take(self._indices)
 
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
         """Return the events that have the row of their operation, given the missing rows."""
