@@ -10,7 +10,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.config.properties_file import read_properties
 from connect_py.herder.herder import InitialState
 from rest.errors import RestError
-from rest.json_body import expect_object, optional_text, parse_json, string_map
+from rest.json_body import expect_object, optional_string, parse_json, string_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,16 @@ def _named(config: dict[str, str | None], path: Path) -> ConnectorFile:
 
 def _create_request(data: bytes, path: Path) -> ConnectorFile:
     members = expect_object(parse_json(data), "CreateConnectorRequest")
-    name = (optional_text(members.get("name")) or "").strip()
+    name = (optional_string(members.get("name")) or "").strip()
     config = string_map(members.get("config"))
     if config.setdefault("name", name) != name:
         raise ConnectError(
             f"Connector name configuration in 'config' doesn't match the one specified in 'name' "
             f"at '{path}'"
         )
-    return ConnectorFile(name, config, _initial_state(optional_text(members.get("initial_state"))))
+    return ConnectorFile(
+        name, config, _initial_state(optional_string(members.get("initial_state")))
+    )
 
 
 def _initial_state(text: str | None) -> InitialState | None:

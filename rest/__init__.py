@@ -1,5 +1,5 @@
-"""The HTTP face of a worker: Kafka Connect's REST API over the `Herder` interface.
+"""Kafka Connect's REST API on top of the `Herder` interface.
 
-A request passes `HttpRules` (paths, verbs, media types), one router function, the herder, and comes
-back through `entities` or `errors`. Nothing here blocks the event loop.
+A request passes through `HttpRules` (paths, verbs, media types), one router function, and the
+herder. `entities` and `errors` build the response. No function blocks the event loop.
 """

@@ -1,4 +1,4 @@
-"""The REST application: routers, rules and errors put together."""
+"""`create_app`: builds the REST application from its routers and middleware."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
+from connect_py.api import rest_paths
 from connect_py.herder.herder import Herder
 from connect_py.metrics.prometheus_text import NameFamily
 from rest.basic_auth import BasicAuth
@@ -29,62 +30,62 @@ from rest.routers import (
 )
 from rest.same_origin import SameOrigin
 
-# ours: the description of all this
-DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)
-METRICS = Endpoint.of("/metrics", "GET", negotiates=False)  # ours, too
+# not in Kafka Connect: the description of the API
+DESCRIPTION = Endpoint.of(rest_paths.API_DESCRIPTION, "GET", negotiates=False)
+METRICS = Endpoint.of(rest_paths.METRICS, "GET", negotiates=False)  # not in Kafka Connect
 ENDPOINTS = (
-    Endpoint.of("/", "GET"),
-    Endpoint.of("/health", "GET"),
-    Endpoint.of("/connectors", "GET", "POST", body=["POST"]),
-    Endpoint.of("/connectors/{connector}", "GET", "DELETE"),
-    Endpoint.of("/connectors/{connector}/config", "GET", "PUT", "PATCH", body=["PUT", "PATCH"]),
-    Endpoint.of("/connectors/{connector}/status", "GET"),
-    Endpoint.of("/connectors/{connector}/restart", "POST"),
-    Endpoint.of("/connectors/{connector}/pause", "PUT"),
-    Endpoint.of("/connectors/{connector}/resume", "PUT"),
-    Endpoint.of("/connectors/{connector}/stop", "PUT"),
-    Endpoint.of("/connectors/{connector}/tasks", "GET", "POST", body=["POST"], signed=["POST"]),
-    Endpoint.of("/connectors/{connector}/fence", "PUT", signed=["PUT"]),
-    Endpoint.of("/connectors/{connector}/stop-request", "PUT", body=["PUT"], signed=["PUT"]),
-    Endpoint.of("/connectors/{connector}/tasks/{task:int}/status", "GET"),
-    Endpoint.of("/connectors/{connector}/tasks/{task:int}/restart", "POST"),
-    Endpoint.of("/connectors/{connector}/offsets", "GET", "PATCH", "DELETE", body=["PATCH"]),
-    Endpoint.of("/connectors/{connector}/operations/{operation}", "POST", body=["POST"]),
-    Endpoint.of("/connectors/{connector}/topics", "GET"),
-    Endpoint.of("/connectors/{connector}/topics/reset", "PUT"),
-    Endpoint.of("/connector-plugins", "GET"),
-    Endpoint.of("/connector-plugins/{plugin}/config", "GET"),
-    Endpoint.of("/connector-plugins/{plugin}/config/validate", "PUT", body=["PUT"]),
+    Endpoint.of(rest_paths.ROOT, "GET"),
+    Endpoint.of(rest_paths.HEALTH, "GET"),
+    Endpoint.of(rest_paths.CONNECTORS, "GET", "POST", body=["POST"]),
+    Endpoint.of(rest_paths.CONNECTOR, "GET", "DELETE"),
+    Endpoint.of(rest_paths.CONNECTOR_CONFIG, "GET", "PUT", "PATCH", body=["PUT", "PATCH"]),
+    Endpoint.of(rest_paths.CONNECTOR_STATUS, "GET"),
+    Endpoint.of(rest_paths.CONNECTOR_RESTART, "POST"),
+    Endpoint.of(rest_paths.CONNECTOR_PAUSE, "PUT"),
+    Endpoint.of(rest_paths.CONNECTOR_RESUME, "PUT"),
+    Endpoint.of(rest_paths.CONNECTOR_STOP, "PUT"),
+    Endpoint.of(rest_paths.TASKS, "GET", "POST", body=["POST"], signed=["POST"]),
+    Endpoint.of(rest_paths.CONNECTOR_FENCE, "PUT", signed=["PUT"]),
+    Endpoint.of(rest_paths.CONNECTOR_STOP_REQUEST, "PUT", body=["PUT"], signed=["PUT"]),
+    Endpoint.of(rest_paths.TASK_STATUS, "GET"),
+    Endpoint.of(rest_paths.TASK_RESTART, "POST"),
+    Endpoint.of(rest_paths.CONNECTOR_OFFSETS, "GET", "PATCH", "DELETE", body=["PATCH"]),
+    Endpoint.of(rest_paths.CONNECTOR_OPERATION, "POST", body=["POST"]),
+    Endpoint.of(rest_paths.CONNECTOR_TOPICS, "GET"),
+    Endpoint.of(rest_paths.CONNECTOR_TOPICS_RESET, "PUT"),
+    Endpoint.of(rest_paths.PLUGINS, "GET"),
+    Endpoint.of(rest_paths.PLUGIN_CONFIG, "GET"),
+    Endpoint.of(rest_paths.PLUGIN_VALIDATE, "PUT", body=["PUT"]),
     DESCRIPTION,
     METRICS,
 )
-PAGE_ENDPOINTS = (  # ours, for people
-    Endpoint.of("/ui", "GET", negotiates=False, login=True),
-    Endpoint.of("/ui/{file}", "GET", negotiates=False, login=True),
-    Endpoint.of("/docs", "GET", negotiates=False, login=True),
+PAGE_ENDPOINTS = (  # not in Kafka Connect: pages for browsers
+    Endpoint.of(rest_paths.PAGE, "GET", negotiates=False, login=True),
+    Endpoint.of(rest_paths.PAGE_FILE, "GET", negotiates=False, login=True),
+    Endpoint.of(rest_paths.API_PAGE, "GET", negotiates=False, login=True),
 )
 ADMIN_ENDPOINTS = (
-    Endpoint.of("/admin/loggers", "GET"),
-    Endpoint.of("/admin/loggers/{logger}", "GET", "PUT", body=["PUT"]),
+    Endpoint.of(rest_paths.LOGGERS, "GET"),
+    Endpoint.of(rest_paths.LOGGER, "GET", "PUT", body=["PUT"]),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RestOptions:
-    """What a worker's owner may choose about its REST API."""
+    """Settings of the REST API in the worker's properties."""
 
-    admin: bool = True  # whether the admin paths are among the others
-    page: bool = True  # whether there is a page for people
-    origins: str = ""  # for browsers; empty: none
+    admin: bool = True  # serve the admin paths next to the others
+    page: bool = True  # serve the page for browsers
+    origins: str = ""  # origins whose pages may call the API; empty: none
     methods: str = ""
     headers: Sequence[HeaderRule] = ()
     auth: BasicAuth | None = None
-    forwarder: Forwarder | None = None  # to other workers; one without TLS unless given
+    forwarder: Forwarder | None = None  # to other workers; None: a forwarder without TLS
     metric_names: Sequence[NameFamily] = (NameFamily.CONFLUENT,)
 
 
 def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
-    """Build the ASGI application that answers for this herder."""
+    """Build the ASGI application of this herder."""
     options = options or RestOptions()
     parts = (root, connectors, offsets, operations, connector_plugins, internal)
     routers = [
@@ -105,7 +106,7 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 
 
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
-    """Build the application for listeners that serve the admin paths and nothing else."""
+    """Build the application of listeners that serve only the admin paths."""
     routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
     app = HttpRules(
         _routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth
@@ -126,6 +127,6 @@ def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) 
         app.include_router(router)
     app.state.herder = herder
     app.state.forwarder = options.forwarder or Forwarder()
-    description = app.openapi()  # made once, and kept by the application
+    description = app.openapi()  # built once, and cached by the application
     description.setdefault("components", {})["schemas"] = dict(ENTITIES)
     return app

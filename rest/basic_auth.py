@@ -1,4 +1,4 @@
-"""`BasicAuth`: who may call the API; Connect's extension of that name."""
+"""`BasicAuth`: authentication by user name and password, like Connect's extension of that name."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ REFUSED: Final = "User cannot access the resource."
 
 
 class BasicAuth:
-    """Knows users and passwords; an empty list of users lets everybody in, as Java's login module
-    does."""
+    """Users and their passwords. Without users, everybody is permitted, as in Java."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = dict(users)
 
     def permits(self, authorization: str | None) -> bool:
-        """Whether a request with this header may pass.
+        """Return True if a request with this header is permitted.
 
         Raises:
-            RestError: 500, what should be base64 is not: Java answers so.
+            RestError: 500, the credentials are not base64. Java responds the same way.
         """
-        given = _credentials(authorization)
+        credentials = _credentials(authorization)
         if not self._users:
             return True
-        if given is None:
+        if credentials is None:
             return False
-        user, password = given
+        user, password = credentials
         expected = self._users.get(user)
         return expected is not None and hmac.compare_digest(expected.encode(), password.encode())
 
@@ -44,8 +43,8 @@ def _credentials(authorization: str | None) -> tuple[str, str] | None:
     if scheme.lower() != "basic":
         return None
     try:
-        text = base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
+        credentials = base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError) as error:
         raise RestError(500, "Illegal base64 character in the Authorization header") from error
-    user, colon, password = text.partition(":")
+    user, colon, password = credentials.partition(":")
     return (user, password) if user and colon else None

@@ -1,4 +1,4 @@
-"""`CrossOrigin`: answers browsers that ask about calls from pages of other origins."""
+"""`CrossOrigin`: CORS headers for browsers that call the API from pages of other origins."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ MAX_AGE_SECONDS: Final = 60
 
 
 class CrossOrigin:
-    """ASGI middleware. Requests pass whatever their origin is: browsers obey the headers, or their
-    absence."""
+    """ASGI middleware. It rejects no request: browsers enforce the headers, or their absence."""
 
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
         """Read `access.control.allow.origin` and `access.control.allow.methods`.
 
         Raises:
-            ConfigError: An origin is no regular expression.
+            ConfigError: An origin is not a valid regular expression.
         """
         self._app = app
         self._any = "*" in origins.split(",")
@@ -33,10 +32,10 @@ class CrossOrigin:
 
     @staticmethod
     def patterns(origins: str) -> list[re.Pattern[str]]:
-        """The origins of a list that may call, but for `*`.
+        """Return the patterns of a list of origins, except `*`.
 
         Raises:
-            ConfigError: An origin is no regular expression.
+            ConfigError: An origin is not a valid regular expression.
         """
         try:
             return [
@@ -46,20 +45,20 @@ class CrossOrigin:
             ]
         except re.error as error:
             raise ConfigError(
-                "access.control.allow.origin", f"is no regular expression: {error}"
+                "access.control.allow.origin", f"invalid regular expression: {error}"
             ) from error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sent = {name.lower(): value for name, value in scope["headers"]}
-        added = [(b"vary", b"Origin")]
-        origin = sent.get(b"origin")
+        request_headers = {name.lower(): value for name, value in scope["headers"]}
+        response_headers = [(b"vary", b"Origin")]
+        origin = request_headers.get(b"origin")
         if origin is not None and self._allowed(origin.decode("latin-1")):
-            added.append((b"access-control-allow-origin", origin))
-            if scope["method"] == "OPTIONS" and b"access-control-request-method" in sent:
-                added += [
+            response_headers.append((b"access-control-allow-origin", origin))
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in request_headers:
+                response_headers += [
                     (b"access-control-allow-methods", ",".join(self._methods).encode("latin-1")),
                     (b"access-control-allow-headers", b"Content-Type"),
                     (b"access-control-max-age", str(MAX_AGE_SECONDS).encode()),
@@ -67,7 +66,7 @@ class CrossOrigin:
 
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *added]}
+                message = {**message, "headers": [*message.get("headers", ()), *response_headers]}
             await send(message)
 
         await self._app(scope, receive, send_with)

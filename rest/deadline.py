@@ -1,5 +1,4 @@
-"""Waiting for the herder, with Connect's deadlines and with words for what it was doing
-meanwhile."""
+"""Waiting for the herder with Connect's deadlines. Timeouts name the operation in progress."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ T = TypeVar("T")
 
 
 def stage_sentence(stage: Stage | None, *, period: bool = True) -> str:
-    """What the worker is doing, or did last; empty when nothing is known."""
+    """Return a sentence about the worker's current or last operation; empty if there is none."""
     if stage is None:
         return ""
-    began = _instant(stage.started_ms)
+    start = _instant(stage.started_ms)
     end = "." if period else ""
     if stage.completed_ms is None:
-        return f"The worker is currently {stage.description}, which began at {began}{end}"
+        return f"The worker is currently {stage.description}, which began at {start}{end}"
     return (
         f"The last operation the worker completed was {stage.description}, "
-        f"which began at {began} and completed at {_instant(stage.completed_ms)}{end}"
+        f"which began at {start} and completed at {_instant(stage.completed_ms)}{end}"
     )
 
 
@@ -40,22 +39,22 @@ def _instant(ms: int) -> str:
 async def answer(
     herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None
 ) -> T:
-    """Wait for a herder's answer, as long as any request may take unless `seconds` says otherwise.
+    """Wait for a result of the herder, by default for as long as any request may take.
 
     Raises:
-        RestError: 500 after the deadline; the operation itself goes on and may still take effect.
+        RestError: 500 after the deadline. The operation continues and may still take effect.
     """
     try:
         return await _within(asyncio.wrap_future(future), seconds or REQUEST_SECONDS)
     except TimeoutError as error:
         if future.done():
-            raise  # the operation itself ended with a time-out
-        own = future.stage() if isinstance(future, StagedFuture) else None
-        raise _timed_out(own or herder.stage(), period) from error
+            raise  # the operation itself timed out
+        stage = future.stage() if isinstance(future, StagedFuture) else None
+        raise _timed_out(stage or herder.stage(), period) from error
 
 
 async def state_read(herder: Herder) -> None:
-    """Wait until the herder knows connectors and statuses: before, its snapshots are empty.
+    """Wait until the herder has read connectors and statuses. Until then, its snapshots are empty.
 
     Raises:
         RestError: 500 after the deadline.
@@ -72,13 +71,15 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
-    """Wait so long; the operation goes on, and its outcome is ignored then."""
-    # asyncio would log it as lost
+    """Wait for a limited time. After that, the operation continues and its outcome is ignored."""
+    # otherwise, asyncio logs that the exception was never retrieved
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         return await asyncio.wait_for(asyncio.shield(operation), seconds)
     except asyncio.CancelledError as error:
-        if operation.done():  # it was given up, as the worker stops; the request itself was not
+        if (
+            operation.done()
+        ):  # abandoned because the worker is stopping; the request was not canceled
             raise UnavailableError(SHUTTING_DOWN) from error
         raise
 

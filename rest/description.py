@@ -1,5 +1,4 @@
-"""What `/openapi.json` says: each route's parameters, body and answers, in a few words beside the
-route."""
+"""`/openapi.json`: parameters, bodies, and responses, described next to each route."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ FLAG: Final[Schema] = {"type": "boolean", "default": False}
 
 
 def ref(name: str) -> Schema:
-    """An entity of `ENTITIES`."""
+    """Return a reference to an entity of `ENTITIES`."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -51,15 +50,15 @@ _KINDS: Final[Schema] = {
 }
 _WAITING: Final[Schema] = {
     **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
-    "description": "Only while it runs and can do no work; not in Kafka Connect.",
+    "description": "Only for a running instance that cannot make progress; not in Kafka Connect.",
 }
 _WARNINGS: Final[Schema] = {
     **array_of(TEXT),
-    "description": "Only of a running task that works and needs attention; not in Kafka Connect.",
+    "description": "Only for a running task that needs attention; not in Kafka Connect.",
 }
 _STOPPED: Final[Schema] = {
     **_entity(reason=TEXT),
-    "description": "Only where a task of the connector had it stopped; not in Kafka Connect.",
+    "description": "Only if a task of the connector requested the stop; not in Kafka Connect.",
 }
 _INSTANCE: Final[Mapping[str, Schema]] = {
     "state": _STATES,
@@ -76,8 +75,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         status={"type": "string", "enum": ["healthy", "starting", "unhealthy"]}, message=TEXT
     ),
     "Config": {
-        "description": "Keys and values; numbers and booleans are taken as the texts that they are "
-        "written as.",
+        "description": "Keys and values; numbers and booleans are converted to strings.",
         **map_of({"type": ["string", "number", "boolean", "null"]}),
     },
     "StoredConfig": map_of(TEXT_OR_NULL),
@@ -152,7 +150,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         order_in_group=INTEGER,
         order={
             **INTEGER,
-            "description": "The same as order_in_group, under the name that it had before 4.2.",
+            "description": "Equal to order_in_group; the name before 4.2.",
         },
     ),
     "ConfigValueInfo": _entity(
@@ -191,19 +189,18 @@ ENTITIES: Final[Mapping[str, Schema]] = {
     "StopRequest": _entity(start_number={**INTEGER, "format": "int64"}, reason=TEXT),
 }
 _REFUSALS: Final[Mapping[int, str]] = {
-    400: "The request makes no sense as it is, or a configuration is invalid",
-    401: "The user may not call this",
-    403: "Switched off, or the signature of another worker is wrong",
-    404: "Not there",
-    406: "The client takes no JSON",
-    409: "Taken, or the group of workers is being rebalanced: try again",
+    400: "The request or a configuration is invalid",
+    401: "The user is not authorized",
+    403: "Disabled, or the signature of another worker is invalid",
+    404: "Not found",
+    406: "The client does not accept JSON",
+    409: "The name exists already, or the worker group is rebalancing: retry",
     413: "The body, or the number of keys in it, is too large",
     414: "The path with its parameters is longer than 8 KiB",
     415: "The body is not JSON",
     431: "The headers are larger than 8 KiB",
-    500: "A body that cannot be read, a time-out (the message names what the worker was doing), or "
-    "a failure",
-    503: "The worker is not ready for this yet",
+    500: "A malformed body, a timeout (the message names the operation in progress), or a failure",
+    503: "The worker is not ready yet",
 }
 _PATHS: Final[Mapping[str, Schema]] = {"task": INTEGER}
 
@@ -219,14 +216,17 @@ def describe(
     forwarded: bool = False,
     media_type: str = JSON,
 ) -> dict[str, Any]:
-    """The keyword arguments of a route that stand for what is said here.
+    """Return the keyword arguments of a route with this description.
 
     Args:
-        answers: Entity by status, None where there is none; the first is the usual one.
+        path: The path template.
+        summary: One line for the list of routes.
+        answers: Entity by status, or None for no body. The first status is the usual one.
         query: Schema by parameter.
-        refusals: Statuses beyond those that any request may meet.
-        forwarded: Whether another worker may have to answer.
-        media_type: Of the answer; what is no JSON is given whatever the client accepts.
+        body: Schema of the request body.
+        refusals: Error statuses in addition to those of every request.
+        forwarded: The request may be forwarded to another worker.
+        media_type: Media type of the response. Types other than JSON ignore the Accept header.
     """
     statuses = {400, 414, 431, 500, *refusals}
     if media_type == JSON:
@@ -241,7 +241,7 @@ def describe(
     }
     responses[401] = {"description": _REFUSALS[401], "content": {JSON: {}}}
     for status, entity in answers.items():
-        responses[status] = _answer("Done" if entity is None else "As asked", entity, media_type)
+        responses[status] = _answer("Done" if entity is None else "Success", entity, media_type)
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": _PATHS.get(name, TEXT)}
         for name in (part[1:-1] for part in path.split("/") if part.startswith("{"))

@@ -1,4 +1,4 @@
-"""The JSON forms of answers: member names, their order, and which are left out are part of the
+"""JSON entities of responses. The names, the order, and the omission of members are part of the
 contract."""
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from connect_py.model import ConnectorOffset, ConnectorTaskId, State, Status
 def json_response(
     entity: Any, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """Answer with a JSON entity, members in the order given, non-ASCII raw."""
+    """Return a response with a JSON entity. See `json_bytes`."""
     return Response(
         json_bytes(entity), status_code=status, media_type="application/json", headers=headers
     )
 
 
 def json_bytes(entity: Any) -> bytes:
-    """Return a JSON value without spaces, members in the order given, non-ASCII raw."""
+    """Return compact JSON: member order preserved, non-ASCII characters unescaped."""
     return json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def empty_response(status: int) -> Response:
-    """Answer without entity: 202 says that its length is 0, 204 says nothing."""
+    """Return a response without an entity: 202 has the Content-Length 0, 204 has none."""
     response = Response(status_code=status)
     for name in ("content-type", *(("content-length",) if status == 204 else ())):
         if name in response.headers:
@@ -54,7 +54,7 @@ def server_info(info: ServerInfo) -> dict[str, Any]:
     }
 
 
-def task_id(id: ConnectorTaskId) -> dict[str, Any]:  # noqa: A002 - Connect's word
+def task_id(id: ConnectorTaskId) -> dict[str, Any]:  # noqa: A002 - Kafka Connect's name
     return {"connector": id.connector, "task": id.task}
 
 
@@ -135,7 +135,7 @@ def config_key_info(info: ConfigKeyInfo) -> dict[str, Any]:
         "display_name": info.display_name,
         "dependents": list(info.dependents),
         "order_in_group": info.order_in_group,
-        "order": info.order_in_group,  # the name before 4.2, which older user interfaces read
+        "order": info.order_in_group,  # the name before 4.2, for older user interfaces
     }
 
 

@@ -1,4 +1,4 @@
-"""How failures look over HTTP: two fields, never a stack trace."""
+"""Error responses: two fields, never a stack trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHUTTING_DOWN = "Worker is shutting down"
 
 
 class RestError(Exception):
-    """An answer other than success, with its status and the text that the user sees."""
+    """An error response with its HTTP status and message."""
 
     def __init__(self, status: int, message: str | None) -> None:
         super().__init__(message or "")
@@ -52,7 +52,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def status_and_message(error: Exception) -> tuple[int, str | None]:
-    """The HTTP status and text for any error; an unknown kind of error is 500 with its text."""
+    """Return the HTTP status and message of an error; 500 for errors of unknown classes."""
     if isinstance(error, RestError):
         return error.status, error.message
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
@@ -60,29 +60,30 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
 
 
 def error_body(status: int, message: str | None) -> bytes:
-    """The error entity: exactly two members, in this order."""
+    """Return the error entity: exactly two members, in this order."""
     message = None if message is None else masked(message)
-    text = json.dumps(
+    entity = json.dumps(
         {"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False
     )
-    return text.encode("utf-8", "replace")
+    return entity.encode("utf-8", "replace")
 
 
 def error_response(status: int, message: str | None) -> Response:
     return Response(error_body(status, message), status_code=status, media_type="application/json")
 
 
-class AnsweringRoute(APIRoute):
-    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged
-    whole.
+class ErrorRoute(APIRoute):
+    """A route that turns every error into Connect's error entity, and logs unexpected errors with
+    their traceback.
 
-    What another worker must answer is forwarded to it. What fails because the worker stops is 503.
+    A request that another worker must answer is forwarded to it. A request that fails because the
+    worker is stopping is answered with 503.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
-        async def answering(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 try:
                     return await handler(request)
@@ -90,12 +91,14 @@ class AnsweringRoute(APIRoute):
                     forwarded: Response = await request.app.state.forwarder.forward(request, target)
                     return forwarded
             except ClientDisconnect:
-                return error_response(408, "HTTP 408 Request Timeout")  # the client is gone
+                return error_response(
+                    408, "HTTP 408 Request Timeout"
+                )  # the client has disconnected
             except Exception as error:
                 status, message = status_and_message(error)
                 if status == 500 and request.app.state.herder.stopping():
                     log.info(
-                        "%s %s failed as the worker stops: %s",
+                        "%s %s failed while the worker is stopping: %s",
                         request.method,
                         request.url.path,
                         message,
@@ -111,4 +114,4 @@ class AnsweringRoute(APIRoute):
                     )
                 return error_response(status, message)
 
-        return answering
+        return handle

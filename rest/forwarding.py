@@ -1,8 +1,7 @@
-"""`Forwarder`: hands a request on to the worker that must answer it, and its answer back to the
-client.
+"""`Forwarder`: forwards a request to the worker that can answer it, and its response to the client.
 
-A request makes two hops at most: the worker that a client asked sends it on with `forward=true`,
-the next one, if the leader has changed meanwhile, with `forward=false`, and then no worker does.
+A request is forwarded at most twice: by the worker that the client called, with `forward=true`, and
+by the next worker, if the leader has changed in the meantime, with `forward=false`.
 """
 
 from __future__ import annotations
@@ -33,29 +32,34 @@ NO_LEADER: Final = (
 FORWARD_SECONDS: Final = 90.0
 CONNECT_SECONDS: Final = 10.0
 USER_AGENT: Final = "kafka-connect"
-_PASSED_ON: Final = ("authorization", AUTHORIZATION_HEADER.lower(), ALGORITHM_HEADER.lower())
+_FORWARDED_HEADERS: Final = (
+    "authorization",
+    AUTHORIZATION_HEADER.lower(),
+    ALGORITHM_HEADER.lower(),
+)
 
 log = logging.getLogger(__name__)
 
 
 class Forwarder:
-    """Each request goes over a connection of its own: they are rare, and the target may have
+    """Opens a new connection for each request: requests are rare, and the target may have
     restarted."""
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        """`make_tls` is asked when a target's address begins with `https`."""
+        """Create a TLS context with `make_tls` for each target with an `https` address."""
         self._make_tls = make_tls or empty_tls_context
 
     async def forward(self, request: Request, target: RequestTargetError) -> Response:
-        """Ask the worker that `target` names, and answer as it does.
+        """Forward a request to the target, and return its response.
 
-        Raises: RestError: What it refused, with its status and text; 409, the worker to ask is not
-            known; 500, no contact.
+        Raises:
+            RestError: The status and message of the target's refusal; 409, the target is unknown;
+                500, the target cannot be reached.
         """
         hop = request.query_params.get("forward")
         if hop is not None and hop.lower() != "true":
             log.error(
-                "%s %s found no worker to answer it within two hops",
+                "%s %s was forwarded twice without reaching a worker that can answer it",
                 request.method,
                 request.url.path,
             )
@@ -68,25 +72,33 @@ class Forwarder:
         ]
         query.append(("forward", "true" if hop is None else "false"))
         url = f"{target.url.rstrip('/')}{request.scope['raw_path'].decode()}?{urlencode(query)}"
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
-        answer = await self._ask(request.method, url, {**request_headers(body), **headers}, body)
-        return _relayed(request, answer)
+        headers = {
+            name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
+        }
+        response = await self._request(
+            request.method, url, {**request_headers(body), **headers}, body
+        )
+        return _forwarded(request, response)
 
     async def fetch(self, request: Request, worker: str, path: str) -> str:
-        """What another worker answers to a GET, in this user's name.
+        """Return the body of another worker's response to a GET, authenticated as this user.
 
         Args:
-            worker: The address that it advertises.
+            request: The request of the user.
+            worker: The advertised address of the other worker.
+            path: The requested path.
 
         Raises:
-            RestError: As of `forward`.
+            RestError: See `forward`.
         """
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
-        answer = await self._ask("GET", worker.rstrip("/") + path, headers, b"")
-        check(answer)
-        return answer.text
+        headers = {
+            name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
+        }
+        response = await self._request("GET", worker.rstrip("/") + path, headers, b"")
+        check(response)
+        return response.text
 
-    async def _ask(
+    async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> httpx.Response:
         try:
@@ -95,82 +107,84 @@ class Forwarder:
                 return await client.request(method, url, headers=headers, content=body)
         except httpx.TransportError as error:
             raise RestError(
-                500, f"IO Error trying to forward REST request: {said(error)}"
+                500, f"IO Error trying to forward REST request: {message_of(error)}"
             ) from error
         except httpx.HTTPError as error:
-            raise RestError(500, f"Error trying to forward REST request: {said(error)}") from error
+            raise RestError(
+                500, f"Error trying to forward REST request: {message_of(error)}"
+            ) from error
 
 
 def empty_tls_context() -> ssl.SSLContext:
-    """A context that loads nothing, as plain HTTP needs it."""
+    """Return a context without certificates, for plain HTTP."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def tls_for(url: str, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """The context for an address: made only where it is needed."""
+    """Return the context for an address. It is created only for `https`."""
     return make() if url.startswith("https:") else empty_tls_context()
 
 
 def timeout() -> httpx.Timeout:
-    """As long as a request may take, less for reaching the other worker."""
+    """Return the timeout of a forwarded request, which is shorter for connecting."""
     return httpx.Timeout(FORWARD_SECONDS, connect=CONNECT_SECONDS)
 
 
 def request_headers(body: bytes) -> dict[str, str]:
-    """What every request between workers carries."""
+    """Return the headers of requests between workers."""
     headers = {"accept": "application/json", "user-agent": USER_AGENT}
     return {**headers, "content-type": "application/json"} if body else headers
 
 
-def said(error: Exception) -> str:
-    """The text of a failure; some have none."""
+def message_of(error: Exception) -> str:
+    """Return the message of an error, or its class if it has none."""
     return str(error) or type(error).__name__
 
 
-def check(answer: httpx.Response) -> None:
-    """Let a success pass.
+def check(response: httpx.Response) -> None:
+    """Raise an error unless the other worker's response is a success.
 
-    Raises: RestError: What the other worker refused, with its status and text; 500, it did not
-        answer as workers do.
+    Raises:
+        RestError: The status and message of the refusal; 500, the response is not a worker's.
     """
-    if answer.status_code >= 400:
-        raise RestError(answer.status_code, _refusal(answer))
-    if answer.status_code >= 300:
+    if response.status_code >= 400:
+        raise RestError(response.status_code, _refusal(response))
+    if response.status_code >= 300:
         raise RestError(
-            500, f"Unexpected status code when handling forwarded request: {answer.status_code}"
+            500, f"Unexpected status code when handling forwarded request: {response.status_code}"
         )
 
 
-def _refusal(answer: httpx.Response) -> str | None:
+def _refusal(response: httpx.Response) -> str | None:
     try:
-        body: Any = answer.json()
+        body: Any = response.json()
         message = body["message"]
     except (ValueError, KeyError, TypeError) as error:
-        if answer.status_code == 401:
-            return answer.text
+        if response.status_code == 401:
+            return response.text
         raise RestError(
             500,
-            f"IO Error trying to forward REST request: status {answer.status_code} without an "
+            f"IO Error trying to forward REST request: status {response.status_code} without an "
             f"error entity",
         ) from error
     return None if message is None else str(message)
 
 
-def _relayed(request: Request, answer: httpx.Response) -> Response:
-    check(answer)
-    if not answer.content:
-        return entities.empty_response(answer.status_code)
+def _forwarded(request: Request, response: httpx.Response) -> Response:
+    check(response)
+    if not response.content:
+        return entities.empty_response(response.status_code)
     headers = {}
-    if answer.status_code == 201:
+    if response.status_code == 201:
         try:
-            headers = location_of(request, json.loads(answer.content)["name"])
+            headers = location_of(request, json.loads(response.content)["name"])
         except (ValueError, KeyError, TypeError) as error:
             raise RestError(
-                500, "IO Error trying to forward REST request: the answer is no connector"
+                500, "IO Error trying to forward REST request: the response is not a connector"
             ) from error
     return Response(
-        answer.content,
-        status_code=answer.status_code,
+        response.content,
+        status_code=response.status_code,
         media_type="application/json",
         headers=headers,
     )

@@ -1,8 +1,8 @@
 """The HTTP layer in front of the routers: paths, verbs, media types, HEAD and OPTIONS.
 
-Clients of Kafka Connect meet an embedded Jetty and Jersey; these are the rules of those two that
-clients can see. They stand before routing, so that no answer of the framework (422, redirects,
-`{"detail":…}`) ever escapes.
+Kafka Connect embeds Jetty and Jersey. This module implements the rules of these two that clients
+can observe. They are applied before routing, so that clients never receive a response of the
+framework (422, redirects, `{"detail":…}`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rest.errors import (
 )
 
 JSON = "application/json"
-ASKED_PATH = "connect_py.asked_path"  # in the scope: the path as the client wrote it
+RAW_PATH = "connect_py.raw_path"  # in the scope: the path as the client sent it
 MAX_HEAD = 8192  # bytes
 MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
 
@@ -40,15 +40,14 @@ _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path of the API: its verbs, which of them read a body, and whether the media rules
-    apply."""
+    """One path of the API, with its verbs and the rules for its media types."""
 
     pattern: re.Pattern[str]
     verbs: frozenset[str]
     body_verbs: frozenset[str] = frozenset()
-    signed_verbs: frozenset[str] = frozenset()  # for other workers, which sign their requests
+    signed_verbs: frozenset[str] = frozenset()  # of other workers, which sign their requests
     negotiates: bool = True
-    # whether a browser asks its user for a name and a password; Java's worker has none do that
+    # let browsers ask for a name and a password, which Java's worker never does
     login: bool = False
 
     @staticmethod
@@ -60,11 +59,11 @@ class Endpoint:
         negotiates: bool = True,
         login: bool = False,
     ) -> Endpoint:
-        """`path` has `{name}` for any segment and `{name:int}` for a 32-bit integer."""
-        text = re.sub(r"\\\{\w+:int\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
-        text = re.sub(r"\\\{\w+\\\}", r"[^/]+", text)
+        """Return the endpoint of a path template. The parameter `task` is a 32-bit integer."""
+        pattern = re.sub(r"\\\{task\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
+        pattern = re.sub(r"\\\{\w+\\\}", r"[^/]+", pattern)
         return Endpoint(
-            re.compile(text),
+            re.compile(pattern),
             frozenset(verbs),
             frozenset(body),
             frozenset(signed),
@@ -73,10 +72,10 @@ class Endpoint:
         )
 
     def matches(self, path: str) -> bool:
-        found = self.pattern.fullmatch(path)
-        if found is None:
+        match = self.pattern.fullmatch(path)
+        if match is None:
             return False
-        number = found.groupdict().get("number")
+        number = match.groupdict().get("number")
         return number is None or -(2**31) <= int(number) < 2**31
 
     def allowed(self) -> list[str]:
@@ -85,10 +84,10 @@ class Endpoint:
 
 
 def segments(raw_path: bytes) -> list[str] | None:
-    """Decode a request path segment by segment; None when it is malformed.
+    """Decode a request path segment by segment; return None if it is malformed.
 
-    One trailing slash is dropped, and so is what follows `;` inside a segment. A decoded segment
-    may hold a slash.
+    One trailing slash is dropped, and the part of each segment after `;`. A decoded segment may
+    contain a slash.
     """
     parts = raw_path.split(b"/")[1:]
     if len(parts) > 1 and parts[-1] == b"":
@@ -99,18 +98,18 @@ def segments(raw_path: bytes) -> list[str] | None:
         if re.search(rb"%(?![0-9A-Fa-f]{2})", bare):
             return None
         try:
-            text = unquote_to_bytes(bare).decode("utf-8")
+            segment = unquote_to_bytes(bare).decode("utf-8")
         except UnicodeDecodeError:
             return None
-        if "\0" in text or (text == "" and raw_path != b"/"):
+        if "\0" in segment or (segment == "" and raw_path != b"/"):
             return None
-        decoded.append(text)
+        decoded.append(segment)
     return decoded
 
 
 def _routable(parts: Sequence[str]) -> str:
-    """The path that the router matches: each segment encoded again, so that a slash in a name stays
-    in it."""
+    """Return the path for the router, with each segment encoded, so that a slash in a name does not
+    split it."""
     numbers = [str(int(p)) if re.fullmatch(r"[+-]?[0-9]+", p) else quote(p, safe="") for p in parts]
     return "/" + "/".join(
         n if i == 3 else quote(p, safe="")
@@ -119,13 +118,12 @@ def _routable(parts: Sequence[str]) -> str:
 
 
 class HttpRules:
-    """ASGI middleware that applies the rules to the endpoints of the API."""
+    """ASGI middleware that applies Jetty's and Jersey's rules to the endpoints of the API."""
 
     def __init__(
         self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None
     ) -> None:
-        """`auth` decides who may pass; only what other workers ask, which they sign, needs no
-        user."""
+        """Authenticate users with `auth`, except for the signed requests of other workers."""
         self._app = app
         self._endpoints = endpoints
         self._auth = auth
@@ -160,16 +158,16 @@ class HttpRules:
         elif method == "OPTIONS":
             await _answer_options(send, endpoint, headers.get("accept", ""))
         else:
-            asked = scope.get("raw_path") or scope["path"].encode()
+            raw_path = scope.get("raw_path") or scope["path"].encode()
             routed = dict(
-                scope, method=method, path=path, raw_path=path.encode(), **{ASKED_PATH: asked}
+                scope, method=method, path=path, raw_path=path.encode(), **{RAW_PATH: raw_path}
             )
             await self._app(routed, _limited(receive), _typed(send, headers.get("accept", "")))
 
     async def _may_pass(
         self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]
     ) -> bool:
-        """Whether the user may; if not, the answer has been given."""
+        """Return True if the user has permission; otherwise, send the refusal."""
         if self._auth is None or method in endpoint.signed_verbs:
             return True
         try:
@@ -183,7 +181,8 @@ class HttpRules:
 
 
 def _too_large(scope: Scope) -> tuple[int, str] | None:
-    """Jetty's limits: 8 KiB for the target, and as much for all headers."""
+    """Return the refusal of a request that exceeds Jetty's limits: 8 KiB for the target, and 8 KiB
+    for all headers."""
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_HEAD:
         return 414, TARGET_TOO_LONG
     if sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) > MAX_HEAD:
@@ -194,7 +193,7 @@ def _too_large(scope: Scope) -> tuple[int, str] | None:
 def _refusal(
     endpoint: Endpoint | None, method: str, headers: Mapping[str, str]
 ) -> tuple[int, str] | None:
-    """What keeps a request from its endpoint, for any sender."""
+    """Return the refusal of a request that does not match its endpoint, for any client."""
     if endpoint is None:
         return 404, NOT_FOUND
     if method == "OPTIONS":
@@ -209,7 +208,8 @@ def _refusal(
 
 
 def _limited(receive: Receive) -> Receive:
-    """The same body; RestError (413) where it becomes larger than any configuration can be."""
+    """Return a receiver that raises a `RestError` (413) if the body becomes larger than any
+    configuration."""
     size = 0
 
     async def counted() -> Message:
@@ -234,33 +234,33 @@ def _media_type_fits(endpoint: Endpoint, method: str, headers: Mapping[str, str]
     content_type = headers.get("content-type")
     if content_type is None:
         return method not in endpoint.body_verbs or not _has_body(headers)
-    found = _MEDIA_TYPE.fullmatch(content_type)
-    return found is not None and f"{found[1]}/{found[2]}".lower() == JSON
+    match = _MEDIA_TYPE.fullmatch(content_type)
+    return match is not None and f"{match[1]}/{match[2]}".lower() == JSON
 
 
 def _acceptable(accept: str) -> bool:
-    """Whether a client that sent this Accept takes JSON; quality values are not weighed."""
+    """Return True if the Accept header allows JSON. Quality values are ignored."""
     if not accept.strip():
         return True
     for item in accept.split(","):
-        found = _MEDIA_TYPE.fullmatch(item)
-        if found is not None and f"{found[1]}/{found[2]}".lower() in (JSON, "application/*", "*/*"):
+        match = _MEDIA_TYPE.fullmatch(item)
+        if match is not None and f"{match[1]}/{match[2]}".lower() in (JSON, "application/*", "*/*"):
             return True
     return False
 
 
 def _typed(send: Send, accept: str) -> Send:
-    """A client that names JSON with a character set gets its own words as Content-Type."""
-    named = next(
+    """Echo JSON with a character set, as the client wrote it in Accept, in Content-Type."""
+    media_type = next(
         (item.strip() for item in accept.split(",") if _CHARSET.fullmatch(item.strip())), None
     )
-    if named is None:
+    if media_type is None:
         return send
 
     async def send_typed(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [
-                (name, named.encode("latin-1") if name == b"content-type" else value)
+                (name, media_type.encode("latin-1") if name == b"content-type" else value)
                 for name, value in message.get("headers", ())
             ]
             message = {**message, "headers": headers}
@@ -301,7 +301,8 @@ async def _answer(
 
 
 def _without_body(send: Send) -> Send:
-    """For HEAD: the headers of the GET, Content-Length included, and nothing after them."""
+    """Return a sender for HEAD: it sends the headers of the GET, including Content-Length, and no
+    body."""
 
     async def send_headers(message: Message) -> None:
         if message["type"] == "http.response.body":

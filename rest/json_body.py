@@ -1,7 +1,8 @@
-"""Reading request bodies as strictly, and with the same failures, as the Java worker does.
+"""Parsing of request bodies, as strictly and with the same errors as in the Java worker.
 
-Every malformed or misshapen body is HTTP 500; clients and tests match on how the texts begin.
-Numbers keep their source text (`1.50` stays `1.50`), because configuration values are texts.
+Every malformed body is answered with HTTP 500. Clients and tests match the beginnings of the
+messages. Numbers keep their source form (`1.50` stays `1.50`), because configuration values are
+strings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 
 from rest.errors import RestError
 
-MAX_KEYS = 10_000  # of a configuration: each is looked at many times
+MAX_KEYS = 10_000  # per configuration, because each key is processed many times
 _STRING = "java.lang.String"
 _FRACTION = re.compile(r"-?[0-9]+[.eE]")
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
@@ -21,8 +22,8 @@ _MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.String>"
 _OBJECT_MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.Object>"
 
 
-class NumberText(str):
-    """A JSON number or boolean, as the text that stood in the body."""
+class JsonScalar(str):
+    """A JSON number or boolean, as it was written in the body."""
 
     __slots__ = ()
 
@@ -38,7 +39,7 @@ def parse_json(body: bytes) -> Any:
     """Parse strict JSON; an empty body is null.
 
     Raises:
-        RestError: 500 with the parser's complaint.
+        RestError: 500 with the parser's error message.
     """
     try:
         text = body.decode(json.detect_encoding(body), "strict").lstrip("\ufeff")
@@ -48,22 +49,22 @@ def parse_json(body: bytes) -> Any:
         return None
     try:
         value = json.loads(
-            text, parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant
+            text, parse_int=JsonScalar, parse_float=JsonScalar, parse_constant=_refuse_constant
         )
-        # half a character, written with an escape, could not be answered
+        # an escaped lone surrogate cannot be encoded in a response
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
-        raise RestError(500, _complaint(text, error)) from error
+        raise RestError(500, _parser_message(text, error)) from error
     except UnicodeEncodeError as error:
         raise RestError(500, "Incomplete surrogate pair: half a character in the body") from error
     except RecursionError as error:
         raise RestError(500, "Document nesting depth exceeds the maximum allowed") from error
 
 
-def _complaint(text: str, error: json.JSONDecodeError) -> str:
-    """What the Java parser would say; the tail locates the place."""
+def _parser_message(text: str, error: json.JSONDecodeError) -> str:
+    """Return the message of the Java parser, which ends with the position of the error."""
     where = f"\n at [Source: REDACTED; line: {error.lineno}, column: {error.colno}]"
     at = error.pos
     while at < len(text) and text[at] in " \t\r\n":
@@ -78,7 +79,7 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
     character = text[at]
     minus = character == "-" and error.msg == "Expecting value"
     in_number = minus or (character == "." and text[:at].rstrip("0123456789") != text[:at])
-    if in_number or error.msg.startswith("Invalid \\escape"):  # what follows is at fault
+    if in_number or error.msg.startswith("Invalid \\escape"):  # the error is in the next character
         follower = text[at + 1 : at + 2]
         if not follower:
             return f"Unexpected end-of-input: expected more of the value{where}"
@@ -109,53 +110,50 @@ def _word(text: str, at: int) -> str:
 
 
 def _token_kind(text: str) -> str:
-    """What Java calls the token that the text begins with."""
+    """Return Java's name of the first token."""
     opening = {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(text[0])
     return opening or ("VALUE_NUMBER_FLOAT" if _FRACTION.match(text) else "VALUE_NUMBER_INT")
 
 
-def _text_of(value: Any) -> str | None:
-    """A scalar as text: numbers as they were written, booleans in JSON's words."""
+def _string_of(value: Any) -> str | None:
+    """Return a scalar as a string: numbers as they were written, booleans as in JSON."""
     if value is True or value is False:
         return "true" if value else "false"
     return None if value is None else str(value)
 
 
 def string_map(value: Any) -> dict[str, str | None]:
-    """Bind an object to a map of texts, as configurations are.
+    """Return an object as a map of strings, for configurations.
 
     Raises:
-        RestError: 500, not an object of scalars; 413, more keys than any configuration has.
+        RestError: 500, the value is not an object of scalars; 413, it has too many keys.
     """
     members = expect_object(value, _MAP)
     if len(members) > MAX_KEYS:
         raise RestError(
             413, f"A configuration has at most {MAX_KEYS} keys; this one has {len(members)}"
         )
-    bound: dict[str, str | None] = {}
-    for key, member in members.items():
-        bound[key] = optional_text(member)
-    return bound
+    return {key: optional_string(member) for key, member in members.items()}
 
 
-def optional_text(value: Any) -> str | None:
-    """Bind a scalar or null to a text.
+def optional_string(value: Any) -> str | None:
+    """Return a scalar as a string, and null as None.
 
     Raises:
-        RestError: 500, an object or array.
+        RestError: 500, the value is an object or array.
     """
     if isinstance(value, dict):
         raise RestError(500, _cannot_deserialize(_STRING, "Object", "START_OBJECT"))
     if isinstance(value, list):
         raise RestError(500, _cannot_deserialize(_STRING, "Array", "START_ARRAY"))
-    return _text_of(value)
+    return _string_of(value)
 
 
 def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
-    """Bind to an object.
+    """Return the value, which must be an object.
 
     Raises:
-        RestError: 500, something else.
+        RestError: 500, the value is not an object.
     """
     if isinstance(value, dict):
         return value
@@ -177,10 +175,10 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
 
 
 def _scalar_token(value: Any) -> tuple[str, str]:
-    """What Java's parser calls a scalar, and the token."""
+    """Return the names of a scalar's type and token in Java's parser."""
     if isinstance(value, bool):
         return "Boolean", "VALUE_TRUE" if value else "VALUE_FALSE"
-    if isinstance(value, NumberText):
+    if isinstance(value, JsonScalar):
         whole = not any(mark in value for mark in ".eE")
         return (
             ("Integer", "VALUE_NUMBER_INT") if whole else ("Floating-point", "VALUE_NUMBER_FLOAT")
@@ -189,10 +187,10 @@ def _scalar_token(value: Any) -> tuple[str, str]:
 
 
 def expect_array(value: Any, java_type: str = _LIST) -> list[Any]:
-    """Bind to an array.
+    """Return the value, which must be an array.
 
     Raises:
-        RestError: 500, something else.
+        RestError: 500, the value is not an array.
     """
     if isinstance(value, list):
         return value
@@ -205,10 +203,10 @@ def expect_array(value: Any, java_type: str = _LIST) -> list[Any]:
 
 
 def object_map(value: Any) -> dict[str, Any] | None:
-    """Bind an object, or null, to a map of plain values: numbers are numbers again.
+    """Return an object with parsed numbers, and null as None.
 
     Raises:
-        RestError: 500, something else.
+        RestError: 500, the value is neither an object nor null.
     """
     if value is None:
         return None
@@ -216,7 +214,7 @@ def object_map(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, NumberText):
+    if isinstance(value, JsonScalar):
         return float(value) if any(mark in value for mark in ".eE") else int(value)
     if isinstance(value, dict):
         return {key: _plain(member) for key, member in value.items()}
@@ -230,11 +228,11 @@ def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:
     )
 
 
-def known_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> None:
-    """Refuse members that the entity does not have.
+def check_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> None:
+    """Check that all members are fields of the entity.
 
     Raises:
-        RestError: 500, naming the first one.
+        RestError: 500. The message names the first unknown member.
     """
     for name in members:
         if name not in fields:

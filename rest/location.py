@@ -1,4 +1,4 @@
-"""The absolute address of a connector, as the client that asks would write it."""
+"""The Location header of a connector, with the host name that the client used."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from urllib.parse import quote
 
 from fastapi import Request
 
-_KEPT_IN_PATHS: Final = "/:;+=&$,@!*'()~"
-# what is encoded already stays as it is, as in Java
+from connect_py.api.rest_paths import CONNECTOR
+
+_UNQUOTED: Final = "/:;+=&$,@!*'()~"
+# existing escapes are preserved, as in Java
 _TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")
 
 
 def location_of(request: Request, name: str) -> dict[str, str]:
-    """The Location header for a connector that this request created, on whichever worker."""
+    """Return the Location header of a connector that this request created, on any worker."""
     host = request.headers.get("host", request.url.netloc)
-    path = _TRIPLET.sub(r"%\1", quote(name, safe=_KEPT_IN_PATHS))
-    return {"location": f"{request.url.scheme}://{host}/connectors/{path}"}
+    path = _TRIPLET.sub(r"%\1", quote(name, safe=_UNQUOTED))
+    return {"location": f"{request.url.scheme}://{host}{CONNECTOR.format(connector=path)}"}

@@ -3,7 +3,7 @@ a second.
 
 Each line is an object: `{"progress": "comparing the snapshots"}` once a second, with the current
 step, and at the end `{"result": ...}` or the error entity of Kafka Connect. An operation that ends
-within the first second is answered as any other request, with its status.
+within the first second gets an ordinary response with its status.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _OperationStream(Response):
             if not self._outcome.done():
                 log.info("an operation is canceled: its client disconnected")
                 self._outcome.add_done_callback(
-                    lambda ended: ended.cancelled() or ended.exception()
+                    lambda outcome: outcome.cancelled() or outcome.exception()
                 )
                 self._running.cancel()
 

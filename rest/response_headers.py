@@ -1,5 +1,4 @@
-"""`ResponseHeaders`: headers of the worker's owner on every answer
-(`response.http.headers.config`)."""
+"""`ResponseHeaders`: configured headers of every response (`response.http.headers.config`)."""
 
 from __future__ import annotations
 
@@ -23,25 +22,25 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class HeaderRule:
-    """One header: `set` replaces what is there, `add` comes beside it."""
+    """One header: `set` replaces an existing header, `add` adds another one."""
 
     name: bytes
-    text: str
+    content: str
     replaces: bool
-    from_now_ms: int | None = None  # a date: that long after the answer
+    from_now_ms: int | None = None  # a date: this long after the response
 
     def value(self, now_ms: int) -> bytes:
-        """What the answer of this moment carries."""
+        """Return the value for a response at this time."""
         if self.from_now_ms is None:
-            return self.text.encode("latin-1")
+            return self.content.encode("latin-1")
         return formatdate((now_ms + self.from_now_ms) / 1000, usegmt=True).encode()
 
     @staticmethod
     def of(text: str) -> HeaderRule:
-        """Read `set X-Frame-Options: DENY`; dates are given in ms from now.
+        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are offsets in milliseconds.
 
         Raises:
-            ConfigError: It is not of that form.
+            ConfigError: The rule is not of this form.
         """
         action, blank, header = text.strip().partition(" ")
         pair = header.strip()
@@ -67,7 +66,7 @@ class HeaderRule:
             )
         if _TOKEN.fullmatch(name) is None:
             raise ConfigError(
-                KEY, f"Invalid header name '{name}': it has characters that no name can hold"
+                KEY, f"Invalid header name '{name}': header names cannot contain these characters"
             )
         key = name.lower().encode()
         if action.endswith("Date"):
@@ -81,16 +80,16 @@ class HeaderRule:
             value.encode("latin-1")
         except UnicodeEncodeError as error:
             raise ConfigError(
-                KEY, f"the value of {name} has characters that no header can hold"
+                KEY, f"the value of {name} contains characters that are not allowed in headers"
             ) from error
         return HeaderRule(key, value, action == "set")
 
 
 def header_rules(text: str) -> list[HeaderRule]:
-    """Read the whole property: rules apart by commas, in quotes where they hold commas themselves.
+    """Parse the property: rules separated by commas, and quoted if they contain commas.
 
     Raises:
-        ConfigError: A rule is not of the right form.
+        ConfigError: A rule is not valid.
     """
     if not text.strip():
         return []
@@ -98,7 +97,7 @@ def header_rules(text: str) -> list[HeaderRule]:
 
 
 class ResponseHeaders:
-    """ASGI middleware."""
+    """ASGI middleware that adds headers to every response."""
 
     def __init__(
         self, app: ASGIApp, rules: Sequence[HeaderRule], clock: Clock | None = None

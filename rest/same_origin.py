@@ -1,8 +1,8 @@
-"""`SameOrigin`: refuses what a page of another site has a browser POST.
+"""`SameOrigin`: rejects POST requests that browsers send for pages of other sites.
 
-A browser sends a user's login along with such a request, whatever page it comes from. It asks
-whether it may (`CrossOrigin`) before the other verbs that change something, but not before a POST
-without a body. Programs that are no browsers send neither of the two headers that are looked at.
+A browser sends the user's credentials with such a request, whichever page triggered it. Before the
+other verbs with side effects, it sends a preflight request (`CrossOrigin`), but not before a POST
+without a body. Clients other than browsers send neither of the two headers that are checked.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ from rest.cross_origin import CrossOrigin
 from rest.errors import error_body
 
 REFUSED: Final = (
-    "A page of another site sent this request; access.control.allow.origin could allow it"
+    "This request was sent by a page of another site, which access.control.allow.origin does not "
+    "allow"
 )
-_OWN_SITES: Final = (b"same-origin", b"none")  # none: the user typed the address
+_OWN_SITES: Final = (b"same-origin", b"none")  # none: the user entered the address
 
 
 class SameOrigin:
-    """ASGI middleware. Other verbs pass, and so do requests from origins that the worker's owner
-    allows."""
+    """ASGI middleware. Other verbs and allowed origins pass."""
 
     def __init__(self, app: ASGIApp, origins: str = "") -> None:
-        """`origins`: `access.control.allow.origin`. ConfigError: one is no regular expression."""
+        """Parse `access.control.allow.origin`.
+
+        Raises:
+            ConfigError: An origin is not a valid regular expression.
+        """
         self._app = app
         self._any = "*" in origins.split(",")
         self._origins = CrossOrigin.patterns(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or self._may_pass(scope):
+        if scope["type"] != "http" or scope["method"] != "POST" or self._permits(scope):
             await self._app(scope, receive, send)
             return
         body = error_body(403, REFUSED)
@@ -42,15 +46,15 @@ class SameOrigin:
         await send({"type": "http.response.start", "status": 403, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _may_pass(self, scope: Scope) -> bool:
+    def _permits(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        # only where the address is secure; there a proxy may have changed the host
+        # sent only over secure connections, where a proxy may have changed the Host header
         if site is not None:
-            own = site in _OWN_SITES
+            same_site = site in _OWN_SITES
         else:
-            own = origin is None or origin.partition(b"://")[2] == headers.get(b"host")
-        return own or (origin is not None and self._allowed(origin.decode("latin-1")))
+            same_site = origin is None or origin.partition(b"://")[2] == headers.get(b"host")
+        return same_site or (origin is not None and self._allowed(origin.decode("latin-1")))
 
     def _allowed(self, origin: str) -> bool:
         return self._any or any(pattern.fullmatch(origin) for pattern in self._origins)

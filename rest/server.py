@@ -1,7 +1,7 @@
-"""The HTTP server: uvicorn on its own thread and event loop, one socket per listener.
+"""`RestServer`: uvicorn on a dedicated thread and event loop, with one socket per listener.
 
-HTTP is parsed by h11: uvicorn's other parser loses the bodies of Java's default HTTP client, which
-asks for an upgrade to HTTP/2 (`Upgrade: h2c`) with each first request.
+HTTP is parsed by h11: uvicorn's other parser loses request bodies of Java's default HTTP client,
+which requests an upgrade to HTTP/2 (`Upgrade: h2c`) with each first request.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from starlette.types import ASGIApp
 from connect_py.api.errors import ConfigError, ConnectError
 from rest.http_connection import ConnectionLimits, HttpConnection, OncePerMinute, OpenConnections
 
-logging.getLogger(
-    "uvicorn.error"
-).addFilter(  # Java's client offers an upgrade with each first request: nothing to warn of
+# Java's client offers an upgrade with each first request, which does not deserve a warning.
+logging.getLogger("uvicorn.error").addFilter(
     lambda record: record.funcName != "_unsupported_upgrade_warning"
 )
 logging.getLogger("uvicorn.error").addFilter(OncePerMinute("Invalid HTTP request received."))
@@ -42,7 +41,7 @@ _LISTENER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address to listen on; an empty host is every interface, port 0 any free one."""
+    """An address to listen on. An empty host means every interface, port 0 any free port."""
 
     host: str
     port: int
@@ -53,17 +52,17 @@ class Listener:
         """Parse `protocol://host:port`.
 
         Raises:
-            ConfigError: Not of that form, or neither `http` nor `https`.
+            ConfigError: The value is not of this form, or the protocol is neither http nor https.
         """
-        found = _LISTENER.fullmatch(text.strip())
-        if found is None:
+        match = _LISTENER.fullmatch(text.strip())
+        if match is None:
             raise ConfigError(
                 "listeners", "Listener doesn't have the right format (protocol://hostname:port)."
             )
-        protocol = found["protocol"].lower()
+        protocol = match["protocol"].lower()
         if protocol not in ("http", "https"):
             raise ConfigError("listeners", 'Listener protocol must be either "http" or "https".')
-        return Listener(found["host"], int(found["port"]), protocol)
+        return Listener(match["host"], int(match["port"]), protocol)
 
 
 class PortInUseError(ConnectError):
@@ -72,8 +71,7 @@ class PortInUseError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An application and the listeners that it answers on; those of `https` need the TLS
-    context."""
+    """An application and its listeners. `https` listeners require the TLS context."""
 
     app: ASGIApp
     listeners: Sequence[Listener]
@@ -81,13 +79,13 @@ class Site:
 
 
 class RestServer:
-    """Serves some sites until it is stopped. Start and stop from any thread, once each."""
+    """Serves sites until it is stopped. Call `start` and `stop` from any thread, once each."""
 
     def __init__(self, sites: Sequence[Site], limits: ConnectionLimits | None = None) -> None:
-        """Open the sockets at once, so that a port in use is known before anything else starts.
+        """Open the sockets immediately, to detect port conflicts before anything else starts.
 
         Raises:
-            PortInUseError: A listener's port is taken.
+            PortInUseError: The port of a listener is in use.
         """
         self._connections = OpenConnections(limits or ConnectionLimits())
         self._sockets: list[tuple[Listener, socket.socket]] = []
@@ -112,10 +110,9 @@ class RestServer:
         for listener in listeners:
             sockets.append(_bind(listener))
             self._sockets.append((listener, sockets[-1]))
-        # Config wants the number of seconds between requests in whole ones, and hands on whatever
-        # it is given.
+        # uvicorn declares an integer, but passes any number on
         idle_seconds: Any = self._connections.limits.idle_seconds
-        connection: Any = partial(HttpConnection, others=self._connections)
+        connection: Any = partial(HttpConnection, connections=self._connections)
         config = uvicorn.Config(
             site.app,
             http=connection,
@@ -135,30 +132,30 @@ class RestServer:
 
     @property
     def addresses(self) -> list[Listener]:
-        """The listeners with the hosts and ports that they are bound to; those of `http` first in
-        each site."""
+        """Return the listeners with their bound hosts and ports; `http` listeners first in each
+        site."""
         return [Listener(*_bound(sock), listener.protocol) for listener, sock in self._sockets]
 
     def start(self) -> None:
-        """Serve; returns when the first request can be answered.
+        """Start serving, and return when the first request can be answered.
 
         Raises:
-            ConnectError: The server did not come up.
+            ConnectError: The server did not start.
         """
         self._thread.start()
-        waited = threading.Event()
+        pause = threading.Event()
         for _ in range(int(START_SECONDS / 0.01)):
             if self._started() or not self._thread.is_alive():
                 break
-            waited.wait(0.01)
+            pause.wait(0.01)
         if not self._started():
-            raise ConnectError("the REST server did not start; its log says why")
+            raise ConnectError("the REST server did not start; see its log for the reason")
 
     def _started(self) -> bool:
         return all(server.started for server, _ in self._servers)
 
     def stop(self) -> None:
-        """Finish the requests under way, within a deadline, and close the sockets."""
+        """Finish pending requests within a deadline, and close the sockets."""
         for server, _ in self._servers:
             server.should_exit = True
         if self._thread.is_alive():

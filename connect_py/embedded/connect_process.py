@@ -15,6 +15,7 @@ from typing import Self
 import httpx
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.rest_paths import CONNECTOR_STATUS, CONNECTORS, path
 from connect_py.embedded.java_connect import java_connect_command
 from connect_py.embedded.started_service import StartedService
 from connect_py.process.child_process import ChildProcess
@@ -82,7 +83,7 @@ class ConnectProcess(StartedService):
         while not interrupted.is_set():
             self.check()
             try:
-                if httpx.get(f"{self.url}/connectors", timeout=_ANSWER_SECONDS).status_code == 200:
+                if httpx.get(self.url + CONNECTORS, timeout=_ANSWER_SECONDS).status_code == 200:
                     return
             except httpx.TransportError:
                 pass  # not yet
@@ -119,9 +120,8 @@ class ConnectProcess(StartedService):
         status is unknown.
         """
         try:
-            status = httpx.get(
-                f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS
-            ).json()
+            target = path(CONNECTOR_STATUS, connector=connector)
+            status = httpx.get(self.url + target, timeout=_ANSWER_SECONDS).json()
         except (httpx.TransportError, ValueError):  # no response, or not in JSON
             return None
         states = [status.get("connector", {}), *status.get("tasks", [])]

@@ -1,1 +1,1 @@
-"""One module per resource; each builds its router around a herder."""
+"""Routers of the REST API, one module per resource. Each module builds a router for a herder."""

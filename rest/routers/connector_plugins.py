@@ -1,9 +1,10 @@
-"""`/connector-plugins`: what is installed, and validation of configurations."""
+"""`/connector-plugins`: the installed plugins, and validation of configurations."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import ConfigError
 from connect_py.herder.herder import BadRequestError, Herder
 from rest import deadline, entities
@@ -21,7 +22,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "GET",
-        "/connector-plugins",
+        rest_paths.PLUGINS,
         "Installed plugins",
         {200: array_of(ref("PluginInfo"))},
         query={"connectorsOnly": {"type": "boolean", "default": True}},
@@ -32,7 +33,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "GET",
-        "/connector-plugins/{plugin}/config",
+        rest_paths.PLUGIN_CONFIG,
         "The keys of a plugin",
         {200: array_of(ref("ConfigKeyInfo"))},
         query={"version": TEXT},
@@ -47,7 +48,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "PUT",
-        "/connector-plugins/{plugin}/config/validate",
+        rest_paths.PLUGIN_VALIDATE,
         "Validate a configuration",
         {200: ref("ConfigInfos")},
         body=ref("Config"),
@@ -56,15 +57,15 @@ def router(herder: Herder) -> APIRouter:
     async def validate(request: Request) -> Response:
         plugin = name_in(request, "plugin")
         config = string_map(parse_json(await request.body()))
-        wanted = config.get("connector.class")
-        if wanted is not None and not _bare(wanted).endswith(_bare(plugin)):
+        class_name = config.get("connector.class")
+        if class_name is not None and not _bare(class_name).endswith(_bare(plugin)):
             raise RestError(
-                400, f"Included connector type {wanted} does not match request type {plugin}"
+                400, f"Included connector type {class_name} does not match request type {plugin}"
             )
         try:
             infos = await deadline.answer(herder, herder.validate(config), period=False)
         except BadRequestError as error:
-            # Java does not unwrap this failure here; clients read the 500 as "could not validate".
+            # Java does not unwrap this error here; clients interpret 500 as "could not validate".
             raise RestError(500, f"{_BAD_REQUEST}: {error}") from error
         except ConfigError as error:
             raise RestError(500, f"{error.java_name}: {error}") from error

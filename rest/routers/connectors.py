@@ -1,4 +1,4 @@
-"""`/connectors` and what lies below it."""
+"""`/connectors` and the paths below it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import NotFoundError
 from connect_py.herder.herder import (
     Config,
@@ -21,16 +22,16 @@ from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
 from rest.description import FLAG, TEXTS, array_of, map_of, ref
 from rest.errors import RestError
-from rest.json_body import expect_object, known_fields, optional_text, parse_json, string_map
+from rest.json_body import check_fields, expect_object, optional_string, parse_json, string_map
 from rest.location import location_of
 from rest.routers.path import flag, name_in, task_in
 from rest.routers.routes import Routes
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
-# for a connector that was just created; Java answers 404 until its status is there
+# for a new connector; Java answers 404 until it has a status
 FIRST_STATUS_SECONDS = 5.0
-_LOOK_SECONDS = 0.05  # between two looks for a status
+_POLL_SECONDS = 0.05  # between two attempts to read a status
 
 
 def router(herder: Herder) -> APIRouter:
@@ -43,8 +44,8 @@ def router(herder: Herder) -> APIRouter:
 def _connectors(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
-        "/connectors",
-        "Names, or with ?expand=status&expand=info what is known of each",
+        rest_paths.CONNECTORS,
+        "Names, or with ?expand=status&expand=info the state and configuration of each",
         {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
         query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
     )
@@ -57,7 +58,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
         infos = (
             {name: herder.connector_info(name) for name in names} if "info" in expansions else {}
         )
-        listed: dict[str, dict[str, Any]] = {}
+        connectors: dict[str, dict[str, Any]] = {}
         for name in names:
             members: dict[str, Any] = {}
             for expansion in expansions:
@@ -65,14 +66,14 @@ def _connectors(route: Routes, herder: Herder) -> None:
                     members["info"] = await _info(herder, infos[name])
                 elif (status := _status(herder, name)) is not None:
                     members["status"] = status
-            # without a status it is not there yet
+            # a new connector is listed when it has a status
             if "status" in members or "status" not in expansions:
-                listed[name] = members
-        return entities.json_response(listed)
+                connectors[name] = members
+        return entities.json_response(connectors)
 
     @route(
         "POST",
-        "/connectors",
+        rest_paths.CONNECTORS,
         "Create a connector",
         {201: ref("ConnectorInfo")},
         body=ref("CreateConnectorRequest"),
@@ -80,9 +81,9 @@ def _connectors(route: Routes, herder: Herder) -> None:
     )
     async def create_connector(request: Request) -> Response:
         members = expect_object(parse_json(await request.body()), _CREATE)
-        known_fields(members, _CREATE, "name", "config", "initial_state")
-        initial_state = _initial_state(optional_text(members.get("initial_state")))
-        name = trimmed(optional_text(members.get("name")) or "")
+        check_fields(members, _CREATE, "name", "config", "initial_state")
+        initial_state = _initial_state(optional_string(members.get("initial_state")))
+        name = trimmed(optional_string(members.get("name")) or "")
         config = _with_name(string_map(members.get("config")), name)
         created = await deadline.answer(
             herder, herder.put_connector(name, config, replace=False, initial_state=initial_state)
@@ -91,7 +92,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
 
     @route(
         "GET",
-        "/connectors/{connector}",
+        rest_paths.CONNECTOR,
         "One connector",
         {200: ref("ConnectorInfo")},
         refusals=[404],
@@ -102,8 +103,8 @@ def _connectors(route: Routes, herder: Herder) -> None:
 
     @route(
         "DELETE",
-        "/connectors/{connector}",
-        "Delete a connector; committed offsets stay",
+        rest_paths.CONNECTOR,
+        "Delete a connector; committed offsets are retained",
         {204: None},
         refusals=[404],
         forwarded=True,
@@ -116,7 +117,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
 def _configs(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
-        "/connectors/{connector}/config",
+        rest_paths.CONNECTOR_CONFIG,
         "Its configuration, placeholders unresolved",
         {200: ref("StoredConfig")},
         refusals=[404],
@@ -127,7 +128,7 @@ def _configs(route: Routes, herder: Herder) -> None:
 
     @route(
         "PUT",
-        "/connectors/{connector}/config",
+        rest_paths.CONNECTOR_CONFIG,
         "Create a connector or replace its configuration",
         {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")},
         body=ref("Config"),
@@ -144,7 +145,7 @@ def _configs(route: Routes, herder: Herder) -> None:
 
     @route(
         "PATCH",
-        "/connectors/{connector}/config",
+        rest_paths.CONNECTOR_CONFIG,
         "Change some keys; null removes one",
         {200: ref("ConnectorInfo")},
         body=ref("Config"),
@@ -164,7 +165,7 @@ def _configs(route: Routes, herder: Herder) -> None:
 def _states(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
-        "/connectors/{connector}/status",
+        rest_paths.CONNECTOR_STATUS,
         "States of the connector and its tasks",
         {200: ref("ConnectorStateInfo")},
         refusals=[404],
@@ -176,8 +177,8 @@ def _states(route: Routes, herder: Herder) -> None:
 
     @route(
         "POST",
-        "/connectors/{connector}/restart",
-        "Restart the connector, its tasks, or what failed",
+        rest_paths.CONNECTOR_RESTART,
+        "Restart the connector, its tasks, or the failed instances",
         {204: None, 202: ref("ConnectorStateInfo")},
         query={"includeTasks": FLAG, "onlyFailed": FLAG},
         refusals=[404],
@@ -198,8 +199,8 @@ def _states(route: Routes, herder: Herder) -> None:
 
     @route(
         "PUT",
-        "/connectors/{connector}/pause",
-        "Pause: tasks keep their partitions and receive nothing",
+        rest_paths.CONNECTOR_PAUSE,
+        "Pause: tasks keep their partitions and receive no records",
         {202: None},
         refusals=[404],
     )
@@ -211,7 +212,7 @@ def _states(route: Routes, herder: Herder) -> None:
 
     @route(
         "PUT",
-        "/connectors/{connector}/resume",
+        rest_paths.CONNECTOR_RESUME,
         "Resume a paused or stopped connector",
         {202: None},
         refusals=[404],
@@ -224,8 +225,8 @@ def _states(route: Routes, herder: Herder) -> None:
 
     @route(
         "PUT",
-        "/connectors/{connector}/stop",
-        "Stop: tasks are removed, offsets may be edited",
+        rest_paths.CONNECTOR_STOP,
+        "Stop: tasks are removed, offsets can be changed",
         {204: None},
         refusals=[404],
         forwarded=True,
@@ -238,7 +239,7 @@ def _states(route: Routes, herder: Herder) -> None:
 def _tasks(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
-        "/connectors/{connector}/tasks",
+        rest_paths.TASKS,
         "Task configurations",
         {200: array_of(ref("TaskInfo"))},
         refusals=[404],
@@ -249,7 +250,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
 
     @route(
         "GET",
-        "/connectors/{connector}/tasks/{task}/status",
+        rest_paths.TASK_STATUS,
         "State of one task",
         {200: ref("TaskState")},
         refusals=[404],
@@ -261,7 +262,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
 
     @route(
         "POST",
-        "/connectors/{connector}/tasks/{task}/restart",
+        rest_paths.TASK_RESTART,
         "Restart one task",
         {204: None},
         refusals=[404],
@@ -277,7 +278,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
 def _topics(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
-        "/connectors/{connector}/topics",
+        rest_paths.CONNECTOR_TOPICS,
         "Topics used since the last reset; none for an unknown connector",
         {200: ref("ActiveTopics")},
         refusals=[403, 404],
@@ -289,8 +290,8 @@ def _topics(route: Routes, herder: Herder) -> None:
 
     @route(
         "PUT",
-        "/connectors/{connector}/topics/reset",
-        "Forget which topics were used",
+        rest_paths.CONNECTOR_TOPICS_RESET,
+        "Reset the set of used topics",
         {202: None},
         refusals=[403, 404],
     )
@@ -302,15 +303,15 @@ def _topics(route: Routes, herder: Herder) -> None:
 
 
 async def _first_status(herder: Herder, name: str) -> ConnectorStatus:
-    """The status of a connector; one that exists and has none yet is given some time to get one."""
-    until = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
+    """Return the status of a connector, after a short wait if a new connector has none yet."""
+    deadline_time = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
     while True:
         try:
             return herder.connector_status(name)
         except NotFoundError:
-            if name not in herder.connectors() or asyncio.get_running_loop().time() > until:
+            if name not in herder.connectors() or asyncio.get_running_loop().time() > deadline_time:
                 raise
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _status(herder: Herder, name: str) -> Any:
@@ -324,7 +325,7 @@ async def _info(herder: Herder, future: Future[ConnectorInfo]) -> Any:
     try:
         return entities.connector_info(await deadline.answer(herder, future))
     except NotFoundError:
-        return None  # deleted meanwhile
+        return None  # deleted in the meantime
 
 
 def _created(request: Request, name: str, outcome: Created) -> Response:
@@ -335,36 +336,37 @@ def _created(request: Request, name: str, outcome: Created) -> Response:
 
 
 def trimmed(name: str) -> str:
-    """A name without blanks and control characters around it, as Java's `trim` leaves it."""
+    """Return a name without surrounding whitespace and control characters, like Java's `trim`."""
     return name.strip("".join(map(chr, range(0x21))))
 
 
 def _with_name(config: Config, name: str) -> dict[str, str | None]:
-    """The configuration with its name filled in.
+    """Return the configuration with the connector's name.
 
     Raises:
-        RestError: 400, it names another connector.
+        RestError: 400, the configuration names another connector.
     """
     if config.get("name") is not None and config["name"] != name:
         raise _mismatch(config["name"], name)
     return {**config, "name": name}
 
 
-def _mismatch(found: str | None, name: str) -> RestError:
+def _mismatch(config_name: str | None, name: str) -> RestError:
     return RestError(
         400,
-        f"Connector name configuration ({found}) doesn't match connector name in the URL ({name})",
+        f"Connector name configuration ({config_name}) doesn't match connector name in the URL "
+        f"({name})",
     )
 
 
-def _initial_state(text: str | None) -> InitialState | None:
-    if text is None:
+def _initial_state(name: str | None) -> InitialState | None:
+    if name is None:
         return None
     try:
-        return InitialState(text.upper())
+        return InitialState(name.upper())
     except ValueError as error:
         raise RestError(
             500,
             f"Cannot construct instance of `{_INITIAL_STATE}`, problem: "
-            f"No enum constant {_INITIAL_STATE.replace('$', '.')}.{text.upper()}",
+            f"No enum constant {_INITIAL_STATE.replace('$', '.')}.{name.upper()}",
         ) from error

@@ -1,9 +1,10 @@
-"""What workers of a group ask of each other; never without a signature."""
+"""Requests between the workers of a group, which are signed."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api import rest_paths
 from connect_py.herder.herder import Herder
 from connect_py.herder.request_signature import (
     ALGORITHM_HEADER,
@@ -14,10 +15,10 @@ from rest import deadline, entities
 from rest.description import array_of, ref
 from rest.errors import RestError
 from rest.json_body import (
-    NumberText,
+    JsonScalar,
+    check_fields,
     expect_array,
     expect_object,
-    known_fields,
     parse_json,
     string_map,
 )
@@ -30,7 +31,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "POST",
-        "/connectors/{connector}/tasks",
+        rest_paths.TASKS,
         "Internal: publish a task set",
         {204: None},
         body=array_of(ref("Config")),
@@ -40,18 +41,18 @@ def router(herder: Herder) -> APIRouter:
     async def put_task_configs(request: Request) -> Response:
         name, body = name_in(request), await request.body()
         configs = [string_map(item) for item in expect_array(parse_json(body))]
-        texts = [
+        strings = [
             {key: value for key, value in config.items() if value is not None} for config in configs
         ]
         await deadline.answer(
-            herder, herder.put_task_configs(name, texts, _signature(request, body))
+            herder, herder.put_task_configs(name, strings, _signature(request, body))
         )
         return entities.empty_response(204)
 
     @route(
         "PUT",
-        "/connectors/{connector}/stop-request",
-        "Internal: stop a connector as a task of its own asked",
+        rest_paths.CONNECTOR_STOP_REQUEST,
+        "Internal: stop a connector on behalf of one of its tasks",
         {204: None},
         body=ref("StopRequest"),
         refusals=[403, 404, 503],
@@ -67,7 +68,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "PUT",
-        "/connectors/{connector}/fence",
+        rest_paths.CONNECTOR_FENCE,
         "Internal: fence older producers of a source connector",
         {204: None},
         refusals=[403, 404, 503],
@@ -83,10 +84,10 @@ def router(herder: Herder) -> APIRouter:
 
 def _stop_request(body: bytes) -> tuple[int, str]:
     entity = expect_object(parse_json(body), "StopRequest")
-    known_fields(entity, "StopRequest", "start_number", "reason")
+    check_fields(entity, "StopRequest", "start_number", "reason")
     start_number, reason = entity.get("start_number"), entity.get("reason")
     if (
-        not isinstance(start_number, NumberText)
+        not isinstance(start_number, JsonScalar)
         or not start_number.isdecimal()
         or not isinstance(reason, str)
     ):

@@ -1,9 +1,10 @@
-"""`/admin/loggers`: levels of loggers, of this worker or of all."""
+"""`/admin/loggers`: log levels of this worker or of all workers."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api import rest_paths
 from connect_py.herder.herder import Herder, LoggerLevel
 from connect_py.log_context import LEVELS
 from rest import deadline, entities
@@ -19,7 +20,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "GET",
-        "/admin/loggers",
+        rest_paths.LOGGERS,
         "Levels of the loggers that are not off",
         {200: map_of(ref("LoggerLevel"))},
     )
@@ -30,7 +31,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "GET",
-        "/admin/loggers/{logger}",
+        rest_paths.LOGGER,
         "The level of one logger",
         {200: ref("LoggerLevel")},
         refusals=[404],
@@ -40,8 +41,8 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "PUT",
-        "/admin/loggers/{logger}",
-        "Set the level of a logger and of those below it, on this worker or on all",
+        rest_paths.LOGGER,
+        "Set the level of a logger and its children, on this worker or on all workers",
         {200: TEXTS, 204: None},
         query={"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
         body=ref("LevelRequest"),
@@ -49,13 +50,13 @@ def router(herder: Herder) -> APIRouter:
     )
     async def set_level(request: Request) -> Response:
         namespace = name_in(request, "logger")
-        text = string_map(parse_json(await request.body())).get("level")
-        level = _level(text)
+        name = string_map(parse_json(await request.body())).get("level")
+        level = _level(name)
         if request.query_params.get("scope", "worker").lower() != "cluster":
             changed = await deadline.call(herder, lambda: herder.set_logger_level(namespace, level))
             return entities.json_response(changed)
         await deadline.state_read(herder)
-        await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(text)))
+        await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(name)))
         return entities.empty_response(204)
 
     return route.router
@@ -66,10 +67,10 @@ def _entity(level: LoggerLevel) -> dict[str, str | int | None]:
 
 
 def _level(text: str | None) -> str:
-    """Read the level that a request asks for.
+    """Return the requested level.
 
     Raises:
-        RestError: It is missing (400), empty (500) or unknown (404).
+        RestError: The level is missing (400), empty (500), or unknown (404).
     """
     if text is None:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")

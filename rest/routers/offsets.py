@@ -1,4 +1,4 @@
-"""`/connectors/{connector}/offsets`: what a connector has committed."""
+"""`/connectors/{connector}/offsets`: the committed offsets of a connector."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api.rest_paths import CONNECTOR_OFFSETS
 from connect_py.herder.herder import BadRequestError, Herder
 from connect_py.model import ConnectorOffset
 from rest import deadline, entities
 from rest.description import ref
 from rest.errors import RestError
-from rest.json_body import expect_array, expect_object, known_fields, object_map, parse_json
+from rest.json_body import check_fields, expect_array, expect_object, object_map, parse_json
 from rest.routers.path import name_in
 from rest.routers.routes import Routes
 
-_PATH = "/connectors/{connector}/offsets"
 _REQUEST = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffsets"
 _ENTRY = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffset"
 _ENTRIES = f"java.util.ArrayList<{_ENTRY}>"
@@ -28,18 +28,18 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "GET",
-        _PATH,
-        "What it has committed, in whatever state it is",
+        CONNECTOR_OFFSETS,
+        "Its committed offsets, in any state",
         {200: ref("ConnectorOffsets")},
         refusals=[404],
     )
     async def get_offsets(request: Request) -> Response:
-        found = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
-        return entities.json_response(entities.connector_offsets(found))
+        offsets = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
+        return entities.json_response(entities.connector_offsets(offsets))
 
     @route(
         "PATCH",
-        _PATH,
+        CONNECTOR_OFFSETS,
         "Change offsets of a stopped connector; null resets one",
         {200: ref("Message")},
         body=ref("ConnectorOffsets"),
@@ -52,7 +52,7 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "DELETE",
-        _PATH,
+        CONNECTOR_OFFSETS,
         "Reset all offsets of a stopped connector",
         {200: ref("Message")},
         refusals=[404],
@@ -71,16 +71,18 @@ def router(herder: Herder) -> APIRouter:
 
 
 def _offsets(body: Any) -> list[ConnectorOffset]:
-    """The entries of a request; of several for one partition the last.
+    """Return the entries of a request; the last entry of a partition wins.
 
     Raises:
-        BadRequestError: There are none.
-        RestError: 500, the body has another shape.
+        BadRequestError: The request has no entries.
+        RestError: 500, the body does not have the expected structure.
     """
     members = expect_object(body, _REQUEST)
-    known_fields(members, _REQUEST, "offsets")
-    given = members.get("offsets")
-    entries = [] if given is None else [_entry(entry) for entry in expect_array(given, _ENTRIES)]
+    check_fields(members, _REQUEST, "offsets")
+    offsets = members.get("offsets")
+    entries = (
+        [] if offsets is None else [_entry(entry) for entry in expect_array(offsets, _ENTRIES)]
+    )
     if not entries:
         raise BadRequestError(
             "Partitions / offsets need to be provided for an alter offsets request"
@@ -97,5 +99,5 @@ def _entry(value: Any) -> ConnectorOffset | None:
     if value is None:
         return None
     members = expect_object(value, _ENTRY)
-    known_fields(members, _ENTRY, "partition", "offset")
+    check_fields(members, _ENTRY, "partition", "offset")
     return ConnectorOffset(object_map(members.get("partition")), object_map(members.get("offset")))

@@ -1,5 +1,5 @@
-"""`/connectors/{connector}/operations/{operation}`: what only a connector of this kind can do. Not
-in Kafka Connect."""
+"""`/connectors/{connector}/operations/{operation}`: operations of a connector class. Not in Kafka
+Connect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 
 from fastapi import APIRouter, Request, Response
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import ConfigError
 from connect_py.herder.herder import Herder
 from rest import deadline, entities, operation_stream
@@ -24,8 +25,8 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "POST",
-        "/connectors/{connector}/operations/{operation}",
-        "Have a connector do what only its kind can",
+        rest_paths.CONNECTOR_OPERATION,
+        "Call an operation of the connector's class",
         {200: {}},
         body={"type": "object"},
         query={"progress": FLAG},
@@ -33,18 +34,18 @@ def router(herder: Herder) -> APIRouter:
     )
     async def operate(request: Request) -> Response:
         body = parse_json(await request.body())
-        # plain texts
+        # plain strings instead of the parser's class
         arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))
         operation = name_in(request, "operation")
         if request.query_params.get("progress", "").lower() == "true":
             running = herder.start_operation(name_in(request), operation, arguments)
             return await operation_stream.response(running)
         try:
-            found = await deadline.answer(
+            result = await deadline.answer(
                 herder, herder.operate_connector(name_in(request), operation, arguments)
             )
         except ConfigError as error:
             raise RestError(400, str(error)) from error
-        return entities.json_response(found)
+        return entities.json_response(result)
 
     return route.router

@@ -1,4 +1,4 @@
-"""`/ui` and `/docs`: the page for people, and what only the page asks for. Not in Kafka Connect."""
+"""`/ui` and `/docs`: pages for browsers, and the data of these pages. Not in Kafka Connect."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import NotFoundError
 from connect_py.api.secret_keys import SECRET_KEY, SECRET_MEMBER, URL_PASSWORD
 from connect_py.herder.herder import Herder, WorkerInfo
 from connect_py.metrics.prometheus_text import NameFamily, prometheus_text
 from connect_py.secret_mask import MASK
 from rest import entities
-from rest.errors import NOT_FOUND, AnsweringRoute
-from rest.http_rules import ASKED_PATH
+from rest.errors import NOT_FOUND, ErrorRoute
+from rest.http_rules import RAW_PATH
 from rest.routers.path import name_in
 from rest.ui.page_files import API_PAGE, PAGE, page_file
 
-# What is replaced in values, as the page's language writes it.
+# Replacements that mask secrets in values, as JavaScript regular expressions.
 SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pattern, f"$1{MASK}"]]
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
-    """The pages, what the page asks about the group, and the measurements of one connector on one
+    """Return a router for the pages, the members of the group, and the metrics of a connector on a
     worker."""
-    routes = APIRouter(route_class=AnsweringRoute, include_in_schema=False)
+    routes = APIRouter(route_class=ErrorRoute, include_in_schema=False)
 
-    @routes.get("/ui")
+    @routes.get(rest_paths.PAGE)
     async def page(request: Request) -> Response:
         return _page(request, PAGE, "../ui")
 
-    @routes.get("/docs")
+    @routes.get(rest_paths.API_PAGE)
     async def api_page(request: Request) -> Response:
         return _page(request, API_PAGE, "../docs")
 
-    @routes.get("/ui/worker.json")
+    @routes.get(rest_paths.PAGE_WORKER)
     async def worker() -> Response:
         workers = [
             {
@@ -53,53 +54,56 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
             {"workers": workers, "secret_keys": SECRET_KEY.pattern, "secret_values": SECRET_VALUES}
         )
 
-    @routes.get("/ui/metrics.txt")
+    @routes.get(rest_paths.PAGE_METRICS)
     async def metrics(request: Request) -> Response:
-        asked = request.query_params
-        connector, place = asked.get("connector", ""), asked.get("worker", "")
-        other = next((each for each in herder.workers() if each.worker_id == place), None)
-        if place and other is None:
-            raise NotFoundError(f"There is no worker {place} in this group")
-        text = await _metrics(request, herder, names, other)
+        parameters = request.query_params
+        connector, worker_id = parameters.get("connector", ""), parameters.get("worker", "")
+        member = next((each for each in herder.workers() if each.worker_id == worker_id), None)
+        if worker_id and member is None:
+            raise NotFoundError(f"There is no worker {worker_id} in this group")
+        samples = await _metrics(request, herder, names, member)
         return Response(
-            "\n".join(_about(text, connector)) + "\n", media_type="text/plain; charset=utf-8"
+            "\n".join(_about(samples, connector)) + "\n", media_type="text/plain; charset=utf-8"
         )
 
-    @routes.get("/ui/{file}")
+    @routes.get(rest_paths.PAGE_FILE)
     async def file(request: Request) -> Response:
         return _file(request, name_in(request, "file"))
 
     return routes
 
 
-def _page(request: Request, name: str, itself: str) -> Response:
-    """A page; asked for with a slash at its end, its files would be looked for elsewhere."""
-    if bytes(request.scope.get(ASKED_PATH, b"")).endswith(b"/"):
-        return RedirectResponse(itself, 308)
+def _page(request: Request, name: str, location: str) -> Response:
+    """Return a page. A trailing slash is removed by a redirect, because it would change the base of
+    the page's relative links."""
+    if bytes(request.scope.get(RAW_PATH, b"")).endswith(b"/"):
+        return RedirectResponse(location, 308)
     return _file(request, name)
 
 
 def _file(request: Request, name: str) -> Response:
-    found = page_file(name, request.headers.get("if-none-match"))
-    if found is None:
+    response = page_file(name, request.headers.get("if-none-match"))
+    if response is None:
         raise NotFoundError(NOT_FOUND)
-    return found
+    return response
 
 
 async def _metrics(
-    request: Request, herder: Herder, names: Sequence[NameFamily], other: WorkerInfo | None
+    request: Request, herder: Herder, names: Sequence[NameFamily], member: WorkerInfo | None
 ) -> str:
-    """Of this worker, or of another one of its group."""
-    if other is None or other.is_self:
+    """Return the metrics of this worker, or of another member of its group."""
+    if member is None or member.is_self:
         return (await run_in_threadpool(lambda: prometheus_text(herder.metrics(), names))).decode()
-    text: str = await request.app.state.forwarder.fetch(request, other.url, "/metrics")
-    return text
+    samples: str = await request.app.state.forwarder.fetch(request, member.url, rest_paths.METRICS)
+    return samples
 
 
-def _about(text: str, connector: str) -> Iterator[str]:
-    """The lines about one connector and its Kafka clients: of a thousand connectors they are
-    few."""
+def _about(samples: str, connector: str) -> Iterator[str]:
+    """Yield the samples of one connector and its Kafka clients, a small part of a large worker's
+    metrics."""
     name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
     label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')
-    return (line for line in text.splitlines() if label.search(line) and not line.startswith("#"))
+    return (
+        line for line in samples.splitlines() if label.search(line) and not line.startswith("#")
+    )

@@ -1,4 +1,4 @@
-"""Path and query parameters, read as Connect reads them."""
+"""Path and query parameters, parsed as in Kafka Connect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import Request
 
 
 def name_in(request: Request, parameter: str = "connector") -> str:
-    """A name from the path, decoded: it may hold slashes."""
+    """Return a decoded name from the path, which may contain slashes."""
     return unquote(request.path_params[parameter])
 
 
@@ -17,8 +17,8 @@ def task_in(request: Request) -> int:
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """A query boolean: only `true`, in any case, is true; an empty value of a parameter with
-    default true is that."""
+    """Return a boolean query parameter. Only `true`, in any case, is true; an empty value means the
+    default if the default is true."""
     value = request.query_params.getlist(name)
     if not value or (default and value[0] == ""):
         return default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from connect_py.api import rest_paths
 from connect_py.herder.herder import Herder
 from rest import deadline, entities
 from rest.description import ref
@@ -19,14 +20,14 @@ def router(herder: Herder) -> APIRouter:
     route = Routes()
     status = ref("WorkerStatus")
 
-    @route("GET", "/", "Version and cluster", {200: ref("ServerInfo")})
+    @route("GET", rest_paths.ROOT, "Version and cluster", {200: ref("ServerInfo")})
     async def server_info() -> Response:
         return entities.json_response(entities.server_info(herder.server_info()))
 
     @route(
         "GET",
-        "/health",
-        "Whether the worker can do its work",
+        rest_paths.HEALTH,
+        "Health of the worker",
         {200: status, 503: status, 500: {"oneOf": [status, ref("Error")]}},
     )
     async def health() -> Response:

@@ -1,4 +1,4 @@
-"""`Routes`: the routes of one router, each declared with what `/openapi.json` says of it."""
+"""`Routes`: the routes of one router, each declared with its description for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any
 from fastapi import APIRouter
 
 from rest.description import describe
-from rest.errors import AnsweringRoute
+from rest.errors import ErrorRoute
 
 
 class Routes:
-    """Called as a decorator: `@route("GET", path, summary, answers)`; further arguments as of
-    `describe`."""
+    """A decorator: `@route("GET", path, summary, answers)`. For more arguments, see `describe`."""
 
     def __init__(self) -> None:
-        self.router = APIRouter(route_class=AnsweringRoute)
+        self.router = APIRouter(route_class=ErrorRoute)
 
     def __call__(
-        self, method: str, path: str, *described: Any, **more: Any
+        self, method: str, path: str, *description: Any, **options: Any
     ) -> Callable[[Any], Any]:
-        return self.router.api_route(methods=[method], **describe(path, *described, **more))
+        return self.router.api_route(methods=[method], **describe(path, *description, **options))

@@ -1,5 +1,4 @@
-"""`PageFiles`: the files of the page as answers, with headers that keep the browser with this
-worker alone."""
+"""Files of the browser page as responses, with headers that restrict the browser to this worker."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ _MEDIA_TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-# Nothing comes from another host, nothing in a text becomes code, and no other page shows this one
-# in a frame.
+# No resources of other hosts, no inline scripts, and no embedding in frames of other pages.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -29,29 +27,29 @@ HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # another version of the worker has other files
+    "Cache-Control": "no-cache",  # the files change with the version of the worker
 }
 
 
 @cache
 def _contents() -> dict[str, tuple[bytes, str]]:
-    """Each file and its tag."""
+    """Return the content and the entity tag of each file, by name."""
     folder = files("rest.ui") / "static"
-    found = (
+    contents = (
         (each.name, each.read_bytes())
         for each in folder.iterdir()
         if each.name.rpartition(".")[2] in _MEDIA_TYPES
     )
-    return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:20]}"') for name, data in found}
+    return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:20]}"') for name, data in contents}
 
 
-def page_file(name: str, known_tag: str | None) -> Response | None:
-    """A file; 304 where the browser has it; None: there is no such file."""
-    found = _contents().get(name)
-    if found is None:
+def page_file(name: str, cached_tag: str | None) -> Response | None:
+    """Return a file, or 304 if the browser has cached it; None if the file does not exist."""
+    content = _contents().get(name)
+    if content is None:
         return None
-    data, tag = found
+    data, tag = content
     headers = {**HEADERS, "ETag": tag}
-    if known_tag == tag:
+    if cached_tag == tag:
         return Response(status_code=304, headers=headers)
     return Response(data, media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)

@@ -36,20 +36,20 @@ def connected(stack: ExitStack, address: tuple[str, int]) -> socket.socket:
 
 def ended_after(client: socket.socket, send: bytes = b"", every: float = 0.05) -> float:
     """Seconds until the server ends the connection, while pieces are sent."""
-    begun = time.monotonic()
+    start = time.monotonic()
     client.settimeout(every)
-    while time.monotonic() - begun < 10:
+    while time.monotonic() - start < 10:
         try:
             if client.recv(4096) == b"":
-                return time.monotonic() - begun
+                return time.monotonic() - start
         except TimeoutError:
             pass
         except OSError:
-            return time.monotonic() - begun
+            return time.monotonic() - start
         try:
             client.sendall(send)
         except OSError:
-            return time.monotonic() - begun
+            return time.monotonic() - start
     raise AssertionError("the server did not end the connection")
 
 
@@ -62,9 +62,9 @@ def test_client_is_served_while_others_exceed_the_connection_limit(
         client = connected(stack, address)
         client.sendall(REQUEST)
         assert client.recv(4096).startswith(b"HTTP/1.1 200 OK")
-    told = [record for record in caplog.records if record.name == "rest.http_connection"]
-    assert [record.getMessage() for record in told] == [
-        "clients hold 20 connections, the limit; 1 were closed to make room"
+    records = [record for record in caplog.records if record.name == "rest.http_connection"]
+    assert [record.getMessage() for record in records] == [
+        "client connections reached the limit of 20; closed since the last warning: 1"
     ]
 
 

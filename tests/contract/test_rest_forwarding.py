@@ -128,9 +128,9 @@ def test_follower_answers_errors_that_need_no_leader(following) -> None:
 
 
 def test_a_leader_that_is_gone_is_an_io_error(following, follower) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        follower.leader_url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        follower.leader_url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
         status, message = error(following.delete("/connectors/a"))
     assert status == 500
     assert message.startswith("IO Error trying to forward REST request: ")
@@ -151,12 +151,12 @@ def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         follower.leader_url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        seen: list[bytes] = []
+        received: list[bytes] = []
 
         def answer_once() -> None:
             connection, _ = server.accept()
             with connection:
-                seen.append(connection.recv(65536))
+                received.append(connection.recv(65536))
                 connection.sendall(b"HTTP/1.1 " + answer + b"\r\nContent-Length: 0\r\n\r\n")
 
         thread = threading.Thread(target=answer_once)
@@ -167,7 +167,7 @@ def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(
         thread.join(10)
     assert status == 500
     assert message.startswith(expected)
-    head = seen[0].decode().lower()
+    head = received[0].decode().lower()
     assert "delete /connectors/a?forward=true http/1.1" in head
     assert "authorization: basic ea==" in head
     assert "accept: application/json" in head

@@ -28,8 +28,8 @@ def serving_herder() -> FakeHerder:
 
 @pytest.fixture
 def herder(serving_herder: FakeHerder) -> FakeHerder:
-    """As new, for each test."""
-    serving_herder.__init__()  # type: ignore[misc]  # the server keeps the one that it was made with
+    """Reset the herder for each test."""
+    serving_herder.__init__()  # type: ignore[misc]  # the server holds a reference to this object
     return serving_herder
 
 
@@ -394,11 +394,13 @@ def test_the_body_of_a_client_that_offers_http2_is_read(client: httpx.Client) ->
 
 
 def test_a_port_in_use_is_said_before_anything_starts(herder: FakeHerder) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
         with pytest.raises(PortInUseError, match="cannot listen on"):
-            RestServer([Site(create_app(herder), [Listener("127.0.0.1", taken.getsockname()[1])])])
+            RestServer(
+                [Site(create_app(herder), [Listener("127.0.0.1", listening.getsockname()[1])])]
+            )
 
 
 @pytest.mark.parametrize("size", [8_300, 70_000])
@@ -408,9 +410,9 @@ def test_too_large_target_or_header_is_refused_as_by_jetty(client: httpx.Client,
     def asked(target: str, headers: dict[str, str]) -> tuple[int, bytes]:
         with closing(
             http.client.HTTPConnection(client.base_url.host, client.base_url.port or 0, timeout=20)
-        ) as made:
-            made.request("GET", target, headers=headers)
-            answer = made.getresponse()
+        ) as connection:
+            connection.request("GET", target, headers=headers)
+            answer = connection.getresponse()
             return answer.status, answer.read()
 
     too_long = 414, b'{"error_code":414,"message":"HTTP 414 URI Too Long"}'

@@ -132,7 +132,7 @@ def test_what_cannot_protect_the_api_is_refused_at_start(tmp_path: Path) -> None
         (
             EXTENSION,
             {"KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path}/none"},
-            "cannot be read",
+            "cannot read",
         ),
     ):
         config = DistributedConfig.of({**PROPS, "rest.extension.classes": extension})
@@ -152,15 +152,15 @@ def test_cross_origin_headers_are_for_allowed_origins_only() -> None:
         other = client.get("/connectors", headers={"Origin": "https://a.example.com.evil"})
         assert (other.status_code, other.headers["vary"]) == (200, "Origin")
         assert not any(name.startswith("access-control") for name in other.headers)
-        asked = {"Origin": "http://ui", "Access-Control-Request-Method": "PUT"}
-        preflight = client.options("/connectors", headers=asked)
+        preflight_headers = {"Origin": "http://ui", "Access-Control-Request-Method": "PUT"}
+        preflight = client.options("/connectors", headers=preflight_headers)
         assert preflight.status_code == 200
         assert preflight.headers["access-control-allow-methods"] == "GET,PUT"
         assert preflight.headers["access-control-allow-headers"] == "Content-Type"
         assert preflight.headers["access-control-max-age"] == "60"
         assert "access-control-allow-credentials" not in preflight.headers
         assert set(preflight.headers["allow"].split(",")) == {"HEAD", "POST", "GET", "OPTIONS"}
-        assert client.options("/nope", headers=asked).status_code == 404
+        assert client.options("/nope", headers=preflight_headers).status_code == 404
 
 
 def test_a_star_allows_any_origin_and_echoes_it() -> None:
@@ -219,12 +219,12 @@ def test_admin_paths_can_be_shared_disabled_or_on_separate_listeners() -> None:
         }
     with service({"admin.listeners": ""}) as off:
         assert httpx.get(f"{off.advertised_url}admin/loggers").status_code == 404
-    own = {
+    admin_options = {
         "admin.listeners": "http://127.0.0.1:0",
         "response.http.headers.config": "set X-A: b",
         "access.control.allow.origin": "*",
     }
-    with service(own) as apart:
+    with service(admin_options) as apart:
         admin = f"http://127.0.0.1:{apart.admin_addresses[0].port}"
         assert httpx.get(f"{apart.advertised_url}admin/loggers").status_code == 404
         answer = httpx.get(f"{admin}/admin/loggers", headers={"Origin": "http://x"})
@@ -259,13 +259,13 @@ def test_listeners_that_cannot_be_opened_are_refused(listener: str, text: str) -
 def test_the_advertised_url_is_the_first_http_listener_unless_told() -> None:
     with service({"listeners": "http://127.0.0.1:0,http://127.0.0.1:0"}) as two:
         assert httpx.get(two.advertised_url).status_code == 200
-    named = {
+    advertised = {
         "rest.advertised.host.name": "connect-1",
         "rest.advertised.port": "80",
         "rest.advertised.listener": "HTTPS",
     }
-    with service(named) as told:
-        assert told.advertised_url == "https://connect-1:80/"
+    with service(advertised) as rest:
+        assert rest.advertised_url == "https://connect-1:80/"
     with service({"listeners": "http://:0"}) as everywhere:
         assert "0.0.0.0" not in everywhere.advertised_url
 
@@ -337,24 +337,24 @@ def test_plain_ssl_keys_serve_when_no_prefixed_one_exists(
             assert tls.version() == "TLSv1.2"
 
 
-@pytest.mark.parametrize("wanted", ["none", "requested", "required"])
+@pytest.mark.parametrize("client_auth", ["none", "requested", "required"])
 def test_clients_show_certificates_as_the_listener_wants(
-    wanted: str, authority: Authority, tmp_path: Path
+    client_auth: str, authority: Authority, tmp_path: Path
 ) -> None:
     props = {
         **store_props("pkcs12", authority, tmp_path),
-        "ssl.client.auth": wanted,
+        "ssl.client.auth": client_auth,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": authority.certificate_pem,
     }
     prefixed = {f"listeners.https.{key}": value for key, value in props.items()}
     key, chain = authority.issue("client")
     (tmp_path / "client.pem").write_text(key + chain)
-    known = trusting(authority)
-    known.load_cert_chain(tmp_path / "client.pem")
+    tls_context = trusting(authority)
+    tls_context.load_cert_chain(tmp_path / "client.pem")
     with service({"listeners": "https://127.0.0.1:0", **prefixed}) as served:
-        assert httpx.get(served.advertised_url, verify=known).status_code == 200
-        if wanted == "required":
+        assert httpx.get(served.advertised_url, verify=tls_context).status_code == 200
+        if client_auth == "required":
             with pytest.raises(httpx.TransportError):
                 httpx.get(served.advertised_url, verify=trusting(authority))
         else:
@@ -373,13 +373,14 @@ def test_requests_are_forwarded_over_tls_with_the_workers_own_certificate(
     }
     key, chain = authority.issue("client")
     (tmp_path / "client.pem").write_text(key + chain)
-    known = trusting(authority)
-    known.load_cert_chain(tmp_path / "client.pem")
+    tls_context = trusting(authority)
+    tls_context.load_cert_chain(tmp_path / "client.pem")
     leader, follower = FakeHerder(), FakeHerder()
     with service(props, herder=leader) as leading, service(props, herder=follower) as following:
         follower.leader_url = leading.advertised_url
         assert (
-            httpx.delete(f"{following.advertised_url}connectors/a", verify=known).status_code == 204
+            httpx.delete(f"{following.advertised_url}connectors/a", verify=tls_context).status_code
+            == 204
         )
         assert "a" not in leader.configs
         leader.session_keys.take(SessionKey("MDEyMzQ1Njc4OWFiY2RlZg==", "HmacSHA256", 1))

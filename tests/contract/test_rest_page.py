@@ -1,4 +1,4 @@
-"""The page's files, and who gets them: what the HTTP layer promises about `/ui` and `/docs`."""
+"""The files and the HTTP headers of `/ui` and `/docs`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class GroupHerder(FakeHerder):
     def metrics(self) -> list[AnySample]:
         names = ("a", 'b"\n\\')
         clients = ("connector-consumer-a-0", "connector-consumer-a-b-0")
-        own = [
+        samples = [
             OwnSample("connect_py_demo", "A test's own.", 1.0, {"connector": name})
             for name in names
         ]
         group = "consumer-fetch-manager-metrics"
         return [
-            *own,
+            *samples,
             *(
                 Sample(group, "records-lag", 7, {"client-id": each}, "kafka.consumer")
                 for each in clients
@@ -108,16 +108,16 @@ def test_browser_is_asked_for_a_login_by_pages_only() -> None:
 
 
 def test_page_learns_workers_and_which_values_are_secret(client: httpx.Client) -> None:
-    known = client.get("/ui/worker.json").json()
-    assert known["workers"] == [
+    worker = client.get("/ui/worker.json").json()
+    assert worker["workers"] == [
         {"worker_id": "h:1", "url": "http://h:1/", "leader": True, "here": True}
     ]
-    assert known["secret_keys"] == SECRET_KEY.pattern
+    assert worker["secret_keys"] == SECRET_KEY.pattern
 
 
 def test_measurements_of_one_connector_are_picked_out(client: httpx.Client) -> None:
-    found = client.get("/ui/metrics.txt", params={"connector": 'b"\n\\', "worker": "h:1"}).text
-    assert found == 'connect_py_demo{connector="b\\"\\n\\\\"} 1.0\n'
+    metrics = client.get("/ui/metrics.txt", params={"connector": 'b"\n\\', "worker": "h:1"}).text
+    assert metrics == 'connect_py_demo{connector="b\\"\\n\\\\"} 1.0\n'
     lines = client.get("/ui/metrics.txt", params={"connector": "a"}).text.splitlines()
     assert [line.partition("{")[2] for line in lines] == [
         'connector="a"} 1.0',
@@ -156,5 +156,5 @@ def test_pages_of_other_sites_change_nothing(
 
 
 def test_page_of_the_worker_itself_may_change_things(client: httpx.Client) -> None:
-    own = f"http://{client.base_url.host}:{client.base_url.port}"
-    assert client.post("/connectors/a/restart", headers={"Origin": own}).status_code == 204
+    origin = f"http://{client.base_url.host}:{client.base_url.port}"
+    assert client.post("/connectors/a/restart", headers={"Origin": origin}).status_code == 204

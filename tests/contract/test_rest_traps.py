@@ -112,7 +112,7 @@ def test_names_are_decoded_per_path_segment_and_plus_stays_plus(
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "encoded"),
     [
         ("a b", "a%20b"),
         ("é", "%C3%A9"),
@@ -125,7 +125,7 @@ def test_names_are_decoded_per_path_segment_and_plus_stays_plus(
     ],
 )
 def test_location_is_absolute_and_encoded_as_a_path(
-    client: httpx.Client, name: str, shown: str
+    client: httpx.Client, name: str, encoded: str
 ) -> None:
     body = json.dumps({"name": name, "config": CONFIG}).encode()
     head = (
@@ -134,7 +134,7 @@ def test_location_is_absolute_and_encoded_as_a_path(
     )
     status, headers, _ = raw(client, f"{head}\r\nX-Forwarded-Proto: https\r\n\r\n".encode() + body)
     assert status == 201
-    assert headers["location"] == f"http://me:99/connectors/{shown}"
+    assert headers["location"] == f"http://me:99/connectors/{encoded}"
 
 
 def test_integers_in_paths_are_parsed_as_by_java(client: httpx.Client) -> None:

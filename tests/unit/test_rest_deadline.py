@@ -18,19 +18,19 @@ from rest.errors import RestError
 IDLE = cast(Herder, SimpleNamespace(stage=lambda: None))
 
 
-def told_after(timed_out: Any) -> list[str]:
-    """What asyncio complains of once the operation has failed, after its request got its answer."""
-    complaints: list[str] = []
+def messages_after(timed_out: Any) -> list[str]:
+    """Return asyncio's error messages if the operation fails after its request was answered."""
+    messages: list[str] = []
 
     async def serve() -> None:
         asyncio.get_running_loop().set_exception_handler(
-            lambda _, about: complaints.append(about["message"])
+            lambda _, about: messages.append(about["message"])
         )
         await timed_out()
         gc.collect()
 
     asyncio.run(serve())
-    return complaints
+    return messages
 
 
 def test_late_failure_of_an_answer_is_not_reported_as_lost() -> None:
@@ -42,7 +42,7 @@ def test_late_failure_of_an_answer_is_not_reported_as_lost() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    assert told_after(timed_out) == []
+    assert messages_after(timed_out) == []
 
 
 def test_late_failure_of_a_call_is_not_reported_as_lost(
@@ -59,7 +59,7 @@ def test_late_failure_of_a_call_is_not_reported_as_lost(
         with pytest.raises(RestError, match="timed out"):
             await deadline.call(IDLE, fail)
         may_end.set()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(others, timeout=30)
+        pending = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(pending, timeout=30)
 
-    assert told_after(timed_out) == []
+    assert messages_after(timed_out) == []

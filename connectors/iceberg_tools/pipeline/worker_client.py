@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import httpx
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import ConnectError
+from connect_py.api.rest_paths import path
 
 _ANSWER_SECONDS: Final = 100.0  # a worker forwards to another one, and validates plugins
 _REASON_CHARACTERS: Final = 300
@@ -65,7 +66,8 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
         """All connectors by name, in alphabetical order."""
         # Asked for both at once, a worker leaves out connectors that have no status yet.
         infos, statuses = (
-            self._ask("GET", f"/connectors?expand={what}") for what in ("info", "status")
+            self._ask("GET", f"{rest_paths.CONNECTORS}?expand={entity}")
+            for entity in ("info", "status")
         )
         with self._understood():
             known = statuses.json()
@@ -78,26 +80,25 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
 
     def task_configs(self, connector: str) -> list[Mapping[str, str]]:
         """The configurations of a connector's tasks."""
-        answer = self._ask("GET", f"{_path(connector)}/tasks")
+        answer = self._ask("GET", path(rest_paths.TASKS, connector=connector))
         with self._understood():
             return [each["config"] for each in answer.json()]
 
     def problems(self, connector: str, config: Mapping[str, str]) -> list[tuple[str, str]]:
         """What the worker says against a configuration: keys and texts."""
-        plugin = quote(config["connector.class"], safe="")
-        path = f"/connector-plugins/{plugin}/config/validate"
-        answer = self._ask("PUT", path, {**config, "name": connector})
+        target = path(rest_paths.PLUGIN_VALIDATE, plugin=config["connector.class"])
+        answer = self._ask("PUT", target, {**config, "name": connector})
         with self._understood():
             values = [each["value"] for each in answer.json()["configs"]]
             return [(value["name"], error) for value in values for error in value["errors"]]
 
     def put(self, connector: str, config: Mapping[str, str]) -> None:
         """Create a connector, or give it another configuration."""
-        self._ask("PUT", f"{_path(connector)}/config", dict(config))
+        self._ask("PUT", path(rest_paths.CONNECTOR_CONFIG, connector=connector), dict(config))
 
     def delete(self, connector: str) -> None:
         """Delete a connector; one that is not there is no error."""
-        self._ask("DELETE", _path(connector), missing_is_fine=True)
+        self._ask("DELETE", path(rest_paths.CONNECTOR, connector=connector), missing_is_fine=True)
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
@@ -110,12 +111,12 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
             ) from error
 
     def _ask(
-        self, method: str, path: str, content: object = None, *, missing_is_fine: bool = False
+        self, method: str, target: str, content: object = None, *, missing_is_fine: bool = False
     ) -> httpx.Response:
         deadline = time.monotonic() + _CONFLICT_SECONDS
         while True:
             try:
-                answer = self._client.request(method, self.url + path, json=content)
+                answer = self._client.request(method, self.url + target, json=content)
             except httpx.HTTPError as error:
                 raise ConnectError(
                     f"{self.url} does not answer: {error or type(error).__name__}"
@@ -128,12 +129,8 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
             ):
                 return answer
             raise ConnectError(
-                f"{method} {self.url}{path} answers {answer.status_code}: {_reason(answer)}"
+                f"{method} {self.url}{target} answers {answer.status_code}: {_reason(answer)}"
             )
-
-
-def _path(connector: str) -> str:
-    return f"/connectors/{quote(connector, safe='')}"
 
 
 def _reason(answer: httpx.Response) -> str:

@@ -1,4 +1,4 @@
-// The API as the worker describes it in /openapi.json.
+// The API documentation, generated from the worker's /openapi.json.
 
 import { h } from "./dom.js";
 import { get } from "./rest.js";

@@ -1,4 +1,4 @@
-// The keys of a plugin as a form, validated by the worker while it is filled in.
+// A form for the keys of a plugin. The worker validates it while the user fills it in.
 
 import { h, morph, notice, options } from "./dom.js";
 import { HIDDEN, ask, get, isSecret, path } from "./rest.js";
@@ -10,7 +10,7 @@ const EXTRA = "More keys, one key=value a line: of converters, transformations a
 
 export const definitionsOf = (plugin) => get(path`connector-plugins/${plugin}/config`);
 
-// One form: `values` is what stands in it, `draw()` its elements, `check()` asks the worker.
+// One form: `values` are the entered values, `draw()` renders the elements, `check()` validates them on the worker.
 export function configForm({ name, plugin, definitions, given = {}, rules, onchange = () => {} }) {
   const known = new Map(definitions.map((each) => [each.name, each]));
   const values = new Map(), touched = new Set(), unseen = new Set();
@@ -31,7 +31,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     return made;
   }
 
-  // What is kept unseen stays as it is; so does what a line of text cannot hold.
+  // Hidden values are left unchanged, and so are values that do not fit into one line.
   function fill(config, isKept) {
     given = config;
     values.clear();
@@ -45,7 +45,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     }
   }
 
-  // Take a whole configuration, as a person wrote it elsewhere.
+  // Accept a complete configuration that the user has written elsewhere.
   function take(config) {
     const texts = Object.entries(config).filter(([, value]) => value !== null).map(([key, value]) => [key, String(value)]);
     const hidden = texts.filter(([, value]) => value.includes(HIDDEN)).map(([key]) => key);
@@ -55,7 +55,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     return check();
   }
 
-  // Has the worker check what stands here and, if it finds no mistake, sends it: once, however often it is asked for.
+  // Validates the values on the worker and, if there are no errors, submits them once, even if it is called repeatedly.
   async function submit(send) {
     if (sending) return;
     sending = true;
@@ -81,7 +81,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     onchange();
   }
 
-  // A check that a newer one overtakes ends with it.
+  // A newer check replaces a pending one.
   function check() {
     clearTimeout(timer);
     newest = validate(turns += 1);

@@ -1,4 +1,4 @@
-// The configuration of a connector: shown without secrets, and changed in the form that creates one.
+// The configuration of a connector, without secrets. It is edited in the form for new connectors.
 
 import { copyButton, grid, h, notice } from "./dom.js";
 import { configForm, definitionsOf } from "./config_form.js";

@@ -1,4 +1,4 @@
-// One connector: what it does, what keeps it from its work, and what a person can do about it.
+// One connector: its activity, its problems, and their remedies.
 
 import { confirm, figures, grid, h, notice, options, pill } from "./dom.js";
 import { ask, get, operate, path } from "./rest.js";

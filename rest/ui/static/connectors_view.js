@@ -1,4 +1,4 @@
-// All connectors: found by name and by state, a hundred at a time.
+// All connectors, filtered by name and state, in pages of a hundred.
 
 import { confirm, grid, h, notice, pill } from "./dom.js";
 import { ask, get, path } from "./rest.js";

@@ -1,4 +1,4 @@
-// A new connector: choose a plugin, fill in its keys, let the worker check them, create it; stopped first, if wanted.
+// A new connector: select a plugin, enter its keys, validate them on the worker, and create the connector, optionally stopped.
 
 import { copyButton, h, notice, options } from "./dom.js";
 import { configForm, definitionsOf } from "./config_form.js";
@@ -26,7 +26,7 @@ export function createView(asked) {
     } else draw();
   }
 
-  // So that it can be chosen again.
+  // Lets the user select the plugin again.
   function unchoose(wanted, error) {
     if (plugin === wanted) {
       plugin = "";
@@ -46,7 +46,7 @@ export function createView(asked) {
     return { name, config: Object.fromEntries(config.map(([key, value]) => [key, shownValue(key, value, known.get(key), rules)])) };
   }
 
-  // Drawn when the plugin changes; the form draws itself.
+  // Rendered when the plugin changes; the form renders itself.
   function draw() {
     if (!view.isCurrent()) return;
     output = h("pre", { tabindex: "0" });

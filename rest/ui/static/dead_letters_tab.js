@@ -1,4 +1,4 @@
-// Dead letters of the connector's table: why they failed, what they hold, and another try.
+// The dead-letter records of the connector's table: errors, contents, and replay.
 
 import { confirm, h, notice, options } from "./dom.js";
 import { operate } from "./rest.js";

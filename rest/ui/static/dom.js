@@ -1,4 +1,4 @@
-// Elements from data. Texts become text nodes, never HTML: names, traces and records of strangers are shown as they are.
+// Elements built from data. Strings become text nodes, never HTML, because names, traces, and records are untrusted.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HANDLERS = ["onclick", "oninput", "onchange", "onsubmit", "onkeydown", "onpointermove", "onpointerleave"];
@@ -25,7 +25,7 @@ function fill(element, props, children) {
   return element;
 }
 
-// Makes `old` look like `fresh` and leaves what is equal alone, so that focus, selection and scrolling stay.
+// Updates `old` to match `fresh` without touching equal nodes, which preserves focus, selection, and scroll position.
 export function morph(old, fresh) {
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
@@ -43,7 +43,7 @@ export function morph(old, fresh) {
     old.value = fresh.value;
   }
   if ("checked" in old && old.checked !== fresh.checked) old.checked = fresh.checked;
-  // A part that draws itself stays as it is.
+  // A part that renders itself is left unchanged.
   if (old.nodeName !== "TEXTAREA" && fresh.dataset.still === undefined) morphChildren(old, fresh);
 }
 
@@ -76,7 +76,7 @@ export function notice(text, bad = false) {
   setTimeout(() => line.remove(), bad ? 15000 : 6000);
 }
 
-// Asks before something is done. Resolves to null, or to the values of the fields.
+// Asks for confirmation. Resolves to the values of the fields, or to null if the user cancels.
 export function confirm({ title, text, action, danger = false, fields = [] }) {
   return new Promise((resolve) => {
     const inputs = fields.map((field) => field.input);
@@ -114,7 +114,7 @@ export function copyButton(label, text) {
   } }, label);
 }
 
-// Over plain HTTP a browser has no clipboard for pages, but copies what is selected.
+// Over plain HTTP, browsers do not offer the clipboard to pages, but can copy a selection.
 function copySelected(text) {
   const focused = document.activeElement, area = h("textarea", { value: text });
   document.body.append(area);

@@ -1,4 +1,4 @@
-// Plots by hand: a line over time, or bars of commits. Each has a summary for those who do not see it.
+// Plots without a library: a line over time, or bars of commits. Each has a text summary for screen readers.
 
 import { h, s } from "./dom.js";
 import { clock } from "./texts.js";

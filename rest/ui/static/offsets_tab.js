@@ -1,4 +1,4 @@
-// What a connector has committed.
+// The committed offsets of a connector.
 
 import { grid, h } from "./dom.js";
 import { get, path } from "./rest.js";

@@ -1,4 +1,4 @@
-// The shell: which view the address names, when it is refreshed, and what stands in the bar.
+// The shell: selects the view for the address, refreshes it, and renders the navigation bar.
 
 import { h, morph, notice } from "./dom.js";
 import { get, worker } from "./rest.js";

@@ -28,11 +28,11 @@ async function send(method, where, body) {
   let message = text;
   try {
     message = JSON.parse(text).message ?? text;
-  } catch { /* a plain text, or nothing */ }
+  } catch { /* plain text, or an empty body */ }
   throw new RestError(answer.status, message || `The worker answers ${answer.status}`);
 }
 
-// Ids of snapshots and some offsets are larger than the whole numbers of this language: they stay texts.
+// Snapshot IDs and some offsets exceed JavaScript's safe integers, so they are kept as strings.
 const exact = (_, value, context) =>
   typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context?.source ? context.source : value;
 
@@ -47,7 +47,7 @@ export async function operate(connector, operation, args = {}) {
   return ask("POST", path`connectors/${connector}/operations/${operation}`, args);
 }
 
-// The measurements of one connector, from the workers that run its tasks: [{name, labels, value}].
+// The metrics of one connector, from the workers that run its tasks: [{name, labels, value}].
 export async function metrics(connector, workers) {
   const texts = await Promise.all(workers.map((worker) =>
     send("GET", path`ui/metrics.txt?connector=${connector}&worker=${worker}`).catch(() => "")));
@@ -67,7 +67,7 @@ function sample(line) {
 }
 
 let known;
-// What the page asks the worker once: its group, and which keys and values are secret. A failure is asked again.
+// Data that the page requests once: the worker group, and patterns of secret keys and values. Failed requests are retried.
 export async function worker(again = false) {
   if (!known || again) {
     const asked = known = get("ui/worker.json");
@@ -78,7 +78,7 @@ export async function worker(again = false) {
 
 export const HIDDEN = "[hidden]";
 
-// Whether a value of a configuration is a secret: by its definition, or by the key's name. Placeholders are none.
+// Returns true if a configuration value is a secret, by its definition or by the name of the key. Placeholders are not secrets.
 export function isSecret(key, value, definition, rules) {
   if (/^\$\{[^}]*\}$/.test((value ?? "").trim())) return false;
   return definition?.type === "PASSWORD" || new RegExp(rules.secret_keys, "i").test(key);

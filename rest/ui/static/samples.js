@@ -1,4 +1,4 @@
-// What connectors measured while this page was open: an hour of it, in this browser. The worker keeps none of it.
+// Metrics of connectors since this page was opened, for up to an hour. They are stored in the browser only.
 
 import { get, metrics } from "./rest.js";
 
@@ -7,7 +7,7 @@ const kept = new Map();
 
 const sum = (found) => found.reduce((total, each) => total + each.value, 0);
 
-// The status and the measurements of a connector, and what was measured before.
+// The status and the metrics of a connector, and its earlier metrics.
 export async function look(name) {
   const status = await get(`connectors/${encodeURIComponent(name)}/status`);
   const workers = [...new Set(status.tasks.map((task) => task.worker_id).filter(Boolean))];

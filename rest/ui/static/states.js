@@ -1,8 +1,8 @@
-// What a status says, in the words of the page.
+// Labels of the page for the states of the REST API.
 
 import { firstLine } from "./texts.js";
 
-// FAILED where anything failed, WAITING where something cannot work: what a person looks for first.
+// FAILED if any part has failed, WAITING if any part cannot make progress: the most urgent state first.
 export function overall(status) {
   if (!status) return "UNASSIGNED";
   const items = [status.connector, ...status.tasks];

@@ -1,4 +1,4 @@
-// One table: its commits from the table's own history, its freshness, files, deletes and maintenance.
+// One table: the commits in its history, freshness, files, deletes, and maintenance.
 
 import { confirm, copyButton, figures, grid, h, notice, options } from "./dom.js";
 import { linePlot } from "./line_plot.js";
@@ -10,7 +10,7 @@ const LOOK_SECONDS = 15;
 export function tableTab({ name, argument: table, again }) {
   let found = null, done = null, gate = null, failed = "", asked = 0, asking = false, turn = 0;
 
-  // The catalog is asked through Spark: not as often as the worker.
+  // The catalog is read through Spark, so it is refreshed less often than the worker's data.
   function refresh(info, now) {
     const state = now.status.connector.state;
     if (asking || Date.now() - asked < LOOK_SECONDS * 1000 || (asked && state === "STOPPED")) return;
@@ -18,7 +18,7 @@ export function tableTab({ name, argument: table, again }) {
     const own = turn;
     Promise.allSettled([operate(name, "table", { table, limit: 200 }), operate(name, "maintenance", { table }), operate(name, "unpublished", { table })])
       .then(([one, two, three]) => {
-        if (own !== turn) return;  // a decision came between
+        if (own !== turn) return;  // a decision was made in the meantime
         found = one.value ?? found;
         done = two.value ?? done;
         gate = three.value ? three.value.tables[table] ?? null : gate;

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formatting of numbers and times.
 
 const NUMBER = new Intl.NumberFormat("en");
 
@@ -33,7 +33,7 @@ export function clock(ms, withDay = false) {
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-// The first line of a trace, its class without the package.
+// The first line of a trace, with the class name without its package.
 export function firstLine(trace) {
   const line = (trace ?? "").split("\n").map((each) => each.trim()).find(Boolean) ?? "";
   return line.replace(/^(?:\w+\.)+(?=\w+: )/, "");

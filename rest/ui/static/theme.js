@@ -1,4 +1,4 @@
-// Light, dark, or as the system says; kept in this browser.
+// Light, dark, or the system's theme; stored in the browser.
 
 const NAMES = { "": "as the system", light: "light", dark: "dark" };
 const SIGNS = { "": "◐", light: "☀", dark: "☾" };

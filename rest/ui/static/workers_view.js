@@ -1,4 +1,4 @@
-// The group: its workers, who leads, and what each of them runs.
+// The worker group: its members, the leader, and the tasks of each worker.
 
 import { figures, grid, h } from "./dom.js";
 import { get, worker } from "./rest.js";
