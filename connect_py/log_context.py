@@ -38,6 +38,18 @@ STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 
 
+def parse_log_level(argument: str) -> dict[str, str]:
+    """Return the level of a logger from `LOGGER=LEVEL`, or that of the root logger from `LEVEL`.
+
+    Raises:
+        ValueError: The level does not exist.
+    """
+    logger, _, level = argument.rpartition("=")
+    if level.upper() not in LEVELS:
+        raise ValueError(f"unknown log level {level!r}: expected one of {', '.join(LEVELS)}")
+    return {logger or "root": level.upper()}
+
+
 @dataclass(frozen=True, slots=True)
 class LogContext:
     """A connector, and the task or scope within it; all empty outside connectors."""

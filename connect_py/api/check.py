@@ -1,9 +1,9 @@
-"""Questions that `connect-py doctor` asks before a worker or a connector runs. Plugins bring some
-of their own.
+"""Checks that `connect-py doctor` performs before a worker or a connector runs.
 
-An entry point of the group `connect_py.checks` is a function that takes a connector's configuration
-and returns the checks that fit it, none for connectors of other plugins.
-`connect_py.api.command.uses_java` marks a function whose checks start a JVM.
+A plugin package adds checks with an entry point of the group `connect_py.checks`: a function that
+accepts a connector's configuration and the shared services of the command
+(`connect_py.api.service.SharedServices`), and returns the checks of the connector. It returns none
+for connectors of other plugins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What an answer means; the values are what people read."""
+    """Result of a check. Users see the values."""
 
     OK = "ok"
     WARN = "warn"  # works, or is needed in some cases only
@@ -23,19 +23,20 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An answer."""
+    """Outcome of a check for one subject."""
 
-    subject: str  # what was looked at, in a few words
+    subject: str  # the object of the check, in a few words
     verdict: Verdict
     text: str
-    mend: str = ""  # what a user does about it; empty if nothing
+    remedy: str = ""  # remedy for the user; empty if none
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question with a deadline."""
+    """A check with a deadline."""
 
     subject: str
-    # a `ConnectError` or an `OSError` is a finding, too: a failure
+    # a `ConnectError` or an `OSError` counts as a failure
     ask: Callable[[], Sequence[Finding]]
     seconds: float = 15.0
+    needs_java: bool = False  # skipped if Java or Spark's jars are missing

@@ -1,25 +1,97 @@
-"""For subcommands of `connect-py` that plugins bring (entry points of the group
-`connect_py.commands`)."""
+"""Subcommands of `connect-py`.
+
+A plugin package adds commands with an entry point of the group `connect_py.commands`. The entry
+point refers to a table, a sequence of `CommandEntry`, in a module that is cheap to import: every
+call of `connect-py` reads the tables of all plugins, but imports only the command that it runs. A
+command is a function with the decorator `command`:
+
+    @command(worker=True, failure_status=2)
+    def audit(context: CommandContext, table: Annotated[str, typer.Argument()]) -> None:
+        \"\"\"Check the ledger of a table.\"\"\"
+
+Its first parameter is the context. The other parameters become arguments and options, as in typer.
+A parameter whose type is a dataclass is replaced by the fields of the dataclass; commands share
+options this way.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from connect_py.api.errors import ConfigError, ConnectError
-from connect_py.api.service import SharedServices
+from connect_py.api.errors import ConnectError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from connect_py.api.pipeline import PipelineFactory
+    from connect_py.api.service import SharedServices
     from connect_py.api.sink_host import SinkHost
 
-F = TypeVar("F", bound=Callable[..., object])
+F = TypeVar("F", bound=Callable[..., None])
 
-JAVA = "__connect_py_uses_java__"
-WORKER = "__connect_py_asks_worker__"
+COMMANDS: Final = "connect_py.commands"  # the group of entry points
+_TRAITS: Final = "__connect_py_command__"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """Declaration of a command or of a group of commands."""
+
+    name: str  # as users type it; "dlq list" is the command "list" of the group "dlq"
+    summary: str  # for the help of the parent; equal to the first paragraph of the docstring
+    target: str = ""  # `module:function`, imported when the command runs; empty for a group
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTraits:
+    """Arguments of the decorator `command`."""
+
+    worker: bool
+    json: bool
+    jars: tuple[str, ...]
+    failure_status: int
+
+
+def command(
+    *,
+    worker: bool = False,
+    json: bool = False,
+    jars: Iterable[str] = (),
+    failure_status: int = 1,
+) -> Callable[[F], F]:
+    """Declare a function as a command of `connect-py`. The function itself is unchanged.
+
+    Args:
+        worker: Add the options that name a running worker. See `CommandContext.worker`.
+        json: Add `--json`. See `CommandContext.show`.
+        jars: Names of jar sets, in addition to Spark's, for the drivers of the command.
+        failure_status: Exit status if the command raises an error. Wrong usage, an unreachable
+            worker, and missing prerequisites always end with 2.
+    """
+
+    def declare(function: F) -> F:
+        setattr(function, _TRAITS, CommandTraits(worker, json, tuple(jars), failure_status))
+        return function
+
+    return declare
+
+
+def command_traits(function: Callable[..., None]) -> CommandTraits:
+    """Return the arguments of the decorator of a command.
+
+    Raises:
+        TypeError: The function has no decorator.
+    """
+    traits = getattr(function, _TRAITS, None)
+    if not isinstance(traits, CommandTraits):
+        raise TypeError(f"{function.__module__}:{function.__name__} lacks the decorator @command")
+    return traits
+
+
+class PrerequisiteError(ConnectError):
+    """A program or library that the command needs is missing. Nothing was changed."""
 
 
 class WorkerClient(Protocol):
@@ -46,200 +118,99 @@ class WorkerClient(Protocol):
     ) -> Any:
         """Call an operation of a connector, and wait for its result, which may take hours.
 
-        Args: name: The connector. operation: The name of the operation. arguments: The JSON object
-            of the request. progress: Called with a description of the current step, on the calling
-            thread. worker_id: The member of the group that gets the request (`host:port`) if it can
-            be reached from here.
+        Args:
+            name: The connector.
+            operation: The name of the operation.
+            arguments: The JSON object of the request.
+            progress: Called with a description of the current step, on the calling thread.
+            worker_id: The member of the group that gets the request (`host:port`) if it can be
+                reached from here.
 
-        Raises: NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
-            ConnectError: The operation failed, or the worker was lost. The operation may have taken
-            effect.
+        Raises:
+            NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
+            ConnectError: The operation failed, or the worker was lost. The operation may have
+                taken effect.
         """
 
 
-def uses_java(command: F) -> F:
-    """Mark a command, or a function that returns checks, which starts a JVM.
+class CommandContext(Protocol):
+    """Services of `connect-py` for one run of a command. Everything that a method starts is stopped
+    when the command returns.
 
-    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars
-    are fetched if they are not there yet, as by `connect-py jars spark`. Without them the command
-    ends with exit status 2.
+    The first call of `services` or `sink_host` locates Java and Spark's jars, which are downloaded
+    if necessary, and exports them to the environment. Both raise a `PrerequisiteError` if Java or
+    a jar is missing.
     """
-    setattr(command, JAVA, ())
-    return command
 
+    @property
+    def as_json(self) -> bool:
+        """Return True if the user asked for JSON output (`--json`)."""
 
-def reads_kafka_in_spark(command: F) -> F:
-    """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka
-    source."""
-    setattr(command, JAVA, ("spark-kafka",))
-    return command
+    def show(self, document: Any, lines: Iterable[str]) -> None:
+        """Print the result on standard output: the document with `--json`, the lines without it.
 
+        Args:
+            document: The result, as `json.dumps` accepts it.
+            lines: The result for people. Not consumed with `--json`.
+        """
 
-def asks_worker(command: F) -> F:
-    """Mark a command that calls operations of a running worker if there is one.
+    def warn(self, message: str) -> None:
+        """Print a message on standard error, prefixed with the program's name; secrets are
+        masked."""
 
-    `connect-py` adds the options that name the worker. If the command is also marked by `uses_java`
-    or `reads_kafka_in_spark`, the environment is prepared by the first call of `command_services`
-    or `sink_host`: a command that needs the worker only runs without Java.
-    """
-    setattr(command, WORKER, True)
-    return command
+    def confirm(self, question: str) -> bool:
+        """Ask a yes-or-no question on the terminal.
 
+        Raises:
+            ConfigError: Standard input is closed.
+        """
 
-def confirmed(question: str) -> bool:
-    """Ask on the terminal.
+    def mask(self, message: str) -> str:
+        """Return a string with the values of config providers masked."""
 
-    Raises:
-        ConfigError: No user can answer.
-    """
-    import typer
+    def worker(self) -> WorkerClient | None:
+        """Return a client of the worker that the command line names; None if the command was not
+        declared with `worker=True`.
 
-    if sys.stdin is None or sys.stdin.closed:
-        raise ConfigError(
-            "", "the question has no answer, since standard input is closed: say --yes"
-        )
-    return typer.confirm(question, err=True)
+        Raises:
+            ConfigError: The options that name the worker are not valid.
+        """
 
+    def services(self) -> SharedServices:
+        """Return shared services without the settings of a worker."""
 
-class _Provided:
-    """What `connect-py` has for its commands."""
+    def resolve(self, connector: Mapping[str, str], worker: Path) -> dict[str, str]:
+        """Replace the placeholders of config providers, as a worker does for its tasks.
 
-    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None = None
-    mask: Callable[[str], str] = str
-    make: Callable[[], SharedServices] | None = None
-    made: SharedServices | None = None
-    pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None = None
-    hosts: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None = None
-    worker: Callable[[], WorkerClient] | None = None
-    java: Callable[[], None] | None = None
+        Args:
+            connector: A configuration with placeholders such as `${env:TOKEN}`. Placeholders of
+                unknown providers stay unchanged.
+            worker: The worker's properties file, which configures the providers.
 
-    @classmethod
-    def prepare_java(cls) -> None:
-        """Prepare the environment for a JVM, once."""
-        prepare, cls.java = cls.java, None
-        if prepare is not None:
-            prepare()
+        Raises:
+            ConfigError: A provider is not available, or does not have a value.
+        """
 
+    def pipelines(
+        self, connector: Mapping[str, str], worker: Path | None = None
+    ) -> PipelineFactory:
+        """Return the factory of a connector's record pipelines.
 
-def provide_worker(make: Callable[[], WorkerClient] | None) -> None:
-    """Set the source of `worker_client`: for `connect-py`, and for tests of commands."""
-    _Provided.worker = make
+        Args:
+            connector: The resolved configuration.
+            worker: The worker's properties file: default converters, and `plugin.path`.
+        """
 
+    def sink_host(
+        self, connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
+    ) -> SinkHost:
+        """Return the environment of a sink task, for commands that do the work of tasks.
 
-def worker_client() -> WorkerClient | None:
-    """Return a client of the worker that the command line names; None if the command was not marked
-    by `asks_worker`.
+        Args:
+            connector: The resolved configuration, with its name.
+            worker: The worker's properties file.
+            settings: Worker properties that override the file.
 
-    The client closes its connections when the process exits.
-
-    Raises:
-        ConfigError: The options are not valid.
-    """
-    return None if _Provided.worker is None else _Provided.worker()
-
-
-def provide_java(prepare: Callable[[], None] | None) -> None:
-    """Set the function that prepares the environment for a JVM before the first driver of the
-    command starts.
-
-    It raises a `ConnectError` if Java or Spark's jars are missing.
-    """
-    _Provided.java = prepare
-
-
-def provide_services(make: Callable[[], SharedServices] | None) -> None:
-    """Say where `command_services` comes from: for `connect-py`, and for tests of commands."""
-    _Provided.make, _Provided.made = make, None
-
-
-def command_services() -> SharedServices:
-    """Return shared services for the command that runs: their programs end with it. They have no
-    worker's settings.
-
-    Raises:
-        ConnectError: The function was not called by `connect-py`.
-    """
-    if _Provided.made is None:
-        if _Provided.make is None:
-            raise ConnectError("shared services are there for commands of connect-py only")
-        _Provided.prepare_java()
-        _Provided.made = _Provided.make()
-    return _Provided.made
-
-
-def provide_configs(
-    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None,
-    mask: Callable[[str], str] = str,
-) -> None:
-    """Say what `resolved_connector` and `without_secrets` do: for `connect-py`, and for tests of
-    commands."""
-    _Provided.resolve, _Provided.mask = resolve, mask
-
-
-def resolved_connector(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
-    """The configuration with the values of config providers, as a worker hands it to tasks.
-
-    Args: connector: With placeholders such as `${env:TOKEN}`. Those of unknown providers stay, as
-        in the worker. worker: The worker's properties file, which configures the providers.
-
-    Raises:
-        ConfigError: A provider cannot be asked, or does not have a value.
-        ConnectError: The function was not called by a command of `connect-py`.
-    """
-    if _Provided.resolve is None:
-        raise ConnectError("config providers are there for commands of connect-py only")
-    return _Provided.resolve(connector, worker)
-
-
-def without_secrets(text: str) -> str:
-    """The text as a command may print it: values of config providers are masked."""
-    return _Provided.mask(text)
-
-
-def provide_pipelines(
-    make: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None,
-) -> None:
-    """Say where `pipeline_factory` has pipelines from: for `connect-py`, and for tests of
-    commands."""
-    _Provided.pipelines = make
-
-
-def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -> PipelineFactory:
-    """The record pipelines of a connector.
-
-    Args: connector: Its configuration, resolved. worker: The worker's properties file: converters
-        that the connector does not name, and `plugin.path`.
-
-    Raises:
-        ConnectError: The function was not called by a command of `connect-py`.
-    """
-    if _Provided.pipelines is None:
-        raise ConnectError("pipelines are there for commands of connect-py only")
-    return _Provided.pipelines(connector, worker)
-
-
-def provide_sink_hosts(
-    make: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None,
-) -> None:
-    """Say where `sink_host` comes from: for `connect-py`, and for tests of commands."""
-    _Provided.hosts = make
-
-
-def sink_host(
-    connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
-) -> SinkHost:
-    """What a command needs to do the work of a sink's tasks. Its programs end with the command.
-
-    Args:
-        connector: Its configuration, resolved, with its name.
-        worker: The worker's properties file.
-        settings: Properties of a worker that count before those of the file.
-
-    Raises:
-        ConfigError: The configuration is not acceptable.
-        ConnectError: The function was not called by a command of `connect-py`.
-    """
-    if _Provided.hosts is None:
-        raise ConnectError("hosts of sinks are there for commands of connect-py only")
-    _Provided.prepare_java()
-    return _Provided.hosts(connector, worker, settings)
+        Raises:
+            ConfigError: The configuration is not valid.
+        """

@@ -1,43 +1,59 @@
-"""`connect-py demo`: a run until its end, or until a signal."""
+"""`connect-py demo`: runs the demonstration until it ends or a signal arrives."""
 
 from __future__ import annotations
 
 import signal
 import tarfile
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConnectError
 from connect_py.demo.demo import Demo
 from connect_py.demo.tour import take_tour
-from connect_py.embedded.broker import BrokerError
-from connect_py.embedded.ivy import IvyError
-from connect_py.embedded.jar_lock import JarLockError
-from connect_py.embedded.java_runtime import JavaNotFoundError
-from connect_py.embedded.postgres import PostgresError
 
 
-def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
-    """Run the demonstration; the exit status is 1 if the tables do not equal those of
-    PostgreSQL."""
+@command()
+def demo(
+    _context: CommandContext,
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", help="Directory of data, tables, and logs. Emptied at the start."),
+    ] = Path("demo-data"),
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="End this long after the first rows arrived, and compare all tables."
+        ),
+    ] = None,
+    tour: Annotated[
+        bool, typer.Option("--tour", help="Run all steps without input, then end.")
+    ] = False,
+) -> None:
+    """Land a PostgreSQL database in Iceberg with Debezium, all on this machine.
+
+    Requires PostgreSQL's server, which runs in a dedicated directory. Exit status 0: every table
+    equals PostgreSQL's, or Ctrl-C ended the demonstration before the comparison.
+    """
+    if tour and seconds is not None:
+        raise typer.BadParameter("cannot be combined with --tour", param_hint="--seconds")
+    raise typer.Exit(_run(directory, seconds, tour=tour))
+
+
+def _run(directory: Path, seconds: float | None, *, tour: bool) -> int:
+    """Run the demonstration; return 1 if the tables do not equal PostgreSQL's."""
     console = Console()
-    demo = Demo(directory.resolve(), seconds, console)
+    demonstration = Demo(directory.resolve(), seconds, console)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: demo.interrupted.set())
+        signal.signal(number, lambda *_: demonstration.interrupted.set())
     try:
-        return 0 if demo.run(take_tour if tour else None) else 1
-    except (
-        ConnectError,
-        PostgresError,
-        BrokerError,
-        JavaNotFoundError,
-        JarLockError,
-        IvyError,
-        tarfile.TarError,
-    ) as error:
-        if demo.interrupted.is_set():  # Ctrl-C also reaches a command that runs
+        return 0 if demonstration.run(take_tour if tour else None) else 1
+    except (ConnectError, tarfile.TarError) as error:
+        if demonstration.interrupted.is_set():  # Ctrl-C also reaches the child processes
             console.print("Stopped before the end.")
             return 1
         console.print("[bold red]demo failed:[/]", escape(str(error)), highlight=False)

@@ -1,1 +1,1 @@
-"""`connect-py doctor`: looks for what a worker and a connector need before they run."""
+"""`connect-py doctor`: checks the requirements of a worker and a connector before they run."""

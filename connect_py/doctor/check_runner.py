@@ -1,4 +1,4 @@
-"""`run_checks`: asks one check after the other, none longer than its deadline."""
+"""`run_checks`: performs checks one after the other, each with its deadline."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from connect_py.api.errors import ConnectError
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
-    """The findings of all checks, as soon as each is there."""
+    """Yield the findings of each check as soon as it has finished."""
     for check in checks:
-        yield from _answer(check)
+        yield from _run(check)
 
 
-def _answer(check: Check) -> Sequence[Finding]:
-    found: list[Finding] = []
+def _run(check: Check) -> Sequence[Finding]:
+    findings: list[Finding] = []
 
     def ask() -> None:
         try:
-            found.extend(check.ask())
+            findings.extend(check.ask())
         except (ConnectError, OSError, ValueError) as error:
-            found.append(Finding(check.subject, Verdict.FAIL, str(error) or type(error).__name__))
+            message = str(error) or type(error).__name__
+            findings.append(Finding(check.subject, Verdict.FAIL, message))
 
-    # one that hangs ends with us
+    # a daemon thread: a hanging check ends with this process
     thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)
     thread.start()
     thread.join(check.seconds)
     if thread.is_alive():
         return [Finding(check.subject, Verdict.FAIL, f"no answer in {check.seconds:g} s")]
-    return found
+    return findings

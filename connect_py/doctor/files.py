@@ -1,4 +1,4 @@
-"""The files that `connect-py doctor` is given, read as a worker reads them."""
+"""`Files`: the files that `connect-py doctor` checks, parsed as by a worker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from connect_py.config.worker_config import WorkerConfig
 from connect_py.connector_file import ConnectorFile
 from connect_py.doctor.worker_checks import read_worker
 
-MEND = "Correct the file."
+REMEDY = "Correct the file."
 
 
 @dataclass(frozen=True)
 class Files:
-    """What stands in the files; placeholders are resolved if all of them have a value."""
+    """Contents of the files. Placeholders are resolved if all of them have a value."""
 
     connector: Mapping[str, str]  # with its name; empty without one
     worker: Mapping[str, str]
-    config: WorkerConfig | None  # None as well if it is not acceptable
-    wrong: Sequence[Finding]
+    config: WorkerConfig | None  # None if missing or not valid
+    errors: Sequence[Finding]
 
     @classmethod
     def read(cls, worker: Path | None, connector: Path | None) -> Self:
-        """Read both; what cannot be read is a finding."""
-        wrong: list[Finding] = []
+        """Read both files. Files that cannot be read become findings."""
+        errors: list[Finding] = []
         props: dict[str, str] = {}
         if connector is not None:
             try:
@@ -38,9 +38,9 @@ class Files:
                     "name": file.name
                 }
             except (ConnectError, ValueError) as error:
-                wrong.append(Finding("connector", Verdict.FAIL, str(error), MEND))
+                errors.append(Finding("connector", Verdict.FAIL, str(error), REMEDY))
         if worker is None:
-            return cls(props, {}, None, wrong)
+            return cls(props, {}, None, errors)
         config, settings = None, {}
         try:
             config = read_worker(worker)
@@ -48,5 +48,5 @@ class Files:
             props = connector_properties(props, worker)
         except (ConnectError, ValueError) as error:
             subject = "properties" if config is None else "placeholders"
-            wrong.append(Finding(subject, Verdict.FAIL, f"{worker}: {error}", MEND))
-        return cls(props, settings, config, wrong)
+            errors.append(Finding(subject, Verdict.FAIL, f"{worker}: {error}", REMEDY))
+        return cls(props, settings, config, errors)

@@ -1,5 +1,5 @@
-"""What Kafka must allow: the brokers answer, internal topics fit, rights are there as far as
-brokers tell."""
+"""Checks of Kafka: the brokers answer, the internal topics are suitable, and the permissions that
+brokers report are sufficient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_config import translate
 
 ANSWER_SECONDS: Final = 8.0
-RIGHTS: Final = "docs/how-to/grant-kafka-rights.md"
+PERMISSIONS: Final = "docs/how-to/grant-kafka-rights.md"
 _NEEDED: Final = (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE)
 _COMPACTED: Final = ("config.storage.topic", "status.storage.topic", "offset.storage.topic")
 
@@ -27,24 +27,24 @@ T = TypeVar("T")
 
 
 class KafkaChecks:
-    """Asks the cluster as the worker does, with its settings."""
+    """Checks the cluster with the settings of the worker's clients."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._news = LastBrokerError()
-        self._reached = False
+        self._last_broker_error = LastBrokerError()
+        self._brokers_answer = False
 
     @cached_property
     def _admin(self) -> AdminClient:
         settings: dict[str, Any] = dict(translate(self._config.kafka_settings(), "admin"))
-        settings |= {"error_cb": self._news.record, "log_level": 0}
+        settings |= {"error_cb": self._last_broker_error.record, "log_level": 0}
         return AdminClient(settings)
 
     def checks(self, connector_topics: Iterable[str] = ()) -> Iterator[Check]:
-        """The brokers first; if they do not answer, no other check follows. To be taken one by
-        one."""
+        """Yield the checks. Perform each check before requesting the next one: the others are only
+        yielded if the brokers answer."""
         yield Check("brokers", self.brokers, 2 * ANSWER_SECONDS)
-        if not self._reached:
+        if not self._brokers_answer:
             return
         config = self._config
         if isinstance(config, DistributedConfig):
@@ -59,147 +59,162 @@ class KafkaChecks:
         for name in connector_topics:
             yield Check(f"topic {name}", partial(self.read_topic, name))
 
-    # --- one question each
+    # --- checks
 
     def brokers(self) -> Sequence[Finding]:
-        """Whether the brokers answer."""
+        """Check that the brokers answer."""
         try:
-            found = self._cluster()
+            cluster = self._cluster()
         except ConnectError as error:
-            mend = "Correct `bootstrap.servers` and the security settings, or start the brokers."
-            return [Finding("brokers", Verdict.FAIL, str(error), mend)]
-        self._reached = True
-        nodes = ", ".join(f"{node.host}:{node.port}" for node in found.nodes)
-        return [Finding("brokers", Verdict.OK, f"cluster {found.cluster_id}: {nodes}")]
+            remedy = "Correct `bootstrap.servers` and the security settings, or start the brokers."
+            return [Finding("brokers", Verdict.FAIL, str(error), remedy)]
+        self._brokers_answer = True
+        nodes = ", ".join(f"{node.host}:{node.port}" for node in cluster.nodes)
+        return [Finding("brokers", Verdict.OK, f"cluster {cluster.cluster_id}: {nodes}")]
 
     def internal_topic(self, topic: StorageTopic) -> Sequence[Finding]:
-        """Whether a topic of the worker is fit, or may be created."""
+        """Check that a topic of the worker is suitable, or can be created."""
         subject = f"topic {topic.name}"
-        described = self._described(topic.name)
-        if described is None:
+        description = self._describe(topic.name)
+        if description is None:
             return [self._missing(topic)]
-        partitions = len(described.partitions)
+        partitions = len(description.partitions)
         if topic.partitions == 1 and partitions != 1:
-            text = f"{topic.property} needs 1 partition and has {partitions}"
+            message = f"{topic.property} needs 1 partition and has {partitions}"
             return [
                 Finding(
                     subject,
                     Verdict.FAIL,
-                    text,
-                    "Name another topic, or create it anew with 1 partition.",
+                    message,
+                    "Name another topic, or recreate it with 1 partition.",
                 )
             ]
-        if lacking := _lacking(described.authorized_operations, _NEEDED):
-            return [Finding(subject, Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}")]
+        if missing := _lacking(description.authorized_operations, _NEEDED):
+            return [
+                Finding(
+                    subject, Verdict.FAIL, f"no permission to {missing}", f"Grant it: {PERMISSIONS}"
+                )
+            ]
         policy = self._cleanup_policy(topic.name)
         if topic.property in _COMPACTED and policy not in ("compact", None):
-            mend = (
+            remedy = (
                 f"kafka-configs.sh --alter --topic {topic.name} --add-config cleanup.policy=compact"
             )
             return [
                 Finding(
                     subject,
                     Verdict.FAIL,
-                    f"cleanup.policy is {policy}, not compact: it loses state",
-                    mend,
+                    f"cleanup.policy is {policy}, not compact: state would be lost",
+                    remedy,
                 )
             ]
-        shown = (
-            f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not to be seen'}"
+        summary = (
+            f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not visible'}"
         )
-        return [Finding(subject, Verdict.OK if policy else Verdict.WARN, shown)]
+        return [Finding(subject, Verdict.OK if policy else Verdict.WARN, summary)]
 
     def group(self, name: str) -> Sequence[Finding]:
-        """Whether the worker may be a member of its group."""
+        """Check that the worker may join its group."""
         future = self._admin.describe_consumer_groups(
             [name], include_authorized_operations=True, request_timeout=ANSWER_SECONDS
         )[name]
         try:
             operations = self._answer(future.result).authorized_operations
         except _RefusedError as error:
-            return [Finding(f"group {name}", Verdict.FAIL, str(error), f"Grant Read: {RIGHTS}")]
-        except ConnectError as error:  # as of brokers that have not had a group yet
-            return [Finding(f"group {name}", Verdict.WARN, f"not known: {error}")]
-        if lacking := _lacking(operations, (AclOperation.READ,)):
+            return [
+                Finding(f"group {name}", Verdict.FAIL, str(error), f"Grant Read: {PERMISSIONS}")
+            ]
+        except ConnectError as error:  # for example, brokers without any group so far
+            return [Finding(f"group {name}", Verdict.WARN, f"unknown: {error}")]
+        if missing := _lacking(operations, (AclOperation.READ,)):
             return [
                 Finding(
-                    f"group {name}", Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}"
+                    f"group {name}",
+                    Verdict.FAIL,
+                    f"no permission to {missing}",
+                    f"Grant it: {PERMISSIONS}",
                 )
             ]
         return [Finding(f"group {name}", Verdict.OK, "may be joined")]
 
     def read_topic(self, name: str) -> Sequence[Finding]:
-        """Whether a sink's topic is there."""
-        described = self._described(name)
-        if described is None:
-            mend = f"Create it, correct `topics`, or grant Describe and Read: {RIGHTS}"
+        """Check that a sink's topic exists."""
+        description = self._describe(name)
+        if description is None:
+            remedy = f"Create it, correct `topics`, or grant Describe and Read: {PERMISSIONS}"
             return [
-                Finding(f"topic {name}", Verdict.WARN, "there is none that this user may see", mend)
+                Finding(
+                    f"topic {name}",
+                    Verdict.WARN,
+                    "does not exist, or is not visible to this user",
+                    remedy,
+                )
             ]
-        if lacking := _lacking(
-            described.authorized_operations, (AclOperation.DESCRIBE, AclOperation.READ)
+        if missing := _lacking(
+            description.authorized_operations, (AclOperation.DESCRIBE, AclOperation.READ)
         ):
-            text = (
-                f"the worker's own user has no right to {lacking}; the connector's clients may "
-                f"have another one"
+            message = (
+                f"the worker's user has no permission to {missing}; the connector's clients "
+                f"may use another one"
             )
-            return [Finding(f"topic {name}", Verdict.WARN, text, f"Grant it: {RIGHTS}")]
-        return [Finding(f"topic {name}", Verdict.OK, _counted(len(described.partitions)))]
+            return [Finding(f"topic {name}", Verdict.WARN, message, f"Grant it: {PERMISSIONS}")]
+        return [Finding(f"topic {name}", Verdict.OK, _counted(len(description.partitions)))]
 
-    # --- asking
+    # --- requests
 
     def _missing(self, topic: StorageTopic) -> Finding:
         subject, cluster = f"topic {topic.name}", self._cluster()
         if not self._config["internal.topics.automatic.creation.enable"]:
-            text = (
-                f"{topic.property}: there is none, and "
+            message = (
+                f"{topic.property}: does not exist, and "
                 f"internal.topics.automatic.creation.enable is false"
             )
             return Finding(
                 subject,
                 Verdict.FAIL,
-                text,
+                message,
                 f"Create it, compacted, with {_counted(topic.partitions)}.",
             )
         if topic.replication_factor > len(cluster.nodes):
-            text = (
-                f"would be created with {topic.replication_factor} replicas, and there are "
+            message = (
+                f"would be created with {topic.replication_factor} replicas, but there are "
                 f"{len(cluster.nodes)} brokers"
             )
-            return Finding(subject, Verdict.FAIL, text, f"Set {topic.replication_property()}.")
+            return Finding(subject, Verdict.FAIL, message, f"Set {topic.replication_property()}.")
         if _lacking(cluster.authorized_operations, (AclOperation.CREATE,)):
-            text = (
-                "there is none that this user may see, and no right to create topics in the cluster"
-            )
+            message = "not visible to this user, who has no permission to create topics"
             return Finding(
-                subject, Verdict.WARN, text, f"Grant Create on this topic, or create it: {RIGHTS}"
+                subject,
+                Verdict.WARN,
+                message,
+                f"Grant Create on this topic, or create it: {PERMISSIONS}",
             )
         return Finding(subject, Verdict.OK, f"{topic.property}: is created when the worker starts")
 
     def _cluster(self) -> Any:
         check_resolvable(self._config["bootstrap.servers"])
-        asked = self._admin.describe_cluster(
+        future = self._admin.describe_cluster(
             include_authorized_operations=True, request_timeout=ANSWER_SECONDS
         )
-        return self._answer(asked.result)
+        return self._answer(future.result)
 
-    def _described(self, topic: str) -> Any | None:
-        asked = self._admin.describe_topics(
+    def _describe(self, topic: str) -> Any | None:
+        future = self._admin.describe_topics(
             TopicCollection([topic]),
             include_authorized_operations=True,
             request_timeout=ANSWER_SECONDS,
         )[topic]
         try:
-            return self._answer(asked.result)
+            return self._answer(future.result)
         except (_MissingError, _RefusedError):
             return None
 
     def _cleanup_policy(self, topic: str) -> str | None:
-        """None: this user may not see it."""
+        """Return the cleanup policy; None if this user may not read it."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        future = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
         try:
-            entry = self._answer(asked.result).get("cleanup.policy")
+            entry = self._answer(future.result).get("cleanup.policy")
         except ConnectError:
             return None
         return None if entry is None else str(entry.value)
@@ -214,15 +229,16 @@ class KafkaChecks:
             if problem.code() in REFUSALS:
                 raise _RefusedError(problem.str()) from error
             self._admin.poll(0)
-            raise ConnectError(
-                f"{problem.str()}{f' ({self._news.reason})' if self._news.reason else ''}"
-            ) from error
+            reason = (
+                f" ({self._last_broker_error.reason})" if self._last_broker_error.reason else ""
+            )
+            raise ConnectError(problem.str() + reason) from error
         except TimeoutError as error:
             raise ConnectError(f"no answer in {ANSWER_SECONDS:g} s") from error
 
 
 class _MissingError(ConnectError):
-    """There is no such topic, or this user may not see it."""
+    """The topic does not exist, or is not visible to this user."""
 
 
 class _RefusedError(ConnectError):
@@ -234,8 +250,10 @@ def _counted(partitions: int) -> str:
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:
-    """The needed operations that are not allowed; none where the broker does not tell."""
-    known = set(allowed or ())
-    if not known or AclOperation.ALL in known:
+    """Return the missing operations; none if the broker does not report operations."""
+    operations = set(allowed or ())
+    if not operations or AclOperation.ALL in operations:
         return ""
-    return ", ".join(operation.name.capitalize() for operation in needed if operation not in known)
+    return ", ".join(
+        operation.name.capitalize() for operation in needed if operation not in operations
+    )

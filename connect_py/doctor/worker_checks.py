@@ -1,4 +1,4 @@
-"""What a worker's properties say, and whether this machine can do it."""
+"""Checks of a worker's properties on this machine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PROBE_SECONDS = 3.0
 
 
 def read_worker(path: Path) -> WorkerConfig:
-    """The configuration of a worker of either mode.
+    """Return the configuration of a distributed or standalone worker.
 
     Raises:
-        OSError, ConfigError: The file cannot be read, or a property is not acceptable.
+        OSError, ConfigError: The file cannot be read, or a property is not valid.
     """
     props = read_properties(path)
     standalone = "offset.storage.file.filename" in props and "group.id" not in props
@@ -32,10 +32,10 @@ def read_worker(path: Path) -> WorkerConfig:
 
 
 def worker_checks(path: Path, config: WorkerConfig, plugins: PluginRegistry) -> list[Check]:
-    """Checks that need no Kafka."""
+    """Return the checks that do not connect to Kafka."""
     return [
         Check("properties", lambda: properties(path, config)),
-        *(Check(f"port of {text}", partial(port, text)) for text in _listeners(config)),
+        *(Check(f"port of {each}", partial(port, each)) for each in _listeners(config)),
         Check("plugins", lambda: plugin_path(config, plugins)),
         *(Check(key, partial(converter, key, config, plugins)) for key in CONVERTERS),
     ]
@@ -46,20 +46,20 @@ def _listeners(config: WorkerConfig) -> list[str]:
 
 
 def properties(path: Path, config: WorkerConfig) -> Sequence[Finding]:
-    """Whether each key is known."""
+    """Check that all keys are known."""
     if config.unknown:
-        mend = "Correct its spelling, or leave it: a plugin may read it."
+        remedy = "Correct the spelling, or ignore this: a plugin may use the key."
         return [
             Finding(
-                "properties", Verdict.WARN, f"{path}: not known: {', '.join(config.unknown)}", mend
+                "properties", Verdict.WARN, f"{path}: unknown: {', '.join(config.unknown)}", remedy
             )
         ]
     return [Finding("properties", Verdict.OK, str(path))]
 
 
-def port(text: str) -> Sequence[Finding]:
-    """Whether a listener can be opened, and who has its port otherwise."""
-    listener = Listener.parse(text)
+def port(address: str) -> Sequence[Finding]:
+    """Check that a listener can be opened, and find the process that uses its port."""
+    listener = Listener.parse(address)
     host, subject = listener.host or "", f"port {listener.port}"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -67,25 +67,28 @@ def port(text: str) -> Sequence[Finding]:
         try:
             probe.bind((host, listener.port))
         except OSError as error:
-            taken = _worker_at(host, listener.port) or _process_at(listener.port)
-            if taken is None:
+            owner = _worker_at(host, listener.port) or _process_at(listener.port)
+            if owner is None:
                 return [
                     Finding(
-                        subject, Verdict.FAIL, f"{text}: {error.strerror}", "Correct `listeners`."
+                        subject,
+                        Verdict.FAIL,
+                        f"{address}: {error.strerror}",
+                        "Correct `listeners`.",
                     )
                 ]
-            if taken.startswith("a worker"):
+            if owner.startswith("a worker"):
                 return [
                     Finding(
                         subject,
                         Verdict.WARN,
-                        f"{taken} answers there",
-                        "Nothing, if it is this one.",
+                        f"{owner} answers there",
+                        "None, if it is this worker.",
                     )
                 ]
             return [
                 Finding(
-                    subject, Verdict.FAIL, f"taken by {taken}", "Stop it, or change `listeners`."
+                    subject, Verdict.FAIL, f"in use by {owner}", "Stop it, or change `listeners`."
                 )
             ]
     return [Finding(subject, Verdict.OK, "free")]
@@ -94,15 +97,16 @@ def port(text: str) -> Sequence[Finding]:
 def _worker_at(host: str, number: int) -> str | None:
     import httpx
 
-    shown = host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"
+    client_host = host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"
     try:
-        answer = httpx.get(
-            f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/", timeout=PROBE_SECONDS
+        response = httpx.get(
+            f"http://{f'[{client_host}]' if ':' in client_host else client_host}:{number}/",
+            timeout=PROBE_SECONDS,
         )
-        found = answer.json()
+        info = response.json()
         return (
-            f"a worker ({found['version']}, {found['commit']})"
-            if "kafka_cluster_id" in found
+            f"a worker ({info['version']}, {info['commit']})"
+            if "kafka_cluster_id" in info
             else None
         )
     except (httpx.HTTPError, ValueError, TypeError, KeyError):
@@ -110,7 +114,7 @@ def _worker_at(host: str, number: int) -> str | None:
 
 
 def _process_at(number: int) -> str | None:
-    """The process that listens on a port; None if no process does, as far as this user may see."""
+    """Return the process that listens on a port; None if there is none that this user may see."""
     import psutil
 
     try:
@@ -122,25 +126,29 @@ def _process_at(number: int) -> str | None:
             try:
                 process = psutil.Process(connection.pid)
                 return f"{process.name()} (process {process.pid})"
-            except (psutil.Error, ValueError, TypeError):  # of another user, or it ended
+            except (
+                psutil.Error,
+                ValueError,
+                TypeError,
+            ):  # a process of another user, or it has exited
                 return "another program"
     return None
 
 
 def plugin_path(config: WorkerConfig, plugins: PluginRegistry) -> Sequence[Finding]:
-    """Whether the folders of `plugin.path` can be read, and what was found."""
-    paths = [text.strip() for text in config["plugin.path"] or () if text.strip()]
+    """Check that the directories of `plugin.path` are readable, and list the connectors."""
+    paths = [path.strip() for path in config["plugin.path"] or () if path.strip()]
     missing = [
         path for path in paths if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK)
     ]
     if missing:
-        mend = "Correct `plugin.path`, or the rights of the folder."
+        remedy = "Correct `plugin.path`, or the permissions of the directory."
         return [
             Finding(
                 "plugin.path",
                 Verdict.FAIL,
-                f"no folder that can be read: {', '.join(missing)}",
-                mend,
+                f"not a readable directory: {', '.join(missing)}",
+                remedy,
             )
         ]
     connectors = plugins.available(PluginKind.SINK, PluginKind.SOURCE)
@@ -149,7 +157,7 @@ def plugin_path(config: WorkerConfig, plugins: PluginRegistry) -> Sequence[Findi
 
 
 def converter(key: str, config: WorkerConfig, plugins: PluginRegistry) -> Sequence[Finding]:
-    """Whether the worker's converter is installed."""
+    """Check that the worker's converter is installed."""
     try:
         plugins.find(config[key], PluginKind.CONVERTER)
     except ConnectError as error:

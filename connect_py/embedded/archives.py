@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
@@ -31,7 +32,7 @@ _NICE = 19
 _SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
 
 
-class ArchiveError(Exception):
+class ArchiveError(ConnectError):
     """A run that creates an archive has failed. The message contains the end of its output."""
 
 

@@ -20,6 +20,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
@@ -55,7 +56,7 @@ _LOGGING = """\
 """
 
 
-class BrokerError(Exception):
+class BrokerError(ConnectError):
     """The broker failed to start or exited unexpectedly. The message contains the end of its
     log.
     """

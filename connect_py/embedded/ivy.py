@@ -22,6 +22,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
 from connect_py.embedded.truststore import truststore_options, write_truststore
 
@@ -37,7 +38,7 @@ _MAVEN_NAMES = "http://ant.apache.org/ivy/maven"
 Coordinates = tuple[str, str, str, str, str]
 
 
-class IvyError(Exception):
+class IvyError(ConnectError):
     """Ivy failed to download a file. The message ends with the end of its output."""
 
 

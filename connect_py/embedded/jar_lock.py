@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.ivy import Coordinates, fetch
 
@@ -44,7 +45,7 @@ SHIPPED_LOCKS = (
 _OTHER_PROCESS_SECONDS = 900.0
 
 
-class JarLockError(Exception):
+class JarLockError(ConnectError):
     """A lock is invalid, or downloaded files do not match it."""
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from connect_py.api.errors import ConnectError
+
 OLDEST = 17
 NEWEST = 21
 _PROBE_SECONDS = 20.0
@@ -25,7 +27,7 @@ _NOT_INSTALLED = (
 log = logging.getLogger(__name__)
 
 
-class JavaNotFoundError(Exception):
+class JavaNotFoundError(ConnectError):
     """No Java from 17 (or the requested version) to 21 exists. `reasons` lists the problem at each
     location.
     """

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from connect_py.api.errors import ConnectError
 from connect_py.embedded.connect_process import free_port
 from connect_py.embedded.started_service import StartedService
 from connect_py.process.child_process import ChildProcess
@@ -46,7 +47,7 @@ _LOG_LINES = 20
 _POLL_SECONDS = 0.1
 
 
-class PostgresError(Exception):
+class PostgresError(ConnectError):
     """PostgreSQL is not installed, failed to start, or rejected a statement."""
 
 

@@ -20,6 +20,8 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from connect_py.api.errors import ConnectError
+
 OWN: Final = "connect-py"
 PYTHON: Final = "bin/python3"  # path in the archive
 _PLUGINS: Final = "connect_py.plugins"
@@ -37,7 +39,7 @@ exec "$home/bin/interpreter" "$@"
 """
 
 
-class PythonArchiveError(Exception):
+class PythonArchiveError(ConnectError):
     """A required distribution is missing."""
 
 

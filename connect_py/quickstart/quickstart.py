@@ -1,4 +1,4 @@
-"""`make quickstart`: starts everything, shows it at work, checks it, and stops what it started."""
+"""`make quickstart`: starts all parts, shows a live view, and verifies the tables."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from rich.console import Console
 from rich.live import Live
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.rest_paths import CONNECTORS
 from connect_py.embedded.archives import make_archives_in_background
-from connect_py.embedded.broker import BrokerError, KafkaBroker
+from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.connect_process import ConnectProcess, free_port
-from connect_py.embedded.ivy import IvyError
-from connect_py.embedded.jar_lock import JarLock, JarLockError
-from connect_py.embedded.java_runtime import JavaNotFoundError
+from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.envelope import topic_of
 from connect_py.quickstart.feed import Feed
@@ -40,7 +39,7 @@ CONNECTOR = "shop-sink"
 
 
 class Quickstart:
-    """One run. `interrupted` ends it early, in good order."""
+    """One run. Setting `interrupted` ends it early and stops all parts."""
 
     def __init__(
         self, directory: Path, seconds: float | None, changes_per_second: float, console: Console
@@ -54,20 +53,20 @@ class Quickstart:
         self.interrupted = threading.Event()
 
     def run(self) -> bool:
-        """Run to the end; True when the tables equal what was produced.
+        """Run to the end; return True if the tables equal the shop's data.
 
         Raises:
-            ConnectError: Something did not start, or ended by itself.
+            ConnectError: A part did not start, or exited.
         """
         console, directory = self._console, self._directory
         clear(directory)
         with ExitStack() as stack:
             console.rule("[bold]connect-py quickstart")
-            console.print(f"Everything is kept in {directory}", highlight=False)
+            console.print(f"All files are stored in {directory}", highlight=False)
             self._step(
                 "Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment())
             )
-            make_archives_in_background()  # the next start takes half the time
+            make_archives_in_background()  # halves the next startup time
             broker = KafkaBroker(directory / "kafka", port=free_port())
             stack.callback(broker.close)
             connector = self._write_connector()
@@ -78,20 +77,18 @@ class Quickstart:
                 broker.bootstrap_servers,
                 {"connect_py.services.connectors": str(connector)},
             )
-            worker.launch()  # it imports its modules while Kafka starts, and waits for Kafka
+            worker.launch()  # imports its modules while Kafka starts, then waits for Kafka
             stack.callback(worker.close)
             broker.start()
-            self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
+            self._report(f"Apache Kafka answers on {broker.bootstrap_servers}")
             feed = Feed(broker.bootstrap_servers, self._rate)
             feed.create_topics()
             feed.start()
             stack.callback(feed.stop)
-            self._said(
-                f"{len(KEYS)} topics are being fed with about {self._rate:g} changes per second"
-            )
+            self._report(f"producing about {self._rate:g} changes per second to {len(KEYS)} topics")
             url = worker.url
             worker.wait_until_it_answers(self.interrupted)
-            self._said(f"the worker answers on {url}")
+            self._report(f"the worker answers on {url}")
             self._post(url, connector)
             tables = ShopTables(directory)
             write_spark_sql(directory)
@@ -115,13 +112,13 @@ class Quickstart:
 
     # --- start
 
-    def _step(self, what: str, action: Callable[[], Any]) -> None:
+    def _step(self, component: str, action: Callable[[], Any]) -> None:
         action()
-        self._said(f"{what}: there")
+        self._report(f"{component}: available")
 
-    def _said(self, text: str) -> None:
+    def _report(self, message: str) -> None:
         self._console.print(
-            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {text}", highlight=False
+            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {message}", highlight=False
         )
 
     def _write_connector(self) -> Path:
@@ -146,20 +143,20 @@ class Quickstart:
             "-d",
             f"@{path}",
         ]
-        command.append(f"{url}/connectors")
+        command.append(url + CONNECTORS)
         console.print(f"[bold]$ {shlex.join(command)}", highlight=False, soft_wrap=True)
         if shutil.which("curl"):
-            answer = subprocess.run(
+            process = subprocess.run(
                 command, capture_output=True, text=True, timeout=100, check=False
             )
-            text = answer.stdout or answer.stderr
+            response = process.stdout or process.stderr
         else:
-            text = httpx.post(
-                f"{url}/connectors", json=json.loads(path.read_text()), timeout=100
+            response = httpx.post(
+                url + CONNECTORS, json=json.loads(path.read_text()), timeout=100
             ).text
-        if '"error_code"' in text or '"name"' not in text:
-            raise ConnectError(f"the worker refused the connector: {text}")
-        console.print(f"[green]{text[:79]}…", highlight=False)
+        if '"error_code"' in response or '"name"' not in response:
+            raise ConnectError(f"the worker refused the connector: {response}")
+        console.print(f"[green]{response[:79]}…", highlight=False)
         console.print()
 
     # --- run
@@ -173,7 +170,7 @@ class Quickstart:
     def _look(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
         worker.check()
         for line in self._spark.new():
-            self._said(line)
+            self._report(line)
         live.update(view.render())
         failure = worker.failed_trace(CONNECTOR)
         if failure is not None:
@@ -195,18 +192,17 @@ class Quickstart:
                 self._console.print(f"[bold red]✗[/] {difference}", highlight=False)
             return False
         self._console.print(
-            f"[bold green]✓[/] {feed.changes} changes made {rows} rows, and the tables hold "
-            f"exactly these.\n"
-            "Next: `connect-py doctor worker.properties` checks what a worker of your own\n"
-            "needs, and `connect-py worker worker.properties` runs it.",
+            f"[bold green]✓[/] {feed.changes} changes resulted in {rows} rows, and the tables "
+            f"contain exactly these.\n"
+            "Next: `connect-py doctor worker.properties` checks the requirements of your own\n"
+            "worker, and `connect-py worker worker.properties` runs it.",
             highlight=False,
         )
         return True
 
 
 def connector_config(directory: Path) -> Mapping[str, str]:
-    """The connector, as it would be posted to a Java worker but for the keys below
-    `iceberg.ext`."""
+    """Return the connector's configuration. Java workers ignore `iceberg.ext.*`."""
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -233,25 +229,30 @@ def connector_config(directory: Path) -> Mapping[str, str]:
 
 
 def clear(directory: Path) -> None:
-    """Begin with an empty folder, but touch only one that an earlier run made."""
+    """Empty a directory. A directory that was not created by an earlier run is left unchanged.
+
+    Raises:
+        ConnectError: The directory contains other files.
+    """
     if directory.exists() and any(directory.iterdir()):
         if not (directory / "worker.properties").exists():
-            raise ConnectError(f"{directory} holds something else; name an empty folder with --dir")
+            raise ConnectError(
+                f"{directory} contains other files; name an empty directory with --dir"
+            )
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    (
-        directory / "worker.properties"
-    ).touch()  # so that the next run may clear what a failed start leaves
+    # marks the directory, in case the start fails before the worker writes its properties
+    (directory / "worker.properties").touch()
 
 
 def main(directory: Path, seconds: float | None, changes_per_second: float) -> int:
-    """Run the quickstart; the exit status is 0 only when the tables equal what was produced."""
+    """Run the quickstart, and return the exit status: 0 if the tables equal the shop's data."""
     console = Console()
     quickstart = Quickstart(directory.resolve(), seconds, changes_per_second, console)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: quickstart.interrupted.set())
     try:
         return 0 if quickstart.run() else 1
-    except (ConnectError, BrokerError, JavaNotFoundError, JarLockError, IvyError) as error:
+    except ConnectError as error:
         console.print("[bold red]quickstart failed:[/]", str(error), highlight=False)
         return 1

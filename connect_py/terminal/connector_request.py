@@ -1,4 +1,4 @@
-"""`read_request`: a file with a connector, and what is wrong with it in words."""
+"""`read_request`: reads a connector file, and describes its errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_request(path: Path) -> ConnectorFile:
 
     Raises:
         OSError: The file cannot be read.
-        ConnectError: It is none of these, with the line or the key.
+        ConnectError: The file has none of these forms. The message names the line or the key.
     """
     from connect_py.connector_file import ConnectorFile
 
@@ -25,7 +25,7 @@ def read_request(path: Path) -> ConnectorFile:
         _check_json(path)
     file = ConnectorFile.read(path)
     if not file.config.get("connector.class"):
-        raise ConnectError(f"{path}: connector.class is missing: which plugin the connector is")
+        raise ConnectError(f"{path}: connector.class is missing; it names the connector plugin")
     return file
 
 
@@ -33,7 +33,7 @@ def _check_json(path: Path) -> None:
     try:
         document = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ConnectError(f"{path}: no JSON: {error}") from error
+        raise ConnectError(f"{path}: invalid JSON: {error}") from error
     if not isinstance(document, dict):
         raise ConnectError(f"{path}: expected an object with a name and a config")
     config = document.get("config", document)
@@ -42,7 +42,7 @@ def _check_json(path: Path) -> None:
     nested = [key for key, value in config.items() if isinstance(value, dict | list)]
     if nested:
         raise ConnectError(
-            f"{path}: {', '.join(nested)}: expected a text, not an object or an array"
+            f"{path}: {', '.join(nested)}: expected a string, not an object or an array"
         )
     if not (document.get("name") or config.get("name")):
         raise ConnectError(f"{path}: name is missing")

@@ -1,4 +1,4 @@
-"""`ConnectorView`: a connector and its tasks, as a worker's REST API shows them."""
+"""`ConnectorView`: a connector and its tasks, as a worker's REST API reports them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FAILED: Final = "FAILED"
-NOT_RUN: Final = frozenset({FAILED, "UNASSIGNED"})  # states in which no user wanted it
+NOT_RUN: Final = frozenset({FAILED, "UNASSIGNED"})  # states that no user requests
 
 
 @dataclass(frozen=True, slots=True)
 class ItemView:
     """A connector instance, or one of its tasks."""
 
-    what: str  # `connector` or `task 0`
+    label: str  # `connector` or `task 0`
     state: str
     worker: str
     trace: str = ""
@@ -25,11 +25,11 @@ class ItemView:
     reason: str = ""
 
     @staticmethod
-    def of(what: str, status: Mapping[str, Any]) -> ItemView:
-        """Read the part of a status that is about one item."""
+    def of(label: str, status: Mapping[str, Any]) -> ItemView:
+        """Parse the part of a status that describes one item."""
         waiting = status.get("waiting") or {}
         return ItemView(
-            what,
+            label,
             status.get("state", "UNKNOWN"),
             status.get("worker_id", ""),
             status.get("trace") or "",
@@ -39,7 +39,7 @@ class ItemView:
         )
 
     def remark(self) -> str:
-        """The first line of the trace, or what a running item waits for."""
+        """Return the first line of the trace, or the reason why a running item waits."""
         if self.trace:
             return first_line(self.trace)
         return f"waits for {self.waits_for}: {self.reason}" if self.waits_for else ""
@@ -47,7 +47,7 @@ class ItemView:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorView:
-    """What commands show of a connector."""
+    """A connector instance and its tasks."""
 
     name: str
     type: str
@@ -57,7 +57,7 @@ class ConnectorView:
 
     @staticmethod
     def of(name: str, info: Mapping[str, Any], status: Mapping[str, Any] | None) -> ConnectorView:
-        """Read the answers of the REST API; None: it knows no status yet."""
+        """Parse responses of the REST API. The status is None until the worker has reported one."""
         status = status or {}
         connector = ItemView.of("connector", status.get("connector", {}))
         tasks = tuple(ItemView.of(f"task {task['id']}", task) for task in status.get("tasks", []))
@@ -67,37 +67,37 @@ class ConnectorView:
         )
 
     @staticmethod
-    def all_of(answer: Mapping[str, Any]) -> list[ConnectorView]:
-        """Read the answer about all connectors; sorted by name."""
+    def all_of(connectors: Mapping[str, Any]) -> list[ConnectorView]:
+        """Parse the response about all connectors; sorted by name."""
         return [
-            ConnectorView.of(name, found.get("info", {}), found.get("status"))
-            for name, found in sorted(answer.items())
+            ConnectorView.of(name, each.get("info", {}), each.get("status"))
+            for name, each in sorted(connectors.items())
         ]
 
     def items(self) -> Iterator[ItemView]:
-        """The connector instance and its tasks."""
+        """Yield the connector instance and its tasks."""
         yield self.connector
         yield from self.tasks
 
     @property
     def runs(self) -> bool:
-        """Whether each item is in a state that a user asked for."""
+        """Return True if each item is in a state that a user requested."""
         return not any(item.state in NOT_RUN for item in self.items())
 
     def tasks_by_state(self) -> str:
-        """As `2 RUNNING, 1 FAILED`."""
+        """Return the number of tasks per state, for example `2 RUNNING, 1 FAILED`."""
         counts = Counter(task.state for task in self.tasks)
         return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
 
     def remark(self) -> str:
-        """Why the connector or one of its tasks failed, or what it waits for."""
-        remarks = [item for item in self.items() if item.remark()]
-        # stable: the first that failed, else the first that waits
-        remarks.sort(key=lambda item: item.state != FAILED)
-        return f"{remarks[0].what}: {remarks[0].remark()}" if remarks else ""
+        """Return the reason why the connector or one of its tasks failed or waits."""
+        items = [item for item in self.items() if item.remark()]
+        # the sort is stable: the first failed item, else the first waiting one
+        items.sort(key=lambda item: item.state != FAILED)
+        return f"{items[0].label}: {items[0].remark()}" if items else ""
 
 
 def first_line(trace: str) -> str:
-    """The first line of a trace; its class without the package."""
+    """Return the first line of a trace, with the class name without its package."""
     line = next((line.strip() for line in trace.splitlines() if line.strip()), "")
     return re.sub(r"^(?:\w+\.)+(?=\w+: )", "", line)

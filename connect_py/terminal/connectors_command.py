@@ -1,225 +1,214 @@
-"""`connect-py connectors`: list, create, change and delete the connectors of a worker group."""
+"""`connect-py connectors`: list, create, change, and delete the connectors of a worker group."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from connect_py.api.command import confirmed
+from connect_py.api.command import command
 from connect_py.api.errors import ConnectError
+from connect_py.terminal.command_context import LocalContext
+from connect_py.terminal.connector_request import read_request
 from connect_py.terminal.connector_view import ConnectorView
-from connect_py.terminal.rest_client import RestClient
-from connect_py.terminal.worker_options import REFUSED, UNKNOWN, AsJson, asks_worker, complete_names
-
-app = typer.Typer(
-    help="The connectors of a worker group. Exit status 0: done; 1: the worker refused it, or a "
-    "connector failed; "
-    "2: no worker answers, wrong usage, or the state was not reached in time."
-)
+from connect_py.terminal.exit_status import REFUSED, UNKNOWN
+from connect_py.terminal.state_wait import StateWait
+from connect_py.terminal.tables import table_lines
+from connect_py.terminal.worker_options import complete_names
 
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_names)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_names)]
-Wait = Annotated[
-    bool, typer.Option("--wait", help="Return once it is in that state, or shows why it failed.")
-]
-WaitSeconds = Annotated[
-    float, typer.Option("--timeout", min=1, help="Seconds that --wait may take.")
-]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-WAIT_SECONDS = 60.0
+
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    """Options of commands that can wait for the requested state."""
+
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Return when the state is reached, or show the failure."),
+    ] = False
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Maximum number of seconds of --wait.")
+    ] = 60.0
 
 
 class InitialState(Enum):
-    """In which state a connector is created."""
+    """State in which a connector is created."""
 
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
 
 
-@app.command("ls")
-@asks_worker
-def list_(worker: RestClient, as_json: AsJson = False) -> None:
+@command(worker=True, json=True)
+def ls(context: LocalContext) -> None:
     """List all connectors with their states."""
-    answer = worker.connectors()
-    if as_json:
-        typer.echo(json.dumps(answer, indent=2))
-        return
-    from connect_py.terminal.tables import show
-
+    connectors = context.rest_client().connectors()
     rows = [
         (view.name, view.type, view.connector.state, view.tasks_by_state(), view.connector.worker)
-        for view in ConnectorView.all_of(answer)
+        for view in ConnectorView.all_of(connectors)
     ]
-    show(("NAME", "TYPE", "STATE", "TASKS", "WORKER"), rows)
+    context.show(connectors, table_lines(("NAME", "TYPE", "STATE", "TASKS", "WORKER"), rows))
 
 
-@app.command("show")
-@asks_worker
+@command(worker=True, json=True)
 def show(
-    worker: RestClient,
+    context: LocalContext,
     name: Name,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Whole traces, not only their first lines.")
+        bool, typer.Option("--trace", help="Show whole traces, not only their first lines.")
     ] = False,
     config: Annotated[
-        bool, typer.Option("--config", help="Only the configuration, as `create` takes it.")
+        bool,
+        typer.Option("--config", help="Show only the configuration, in the format of `create`."),
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Show the states, topics and configuration of a connector."""
+    """Show the states, topics, and configuration of a connector."""
+    worker = context.rest_client()
     info = worker.info(name)
     if config:
         typer.echo(json.dumps({"name": info["name"], "config": info["config"]}, indent=2))
         return
     status, topics = worker.status(name), worker.topics(name)
-    if as_json:
-        typer.echo(json.dumps({**info, "status": status, "topics": topics}, indent=2))
-        return
-    from connect_py.terminal.tables import show as show_table
-
     view = ConnectorView.of(name, info, status)
-    typer.echo(f"{view.name}: {view.type} {view.plugin}")
-    typer.echo(f"topics: {', '.join(topics) or 'none yet'}\n")
-    rows = [(item.what, item.state, item.worker, item.remark()) for item in view.items()]
-    show_table(("", "STATE", "WORKER", "REMARK"), rows)
-    typer.echo()
-    show_table(
-        ("KEY", "VALUE"),
-        sorted((key, value) for key, value in info["config"].items() if key != "name"),
-    )
-    for item in view.items() if trace else ():
+    document = {**info, "status": status, "topics": topics}
+    context.show(document, _connector_lines(view, topics, info["config"], traces=trace))
+
+
+def _connector_lines(
+    view: ConnectorView, topics: Sequence[str], config: Mapping[str, str], *, traces: bool
+) -> Iterator[str]:
+    yield f"{view.name}: {view.type} {view.plugin}"
+    yield f"topics: {', '.join(topics) or 'none yet'}\n"
+    items = [(item.label, item.state, item.worker, item.remark()) for item in view.items()]
+    yield from table_lines(("", "STATE", "WORKER", "REMARK"), items)
+    yield ""
+    keys = sorted((key, value) for key, value in config.items() if key != "name")
+    yield from table_lines(("KEY", "VALUE"), keys)
+    for item in view.items() if traces else ():
         if item.trace:
-            typer.echo(f"\n{item.what}:\n{item.trace.rstrip()}")
+            yield f"\n{item.label}:\n{item.trace.rstrip()}"
 
 
-@app.command("create")
-@asks_worker
+@command(worker=True)
 def create(
-    worker: RestClient,
+    context: LocalContext,
     file: Annotated[
         Path,
         typer.Argument(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="JSON as it is posted, flat JSON with name, or properties.",
+            help="JSON in the format of the REST API, flat JSON with a name, or properties.",
         ),
     ],
+    *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Change a connector that exists.")
+        bool, typer.Option("--replace", help="Change an existing connector.")
     ] = False,
-    state: Annotated[InitialState, typer.Option(help="Of a new connector.")] = InitialState.RUNNING,
+    state: Annotated[
+        InitialState, typer.Option(help="State of a new connector.")
+    ] = InitialState.RUNNING,
     check: Annotated[
-        bool, typer.Option("--check", help="Only ask the worker what is wrong with it.")
+        bool, typer.Option("--check", help="Only let the worker validate the configuration.")
     ] = False,
-    wait: Wait = False,
-    timeout: WaitSeconds = WAIT_SECONDS,
+    waiting: WaitOptions,
 ) -> None:
-    """Create a connector from a file, after the worker has validated it. Each wrong key is printed
-    with its error."""
-    from connect_py.terminal.connector_request import read_request
-
+    """Create a connector from a file, after the worker has validated it. Each invalid key is
+    printed with its error."""
     if replace and state is not InitialState.RUNNING:
         raise typer.BadParameter("an existing connector keeps its state", param_hint="--state")
     request = read_request(file)
+    worker = context.rest_client()
     errors = worker.validate(request.config)
-    for key, texts in errors.items():
-        for text in texts:
-            typer.echo(f"{key}: {text}", err=True)
+    for key, messages in errors.items():
+        for message in messages:
+            typer.echo(f"{key}: {message}", err=True)
     if errors:
-        typer.echo(f"connect-py: {file}: {len(errors)} wrong keys; nothing was changed", err=True)
+        keys = "1 invalid key" if len(errors) == 1 else f"{len(errors)} invalid keys"
+        context.warn(f"{file}: {keys}; nothing was changed")
         raise typer.Exit(REFUSED)
     if check:
-        typer.echo(f"{request.name}: the worker accepts it; nothing was changed")
+        typer.echo(f"{request.name}: the worker accepts the configuration; nothing was changed")
         return
     if replace:
         worker.replace(request.name, request.config)
     else:
-        worker.create(
-            request.name, request.config, None if state is InitialState.RUNNING else state.name
-        )
+        initial = None if state is InitialState.RUNNING else state.name
+        worker.create(request.name, request.config, initial)
     typer.echo(f"{request.name}: {'written' if replace else 'created'}")
-    if wait:
-        _wait(worker, [request.name], state.name, timeout, failed_before=replace)
+    _wait(context, [request.name], state.name, waiting, failed_before=replace)
 
 
-@app.command("pause")
-@asks_worker
-def pause(
-    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
-) -> None:
-    """Pause connectors: tasks keep their partitions, and get no records."""
-    _change(worker, names, "pause", "PAUSED", timeout if wait else None)
+@command(worker=True)
+def pause(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None:
+    """Pause connectors. Their tasks keep their partitions and receive no records."""
+    _change(context, names, "pause", "PAUSED", waiting)
 
 
-@app.command("resume")
-@asks_worker
-def resume(
-    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
-) -> None:
-    """Let paused or stopped connectors run."""
-    _change(worker, names, "resume", "RUNNING", timeout if wait else None)
+@command(worker=True)
+def resume(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None:
+    """Resume paused or stopped connectors."""
+    _change(context, names, "resume", "RUNNING", waiting)
 
 
-@app.command("stop")
-@asks_worker
-def stop(
-    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
-) -> None:
-    """Stop connectors: tasks end, and offsets may be changed."""
-    _change(worker, names, "stop", "STOPPED", timeout if wait else None)
+@command(worker=True)
+def stop(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None:
+    """Stop connectors. Their tasks end, and their offsets can be changed."""
+    _change(context, names, "stop", "STOPPED", waiting)
 
 
-@app.command("restart")
-@asks_worker
+@command(worker=True)
 def restart(
-    worker: RestClient,
+    context: LocalContext,
     names: Names,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what has failed.")] = False,
+    *,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only failed connectors and tasks.")
+    ] = False,
     task: Annotated[
         int | None, typer.Option(min=0, help="Only this task.", show_default="all")
     ] = None,
-    wait: Wait = False,
-    timeout: WaitSeconds = WAIT_SECONDS,
+    waiting: WaitOptions,
 ) -> None:
-    """Restart connectors with their tasks."""
+    """Restart connectors and their tasks."""
     if failed and task is not None:
         raise typer.BadParameter("cannot be combined with --failed", param_hint="--task")
+    worker = context.rest_client()
     for name in names:
         if task is None:
             worker.restart(name, only_failed=failed)
         else:
             worker.restart_task(name, task)
         typer.echo(f"{name}: restart requested")
-    if wait:
-        _wait(worker, names, "RUNNING", timeout, failed_before=True)
+    _wait(context, names, "RUNNING", waiting, failed_before=True)
 
 
-@app.command("delete")
-@asks_worker
-def delete(worker: RestClient, names: Names, yes: Yes = False) -> None:
-    """Delete connectors. Offsets, topics and tables stay."""
-    known = worker.names()
-    missing = [name for name in names if name not in known]
+@command(worker=True)
+def delete(context: LocalContext, names: Names, yes: Yes = False) -> None:
+    """Delete connectors. Their offsets, topics, and tables are retained."""
+    worker = context.rest_client()
+    existing = worker.names()
+    missing = [name for name in names if name not in existing]
     if missing:
         raise ConnectError(f"there is no connector {', '.join(missing)}; nothing was changed")
-    if not yes and not confirmed(f"Delete {', '.join(names)}?"):
+    if not yes and not context.confirm(f"Delete {', '.join(names)}?"):
         raise typer.Abort
     for name in names:
         worker.delete(name)
         typer.echo(f"{name}: deleted")
 
 
-@app.command("offsets")
-@asks_worker
+@command(worker=True, json=True)
 def offsets(
-    worker: RestClient,
+    context: LocalContext,
     name: Name,
     set_: Annotated[
         list[str] | None,
@@ -229,50 +218,53 @@ def offsets(
             help="Of a sink: the next offset to read. Repeatable.",
         ),
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget all offsets.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete all offsets.")] = False,
     yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Show the committed offsets of a connector; set or reset those of a stopped one."""
+    """Show the committed offsets of a connector, or set or reset the offsets of a stopped
+    connector."""
     if set_ and reset:
         raise typer.BadParameter("cannot be combined with --set", param_hint="--reset")
+    worker = context.rest_client()
     if set_:
-        typer.echo(worker.alter_offsets(name, [_offset(text) for text in set_]))
+        typer.echo(worker.alter_offsets(name, [_offset(argument) for argument in set_]))
         return
     if reset:
-        if not yes and not confirmed(f"Forget all offsets of {name}?"):
+        if not yes and not context.confirm(f"Delete all offsets of {name}?"):
             raise typer.Abort
         typer.echo(worker.reset_offsets(name))
         return
-    found = worker.offsets(name)
-    if as_json:
-        typer.echo(json.dumps({"offsets": found}, indent=2))
-        return
-    from connect_py.terminal.tables import show as show_table
+    rows = worker.offsets(name)
+    context.show({"offsets": rows}, _offset_lines(rows))
 
-    if all("kafka_topic" in row["partition"] for row in found):
-        of_sink = [
-            (
-                row["partition"]["kafka_topic"],
-                str(row["partition"]["kafka_partition"]),
-                str((row["offset"] or {}).get("kafka_offset", "")),
-            )
-            for row in found
-        ]
-        show_table(("TOPIC", "PARTITION", "OFFSET"), of_sink, right=("PARTITION", "OFFSET"))
+
+def _offset_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if all("kafka_topic" in row["partition"] for row in rows):
+        yield from table_lines(
+            ("TOPIC", "PARTITION", "OFFSET"),
+            [
+                (
+                    row["partition"]["kafka_topic"],
+                    str(row["partition"]["kafka_partition"]),
+                    str((row["offset"] or {}).get("kafka_offset", "")),
+                )
+                for row in rows
+            ],
+            right=("PARTITION", "OFFSET"),
+        )
     else:
-        show_table(
+        yield from table_lines(
             ("PARTITION", "OFFSET"),
-            [(json.dumps(row["partition"]), json.dumps(row["offset"])) for row in found],
+            [(json.dumps(row["partition"]), json.dumps(row["offset"])) for row in rows],
         )
 
 
-def _offset(text: str) -> dict[str, object]:
-    place, _, offset = text.rpartition("=")
-    topic, _, partition = place.rpartition("/")
+def _offset(argument: str) -> dict[str, object]:
+    topic_partition, _, offset = argument.rpartition("=")
+    topic, _, partition = topic_partition.rpartition("/")
     if not topic or not partition.isdigit() or not offset.isdigit():
         raise typer.BadParameter(
-            f"{text} is not of the form TOPIC/PARTITION=OFFSET", param_hint="--set"
+            f"invalid value {argument!r}: expected TOPIC/PARTITION=OFFSET", param_hint="--set"
         )
     return {
         "partition": {"kafka_topic": topic, "kafka_partition": int(partition)},
@@ -281,38 +273,38 @@ def _offset(text: str) -> dict[str, object]:
 
 
 def _change(
-    worker: RestClient, names: list[str], change: str, state: str, wait_seconds: float | None
+    context: LocalContext, names: Sequence[str], change: str, state: str, waiting: WaitOptions
 ) -> None:
+    worker = context.rest_client()
     for name in names:
         worker.change_state(name, change)
         typer.echo(f"{name}: {change} requested")
-    if wait_seconds is not None:
-        _wait(worker, names, state, wait_seconds, failed_before=change == "resume")
+    _wait(context, names, state, waiting, failed_before=change == "resume")
 
 
 def _wait(
-    worker: RestClient, names: list[str], state: str, seconds: float, *, failed_before: bool
+    context: LocalContext,
+    names: Sequence[str],
+    state: str,
+    options: WaitOptions,
+    *,
+    failed_before: bool,
 ) -> None:
-    from connect_py.terminal.state_wait import StateWait
-
+    """Wait for a state if the user asked for it, and end the command if it is not reached."""
+    if not options.wait:
+        return
+    state_wait = StateWait(context.rest_client(), options.timeout)
     for name in names:
-        result = StateWait(worker, seconds).wait(name, state, failed_before=failed_before)
-        if result.failed is not None:
-            typer.echo(
-                f"connect-py: {name}: {result.failed.what} failed:\n{result.failed.trace.rstrip()}",
-                err=True,
-            )
+        result = state_wait.wait(name, state, failed_before=failed_before)
+        view, failure = result.view, result.failure
+        if failure is not None:
+            context.warn(f"{name}: {failure.label} failed:\n{failure.trace.rstrip()}")
             raise typer.Exit(REFUSED)
         if not result.reached:
-            _late(result.view, state, seconds)
-        typer.echo(f"{name}: {state}, tasks: {result.view.tasks_by_state()}")
-
-
-def _late(view: ConnectorView, state: str, seconds: float) -> NoReturn:
-    remark = f"; {view.remark()}" if view.remark() else ""
-    typer.echo(
-        f"connect-py: {view.name} is not {state} after {seconds:g} s: connector "
-        f"{view.connector.state}, tasks: {view.tasks_by_state()}{remark}",
-        err=True,
-    )
-    raise typer.Exit(UNKNOWN)
+            remark = f"; {view.remark()}" if view.remark() else ""
+            context.warn(
+                f"{name} is not {state} after {options.timeout:g} s: connector "
+                f"{view.connector.state}, tasks: {view.tasks_by_state()}{remark}"
+            )
+            raise typer.Exit(UNKNOWN)
+        typer.echo(f"{name}: {state}, tasks: {view.tasks_by_state()}")

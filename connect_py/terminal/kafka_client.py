@@ -18,24 +18,24 @@ POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as people see it."""
+    """Name and size of a topic."""
 
     name: str
     partitions: int
     replicas: int
-    # offsets between the ends of its logs; compaction and transactions leave some without a record
+    # offsets in its logs; compaction and transactions leave offsets without a record
     records: int
 
 
 class KafkaClient:
-    """One cluster. Errors are `ConnectError`s in words."""
+    """Client of one cluster. Errors of Kafka become `ConnectError`s with a readable message."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Take client settings in Java's names, `bootstrap.servers` among them."""
+        """Accept client settings in Java's names, including `bootstrap.servers`."""
         self._settings = settings
 
     def topics(self, *, internal: bool) -> list[TopicView]:
-        """All topics, by name; `internal`: those that begin with `__` as well.
+        """Return all topics, sorted by name; with `internal`, also those that begin with `__`.
 
         Raises:
             ConnectError: The cluster does not answer.
@@ -44,22 +44,22 @@ class KafkaClient:
 
         consumer = self._consumer()
         try:
-            listed = consumer.list_topics(timeout=ANSWER_SECONDS).topics
+            cluster_topics = consumer.list_topics(timeout=ANSWER_SECONDS).topics
             return [
                 TopicView(
                     name,
-                    len(found.partitions),
-                    max(len(p.replicas) for p in found.partitions.values()),
+                    len(topic.partitions),
+                    max(len(p.replicas) for p in topic.partitions.values()),
                     sum(
                         high - low
-                        for low, high in self._ranges(consumer, name, found.partitions).values()
+                        for low, high in self._ranges(consumer, name, topic.partitions).values()
                     ),
                 )
-                for name, found in sorted(listed.items())
-                if found.partitions and (internal or not name.startswith("__"))
+                for name, topic in sorted(cluster_topics.items())
+                if topic.partitions and (internal or not name.startswith("__"))
             ]
         except KafkaException as error:
-            raise _in_words(error, self._servers) from error
+            raise _connect_error(error, self._servers) from error
         finally:
             consumer.close()
 
@@ -67,7 +67,7 @@ class KafkaClient:
         """Create a topic.
 
         Raises:
-            ConnectError: The cluster does not answer, or refuses.
+            ConnectError: The cluster does not answer, or rejects the request.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -79,20 +79,20 @@ class KafkaClient:
                 ANSWER_SECONDS + 1
             )
         except KafkaException as error:
-            raise _in_words(error, self._servers) from error
+            raise _connect_error(error, self._servers) from error
 
     def produce(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """Write records of key and value; returns how many once the brokers have them.
+        """Write records, and return their number after the brokers have acknowledged them.
 
         Raises:
-            ConnectError: The brokers do not have them all.
+            ConnectError: The brokers did not acknowledge all of them.
         """
         from confluent_kafka import KafkaException, Producer
 
         failures: list[str] = []
-        written = 0
+        count = 0
 
-        def ended(error: Any, _message: Message) -> None:
+        def on_delivery(error: Any, _message: Message) -> None:
             if error is not None:
                 failures.append(error.str())
 
@@ -103,47 +103,50 @@ class KafkaClient:
             for key, value in records:
                 while True:
                     try:
-                        producer.produce(topic, value, key, on_delivery=ended)
+                        producer.produce(topic, value, key, on_delivery=on_delivery)
                         break
                     except BufferError:
                         producer.poll(POLL_SECONDS)
-                written += 1
-            waiting = producer.flush(FLUSH_SECONDS)
+                count += 1
+            unsent = producer.flush(FLUSH_SECONDS)
         except KafkaException as error:
-            raise _in_words(error, self._servers) from error
-        if failures or waiting:
-            reason = failures[0] if failures else f"no answer in {FLUSH_SECONDS:g} s"
+            raise _connect_error(error, self._servers) from error
+        if failures or unsent:
+            reason = failures[0] if failures else f"no acknowledgment within {FLUSH_SECONDS:g} s"
             raise ConnectError(
-                f"{len(failures) + waiting} of {written} records were not written: {reason}"
+                f"{len(failures) + unsent} of {count} records were not written: {reason}"
             )
-        return written
+        return count
 
     def consume(self, topic: str, *, newest: int | None, follow: bool) -> Iterator[Message]:
-        """The records of a topic, oldest first within each partition.
+        """Yield the records of a topic, oldest first within each partition.
 
-        Args: topic: The topic. newest: Only the last so many offsets of each partition. follow: Go
-            on with new records. Otherwise the iterator ends with the records that were there.
+        Args:
+            topic: The topic.
+            newest: Read only this many of the last offsets of each partition.
+            follow: Continue with new records. Otherwise the iterator ends after the records that
+                existed at the time of the call.
 
         Raises:
-            ConnectError: There is no such topic, or the cluster does not answer.
+            ConnectError: The topic does not exist, or the cluster does not answer.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
         consumer = self._consumer()
         try:
-            found = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-            if found.error is not None:
-                raise ConnectError(f"topic {topic}: {found.error.str()}")
-            ranges = self._ranges(consumer, topic, found.partitions)
+            metadata = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+            if metadata.error is not None:
+                raise ConnectError(f"topic {topic}: {metadata.error.str()}")
+            ranges = self._ranges(consumer, topic, metadata.partitions)
             starts = {
                 p: low if newest is None else max(low, high - newest)
                 for p, (low, high) in ranges.items()
             }
-            left = {p for p, (_, high) in ranges.items() if starts[p] < high}
+            unfinished = {p for p, (_, high) in ranges.items() if starts[p] < high}
             consumer.assign(
-                [TopicPartition(topic, p, starts[p]) for p in (ranges if follow else left)]
+                [TopicPartition(topic, p, starts[p]) for p in (ranges if follow else unfinished)]
             )
-            while follow or left:
+            while follow or unfinished:
                 message = consumer.poll(POLL_SECONDS)
                 if message is not None and message.error() is None:
                     yield message
@@ -153,11 +156,11 @@ class KafkaClient:
                     and not _is_end(message)
                 ):
                     raise ConnectError(f"topic {topic}: {message.error().str()}")
-                for place in consumer.position([TopicPartition(topic, p) for p in left]):
-                    if place.offset >= ranges[place.partition][1]:
-                        left.discard(place.partition)
+                for position in consumer.position([TopicPartition(topic, p) for p in unfinished]):
+                    if position.offset >= ranges[position.partition][1]:
+                        unfinished.discard(position.partition)
         except KafkaException as error:
-            raise _in_words(error, self._servers) from error
+            raise _connect_error(error, self._servers) from error
         finally:
             consumer.close()
 
@@ -175,13 +178,13 @@ class KafkaClient:
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
-        own = {
+        settings = {
             "group.id": "connect-py",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "allow.auto.create.topics": False,
         }
-        return Consumer({**self._translated("consumer"), **own})
+        return Consumer({**self._translated("consumer"), **settings})
 
     @staticmethod
     def _ranges(consumer: Any, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -202,5 +205,5 @@ def _is_end(message: Message) -> bool:
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
-def _in_words(error: KafkaException, servers: str) -> ConnectError:
+def _connect_error(error: KafkaException, servers: str) -> ConnectError:
     return ConnectError(f"Kafka at {servers}: {error.args[0].str()}")

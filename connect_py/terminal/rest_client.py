@@ -1,4 +1,4 @@
-"""`RestClient`: the REST API of a worker, for commands."""
+"""`RestClient`: client of a worker's REST API, for commands."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote
 
+from connect_py.api import rest_paths
 from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.rest_paths import path
 from connect_py.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_SECONDS: Final = 5.0
-REQUEST_SECONDS: Final = 100.0  # a worker gives a request up after 90 s, and says what it was doing
-# how long a request is repeated that the worker refuses because of a rebalance
+# a worker aborts a request after 90 s, and reports the operation in progress
+REQUEST_SECONDS: Final = 100.0
+# a request that the worker refuses because of a rebalance is repeated for this long
 CONFLICT_SECONDS: Final = 30.0
 CONFLICT_PAUSE_SECONDS: Final = 0.5
-_TEXT_CHARACTERS: Final = 300  # of an answer that is no worker's
+_BODY_CHARACTERS: Final = 300  # shown of a response that is not a worker's
 SILENCE_SECONDS: Final = 60.0  # between two lines of an operation; a worker sends one per second
 _LINES: Final = "application/x-ndjson"
 _EXISTS: Final = "already exists"
@@ -43,16 +45,16 @@ class RequestRefusedError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """Where a worker is, and as whom to ask it."""
+    """Address of a worker, and the credentials and certificates for it."""
 
     url: str
     user: str | None = None
     password: str = ""
-    authorities: Path | None = None  # PEM; None: those of the system
-    certificate: Path | None = None  # PEM: a key and its certificates
+    authorities: Path | None = None  # PEM; None: the system's
+    certificate: Path | None = None  # PEM: a private key and its certificates
 
     def tls(self) -> ssl.SSLContext | bool:
-        """What `httpx` takes.
+        """Return the TLS setting for `httpx`.
 
         Raises:
             ConfigError: A file cannot be read.
@@ -69,10 +71,11 @@ class WorkerAddress:
 
 
 class RestClient:
-    """Asks one worker; a context manager.
+    """Client of one worker; a context manager.
 
-    Methods raise a `WorkerUnreachableError` when no worker answers, and a `RequestRefusedError`
-    when it refuses. What it refuses because of a rebalance (409) is asked again for 30 seconds.
+    Methods raise a `WorkerUnreachableError` if no worker answers, and a `RequestRefusedError` if
+    the worker refuses the request. A request that is refused because of a rebalance (409) is
+    repeated for 30 seconds.
     """
 
     def __init__(
@@ -82,10 +85,10 @@ class RestClient:
         *,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        """Nothing connects before the first request.
+        """Prepare the client; the first request connects.
 
         Raises:
-            ConfigError: A file of certificates cannot be read.
+            ConfigError: A certificate file cannot be read.
         """
         import httpx
 
@@ -114,117 +117,124 @@ class RestClient:
 
     @property
     def url(self) -> str:
-        """The address of the worker that is asked."""
+        """Return the address of the worker."""
         return self._address.url.rstrip("/")
 
     def server(self) -> Mapping[str, str]:
-        """Version, commit and cluster id."""
-        found: Mapping[str, str] = self._json("GET", "/")
-        return found
+        """Return the version, the commit, and the cluster ID."""
+        info: Mapping[str, str] = self._json("GET", rest_paths.ROOT)
+        return info
 
     def health(self) -> tuple[bool, str]:
-        """Whether the worker can do its work, and its text about that."""
-        answer = self._ask("GET", "/health")
-        if answer.status_code not in (200, 500, 503):
-            self._check(answer)
-        return answer.status_code == 200, str(_object(answer).get("message") or answer.text)
+        """Return True if the worker is healthy, and its message."""
+        response = self._request("GET", rest_paths.HEALTH)
+        if response.status_code not in (200, 500, 503):
+            self._check(response)
+        return response.status_code == 200, str(_object(response).get("message") or response.text)
 
     def metrics(self, worker_id: str | None = None) -> str:
-        """Prometheus's text of this worker, or of the worker of its group with this `host:port`."""
+        """Return the Prometheus metrics of this worker, or of a group member (`host:port`)."""
         base = self.url if worker_id is None else f"{self.url.partition('://')[0]}://{worker_id}"
-        answer = self._ask("GET", "/metrics", base=base)
-        self._check(answer)
-        return answer.text
+        response = self._request("GET", rest_paths.METRICS, base=base)
+        self._check(response)
+        return response.text
 
     # --- connectors
 
     def names(self) -> list[str]:
-        """The names of all connectors, sorted."""
-        return sorted(self._json("GET", "/connectors"))
+        """Return the names of all connectors, sorted."""
+        return sorted(self._json("GET", rest_paths.CONNECTORS))
 
     def connectors(self) -> Mapping[str, Any]:
-        """By name, `info` and `status` of all connectors."""
-        found: Mapping[str, Any] = self._json("GET", "/connectors?expand=info&expand=status")
-        return found
+        """Return `info` and `status` of all connectors, by name."""
+        query = "?expand=info&expand=status"
+        connectors: Mapping[str, Any] = self._json("GET", rest_paths.CONNECTORS + query)
+        return connectors
 
     def info(self, name: str) -> Mapping[str, Any]:
-        """Name, config, tasks and type of a connector."""
-        found: Mapping[str, Any] = self._json("GET", _path(name))
-        return found
+        """Return the name, config, tasks, and type of a connector."""
+        info: Mapping[str, Any] = self._json("GET", path(rest_paths.CONNECTOR, connector=name))
+        return info
 
     def status(self, name: str) -> Mapping[str, Any] | None:
-        """The states of a connector and its tasks; None while a new connector has none."""
-        answer = self._ask("GET", _path(name, "status"))
-        if answer.status_code == 404 and "No status found" in answer.text:
+        """Return the states of a connector and its tasks; None while a new connector has none."""
+        response = self._request("GET", path(rest_paths.CONNECTOR_STATUS, connector=name))
+        if response.status_code == 404 and "No status found" in response.text:
             return None
-        self._check(answer)
-        return _object(answer)
+        self._check(response)
+        return _object(response)
 
     def topics(self, name: str) -> list[str]:
-        """The topics that a connector has used; none where the worker does not track them."""
-        answer = self._ask("GET", _path(name, "topics"))
-        if answer.status_code == 403:
+        """Return the topics that a connector has used; none if the worker does not track them."""
+        response = self._request("GET", path(rest_paths.CONNECTOR_TOPICS, connector=name))
+        if response.status_code == 403:
             return []
-        self._check(answer)
-        return sorted(_object(answer)[name]["topics"])
+        self._check(response)
+        return sorted(_object(response)[name]["topics"])
 
     def validate(self, config: Mapping[str, str | None]) -> dict[str, list[str]]:
-        """The errors of a configuration by key; empty if the worker accepts it."""
+        """Return the errors of a configuration by key; none if the worker accepts it."""
         plugin = config.get("connector.class") or ""
-        found = self._json(
-            "PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", dict(config)
-        )
+        target = path(rest_paths.PLUGIN_VALIDATE, plugin=plugin)
+        infos = self._json("PUT", target, dict(config))
         return {
             row["value"]["name"]: row["value"]["errors"]
-            for row in found["configs"]
+            for row in infos["configs"]
             if row["value"]["errors"]
         }
 
     def create(
         self, name: str, config: Mapping[str, str | None], initial_state: str | None = None
     ) -> None:
-        """Create a connector; refused with 409 if there is one of this name."""
+        """Create a connector. The worker refuses an existing name with 409."""
         body = {"name": name, "config": dict(config)}
         self._json(
             "POST",
-            "/connectors",
+            rest_paths.CONNECTORS,
             body if initial_state is None else {**body, "initial_state": initial_state},
         )
 
     def replace(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Give a connector this configuration; creates it if there is none."""
-        self._json("PUT", _path(name, "config"), dict(config))
+        """Set the configuration of a connector. A missing connector is created."""
+        self._json("PUT", path(rest_paths.CONNECTOR_CONFIG, connector=name), dict(config))
 
     def change_state(self, name: str, change: str) -> None:
-        """`pause`, `resume` or `stop` a connector."""
-        self._json("PUT", _path(name, change))
+        """Change the state of a connector. `change` is `pause`, `resume`, or `stop`."""
+        template = {
+            "pause": rest_paths.CONNECTOR_PAUSE,
+            "resume": rest_paths.CONNECTOR_RESUME,
+            "stop": rest_paths.CONNECTOR_STOP,
+        }[change]
+        self._json("PUT", path(template, connector=name))
 
     def restart(self, name: str, *, only_failed: bool) -> None:
-        """Restart a connector and its tasks; `only_failed` leaves out what has not failed."""
-        self._json(
-            "POST", _path(name, f"restart?includeTasks=true&onlyFailed={str(only_failed).lower()}")
-        )
+        """Restart a connector and its tasks, or only those that have failed."""
+        query = f"?includeTasks=true&onlyFailed={str(only_failed).lower()}"
+        self._json("POST", path(rest_paths.CONNECTOR_RESTART, connector=name) + query)
 
     def restart_task(self, name: str, task: int) -> None:
         """Restart one task."""
-        self._json("POST", _path(name, f"tasks/{task}/restart"))
+        self._json("POST", path(rest_paths.TASK_RESTART, connector=name, task=task))
 
     def delete(self, name: str) -> None:
         """Delete a connector."""
-        self._json("DELETE", _path(name))
+        self._json("DELETE", path(rest_paths.CONNECTOR, connector=name))
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """The committed offsets of a connector: `partition` and `offset` of each."""
-        found: list[dict[str, Any]] = self._json("GET", _path(name, "offsets"))["offsets"]
-        return found
+        """Return the committed offsets of a connector: objects with `partition` and `offset`."""
+        target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
+        offsets: list[dict[str, Any]] = self._json("GET", target)["offsets"]
+        return offsets
 
     def alter_offsets(self, name: str, offsets: list[dict[str, Any]]) -> str:
-        """Set offsets of a stopped connector; returns the worker's text."""
-        return str(self._json("PATCH", _path(name, "offsets"), {"offsets": offsets})["message"])
+        """Set offsets of a stopped connector, and return the worker's message."""
+        target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
+        return str(self._json("PATCH", target, {"offsets": offsets})["message"])
 
     def reset_offsets(self, name: str) -> str:
-        """Forget all offsets of a stopped connector; returns the worker's text."""
-        return str(self._json("DELETE", _path(name, "offsets"))["message"])
+        """Delete all offsets of a stopped connector, and return the worker's message."""
+        target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
+        return str(self._json("DELETE", target)["message"])
 
     def operate(
         self,
@@ -234,9 +244,9 @@ class RestClient:
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector and wait for its result. See
+        """Call an operation of a connector, and wait for its result. See
         `connect_py.api.command.WorkerClient`."""
-        path = _path(name, f"operations/{quote(operation, safe='')}?progress=true")
+        target = path(rest_paths.CONNECTOR_OPERATION, connector=name, operation=operation)
         bases = (
             [self.url]
             if worker_id is None
@@ -244,7 +254,7 @@ class RestClient:
         )
         for base in dict.fromkeys(bases):
             try:
-                return self._operate(base + path, arguments, progress)
+                return self._operate(f"{base}{target}?progress=true", arguments, progress)
             except WorkerUnreachableError as error:
                 if base == self.url or not isinstance(error.__cause__, _not_sent()):
                     raise
@@ -285,7 +295,7 @@ class RestClient:
             ) from error
         except ValueError as error:
             raise WorkerUnreachableError(
-                f"{url} does not answer as a worker does: {error}"
+                f"the response of {url} is not a worker's: {error}"
             ) from error
         raise WorkerUnreachableError(
             f"the worker at {url} ended the response before the result: it may be stopping"
@@ -301,30 +311,30 @@ class RestClient:
 
     # --- HTTP
 
-    def _json(self, method: str, path: str, body: Any = None) -> Any:
+    def _json(self, method: str, target: str, body: Any = None) -> Any:
         deadline = self._clock.monotonic() + CONFLICT_SECONDS
         while True:
-            answer = self._ask(method, path, body)
-            passes = answer.status_code == 409 and _EXISTS not in answer.text
-            if not passes or self._clock.monotonic() >= deadline:
+            response = self._request(method, target, body)
+            rebalancing = response.status_code == 409 and _EXISTS not in response.text
+            if not rebalancing or self._clock.monotonic() >= deadline:
                 break
             self._clock.sleep(CONFLICT_PAUSE_SECONDS)
-        self._check(answer)
-        return _parsed(answer) if answer.content else None
+        self._check(response)
+        return _parsed(response) if response.content else None
 
-    def _ask(
-        self, method: str, path: str, body: Any = None, base: str | None = None
+    def _request(
+        self, method: str, target: str, body: Any = None, base: str | None = None
     ) -> httpx.Response:
         import httpx
 
         address = base or self.url
         try:
-            return self._http.request(method, address + path, json=body)
+            return self._http.request(method, address + target, json=body)
         except httpx.InvalidURL as error:
-            raise WorkerUnreachableError(f"{address} is no address: {error}") from error
+            raise WorkerUnreachableError(f"{address} is not a valid address: {error}") from error
         except httpx.TimeoutException as error:
             raise WorkerUnreachableError(
-                f"the worker at {address} does not answer in time"
+                f"the worker at {address} did not answer in time"
             ) from error
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
@@ -332,43 +342,37 @@ class RestClient:
                 f"no worker answers at {address}: {reason}. Name one with --url or CONNECT_PY_URL"
             ) from error
 
-    def _check(self, answer: httpx.Response) -> None:
-        if answer.status_code < 300:
+    def _check(self, response: httpx.Response) -> None:
+        if response.status_code < 300:
             return
-        if answer.status_code == 401:
+        if response.status_code == 401:
             raise RequestRefusedError(
-                401, "the worker wants another user or password: --user or CONNECT_PY_USER"
+                401, "the worker rejected the credentials: set --user or CONNECT_PY_USER"
             )
-        said = _object(answer).get("message") if "error_code" in answer.text else None
-        text = (
-            str(said)
-            if said
-            else f"{answer.request.url} answers {answer.status_code}: {answer.text}"
-        )
-        raise RequestRefusedError(answer.status_code, text if said else text[:_TEXT_CHARACTERS])
+        message = _object(response).get("message") if "error_code" in response.text else None
+        if not message:
+            message = f"{response.request.url} answers {response.status_code}: {response.text}"
+            message = message[:_BODY_CHARACTERS]
+        raise RequestRefusedError(response.status_code, str(message))
 
 
 def _not_sent() -> tuple[type[Exception], ...]:
-    """Errors of requests that did not reach a worker."""
+    """Return the errors of requests that did not reach a worker."""
     import httpx
 
     return (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)
 
 
-def _path(name: str, rest: str = "") -> str:
-    return f"/connectors/{quote(name, safe='')}" + (f"/{rest}" if rest else "")
-
-
-def _parsed(answer: httpx.Response) -> Any:
+def _parsed(response: httpx.Response) -> Any:
     try:
-        return answer.json()
+        return response.json()
     except json.JSONDecodeError as error:
-        text = answer.text[:_TEXT_CHARACTERS]
         raise WorkerUnreachableError(
-            f"{answer.request.url} is not answered by a worker: {text}"
+            f"the response of {response.request.url} is not a worker's: "
+            f"{response.text[:_BODY_CHARACTERS]}"
         ) from error
 
 
-def _object(answer: httpx.Response) -> dict[str, Any]:
-    found = _parsed(answer)
-    return found if isinstance(found, dict) else {}
+def _object(response: httpx.Response) -> dict[str, Any]:
+    document = _parsed(response)
+    return document if isinstance(document, dict) else {}

@@ -1,17 +1,17 @@
-"""Tables for people: columns as wide as their texts, and no wider than the terminal."""
+"""Tables on the terminal: columns as wide as their contents, no wider than the terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NO_TERMINAL_COLUMNS: Final = 2_000  # what reads a pipe wants a row on one line
+NO_TERMINAL_COLUMNS: Final = 2_000  # programs that read a pipe expect one line per row
 STYLES: Final = {
     "RUNNING": "green",
     "FAILED": "bold red",
@@ -26,29 +26,31 @@ STYLES: Final = {
 
 
 def console() -> Console:
-    """Standard output; as wide as the terminal, or as COLUMNS says."""
+    """Return a console on standard output, as wide as the terminal or as COLUMNS."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else NO_TERMINAL_COLUMNS
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(
+def table_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
-) -> Table:
-    """Texts in columns below their headings; those in `right` stand at the right edge of their
-    column."""
+) -> Iterator[str]:
+    """Yield the lines of a table. The columns in `right` are right-aligned."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
-    return made
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+    yield from rendered_lines(table)
 
 
-def show(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table."""
-    console().print(table(headings, rows, right))
+def rendered_lines(table: Table) -> Iterator[str]:
+    """Yield the lines of a renderable, with the colors that standard output supports."""
+    output = console()
+    with output.capture() as capture:
+        output.print(table)
+    yield from capture.get().splitlines()

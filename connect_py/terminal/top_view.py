@@ -7,77 +7,77 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from connect_py.terminal.connector_view import ConnectorView
-from connect_py.terminal.figures import Figures, Key
 from connect_py.terminal.rest_client import RestClient, WorkerUnreachableError
+from connect_py.terminal.task_metrics import Key, TaskMetrics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HEADINGS: Final = ("CONNECTOR", "STATE", "REC/S", "LAG", "COMMIT", "DEAD")
 NUMBERS: Final = ("REC/S", "LAG", "COMMIT", "DEAD")
-NOT_KNOWN: Final = "-"
+NO_VALUE: Final = "-"
 Row = tuple[str, str, str, str, str, str]
 
 
 def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
-    """Ask the worker, and all workers of its group for their metrics; draw the answers.
+    """Return a frame with the states of all connectors and the metrics of all workers of the group.
 
     Raises:
         WorkerUnreachableError: The worker does not answer.
-        RequestRefusedError: It refuses.
+        RequestRefusedError: The worker refuses the request.
     """
     from rich.console import Group
     from rich.text import Text
 
     views = ConnectorView.all_of(worker.connectors())
     workers = sorted({item.worker for view in views for item in view.tasks if item.worker})
-    texts, silent = _metrics(worker, workers)
-    figures = Figures.read(texts, (key for view in views for key in _keys(view)))
+    responses, failures = _metrics(worker, workers)
+    metrics = TaskMetrics.read(responses, (key for view in views for key in _keys(view)))
     time = datetime.fromtimestamp(now_seconds).strftime("%H:%M:%S")
     head = (
         f"{time}  {worker.url}  connectors: {len(views)}  tasks: "
         f"{sum(len(view.tasks) for view in views)}"
     )
-    rows = [row for view in views for row in _rows(view, figures, now_seconds)]
-    remarks = [Text(line, "yellow") for line in (*_remarks(views), *silent)]
+    rows = [row for view in views for row in _rows(view, metrics, now_seconds)]
+    remarks = [Text(line, "yellow") for line in (*_remarks(views), *failures)]
     return Group(Text(head, "bold", overflow="ellipsis", no_wrap=True), _grid(rows), *remarks)
 
 
 def _metrics(worker: RestClient, workers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The metrics of each worker, and a line for each that does not answer."""
-    texts, silent = [], []
+    """Return the metrics of the workers, and an error message for each that does not answer."""
+    responses, failures = [], []
     for worker_id in workers:
         try:
-            texts.append(worker.metrics(worker_id))
+            responses.append(worker.metrics(worker_id))
         except WorkerUnreachableError as error:
-            silent.append(str(error))
-    return texts, silent
+            failures.append(str(error))
+    return responses, failures
 
 
 def _keys(view: ConnectorView) -> list[Key]:
-    return [(view.name, task.what.removeprefix("task ")) for task in view.tasks]
+    return [(view.name, task.label.removeprefix("task ")) for task in view.tasks]
 
 
-def _rows(view: ConnectorView, figures: Figures, now_seconds: float) -> Iterator[Row]:
+def _rows(view: ConnectorView, metrics: TaskMetrics, now_seconds: float) -> Iterator[Row]:
     keys = _keys(view)
-    committed = figures.last_commits.get(view.name)
-    age = NOT_KNOWN if committed is None else _age(max(0.0, now_seconds - committed))
+    last_commit = metrics.last_commits.get(view.name)
+    age = NO_VALUE if last_commit is None else _age(max(0.0, now_seconds - last_commit))
     yield (
         view.name,
         view.connector.state,
-        _total(figures.records_per_second, keys),
-        _total(figures.lag, keys),
+        _total(metrics.records_per_second, keys),
+        _total(metrics.lag, keys),
         age,
-        _total(figures.dead_letters, keys, missing="0"),
+        _total(metrics.dead_letters, keys, missing="0"),
     )
     for key, task in zip(keys, view.tasks, strict=True):
         yield (
-            f"  {task.what}",
+            f"  {task.label}",
             task.state,
-            _total(figures.records_per_second, [key]),
-            _total(figures.lag, [key]),
+            _total(metrics.records_per_second, [key]),
+            _total(metrics.lag, [key]),
             "",
-            _total(figures.dead_letters, [key], missing="0"),
+            _total(metrics.dead_letters, [key], missing="0"),
         )
 
 
@@ -108,13 +108,13 @@ def _grid(rows: Iterable[Row]) -> RenderableType:
     return grid
 
 
-def _total(found: Mapping[Key, float], keys: Sequence[Key], missing: str = NOT_KNOWN) -> str:
-    values = [found[key] for key in keys if key in found]
+def _total(metric: Mapping[Key, float], keys: Sequence[Key], missing: str = NO_VALUE) -> str:
+    values = [metric[key] for key in keys if key in metric]
     return _number(sum(values)) if values else missing
 
 
 def _number(value: float) -> str:
-    """At most six characters: 950, 12.3k, 1.2M."""
+    """Return a number of at most six characters, for example 950, 12.3k, or 1.2M."""
     if value < 10:
         return f"{value:.1f}".removesuffix(".0")
     for limit, divisor, unit in ((10_000, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):

@@ -13,15 +13,17 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.command_line import command_app
 from lakehouse import Lakehouse
 from pipeline_files import LISTED, ROUTED, shop
 from typer.testing import CliRunner
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
-from connectors.iceberg_tools.commands.pipeline import app
+from connectors.iceberg_tools.commands.pipeline import apply, destroy, plan, status
 
 ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.table.*.expect.*"}
+APP = command_app(apply, destroy, plan, status)
 NAMES = ("masters", "orders", "clicks")
 
 
@@ -36,7 +38,7 @@ class Shop:
 
     def run(self, command: str, *words: str, status: int) -> dict[str, Any]:
         done = CliRunner().invoke(
-            app, [command, str(self.file), "--url", self.worker.url, "--json", *words]
+            APP, [command, str(self.file), "--url", self.worker.url, "--json", *words]
         )
         assert done.exit_code == status, done.output + self.worker.log_end()
         document: dict[str, Any] = json.loads(done.stdout)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.command_line import connect_py_program
 from typer.testing import CliRunner, Result
 from worker_process import WorkerProcess, free_port
 
-from connect_py import cli
 from connect_py.embedded.broker import KafkaBroker
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -37,7 +37,7 @@ def run(worker: WorkerProcess) -> Run:
 
     def invoke(*words: str, status: int = 0, answer: str | None = None) -> Result:
         environment = {"CONNECT_PY_URL": worker.url, "COLUMNS": "80"}
-        result = CliRunner().invoke(cli.app, words, env=environment, input=answer)
+        result = CliRunner().invoke(connect_py_program(), words, env=environment, input=answer)
         assert result.exit_code == status, result.output
         assert max((len(line) for line in result.stdout.splitlines()), default=0) <= 80 or {
             "--json",
@@ -142,9 +142,13 @@ def test_status_and_top_show_failures_and_scripts_see_them(
         "bad: task 0 failed:\norg.apache.kafka.connect.errors.ConnectException: Couldn't find or "
         "create" in failed
     )
-    seen = json.loads(run("status", "--json", status=1).stdout)
-    assert (seen["healthy"], seen["runs"], list(seen["connectors"])) == (True, False, ["bad"])
-    assert seen["group"] == "terminal-commands"
+    document = json.loads(run("status", "--json", status=1).stdout)
+    assert (document["healthy"], document["runs"], list(document["connectors"])) == (
+        True,
+        False,
+        ["bad"],
+    )
+    assert document["group"] == "terminal-commands"
     assert "ConnectException: Couldn't find" in " ".join(run("status", status=1).stdout.split())
     frame = run("top", "--once").stdout
     assert ["task", "0", "FAILED", "-", "-", "0"] in [line.split() for line in frame.splitlines()]

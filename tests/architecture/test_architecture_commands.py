@@ -9,23 +9,17 @@ from typing import Any
 
 import pytest
 import typer
+from fixtures.command_line import connect_py_program
 from page_lines import ROOT, lines_of
 
-from connect_py import cli
-
-# `test_postgres_demo` runs the lines of its page as they are.
+# `test_postgres_demo` runs the lines of its page unchanged.
 RUN_UNNAMED = {"java-connect"}
 
 
 @pytest.fixture(scope="module")
 def application() -> Any:
-    """The commands of `connect-py` with those of plugins, for parsing."""
-    whole = typer.Typer(context_settings=cli.app.info.context_settings)
-    whole.registered_commands = list(cli.app.registered_commands)
-    whole.registered_groups = list(cli.app.registered_groups)
-    whole.registered_callback = cli.app.registered_callback
-    cli.add_plugin_commands(whole)
-    return typer.main.get_command(whole)
+    """Return the parser of `connect-py` with all commands."""
+    return typer.main.get_command(connect_py_program())
 
 
 def _parse(command: Any, words: list[str], whole: bool) -> None:
@@ -59,24 +53,26 @@ def test_commands_of_connect_py_on_the_pages_are_accepted(application: Any) -> N
 
 def test_subcommands_on_the_pages_are_run_by_tests(application: Any) -> None:
     """A command that no test names is a command that no test runs."""
-    named = {line.words()[1] for line in lines_of("connect-py")} & set(application.commands)
+    commands = {line.words()[1] for line in lines_of("connect-py")} & set(application.commands)
     texts = "\n".join(
         path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)
     )
     texts += "\n".join(path.read_text() for path in (ROOT / "tests" / "fixtures").glob("*.py"))
-    assert len(named) > 20
-    assert {name for name in named if f'"{name}"' not in texts} == RUN_UNNAMED
+    assert len(commands) > 20
+    assert {name for name in commands if f'"{name}"' not in texts} == RUN_UNNAMED
 
 
 def test_targets_of_make_on_the_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {word for line in lines_of("make") for word in line.words()[1:2] if "=" not in word}
-    assert {"site", "release", "quickstart"} <= named
-    assert named - targets == set()
+    page_targets = {
+        word for line in lines_of("make") for word in line.words()[1:2] if "=" not in word
+    }
+    assert {"site", "release", "quickstart"} <= page_targets
+    assert page_targets - targets == set()
 
 
 def test_programs_and_their_options_on_the_pages_exist() -> None:
-    ours = ("tests/", "tools/", "docs/")  # others are written by what the page says before
+    ours = ("tests/", "tools/", "docs/")  # other programs are created by earlier steps of the page
     lines = [line for line in lines_of("python") if line.words()[1].startswith(ours)]
     assert len(lines) > 5
     for line in lines:

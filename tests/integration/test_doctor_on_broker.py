@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.command_line import connect_py_program
 from lakehouse import Lakehouse
 from typer.testing import CliRunner, Result
 
-from connect_py import cli
 from connect_py.embedded.broker import KafkaBroker
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -34,10 +34,10 @@ def worker_file(folder: Path, servers: str, prefix: str, replication: int = 1) -
 
 
 def doctor(*words: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    """Exit status; verdict and text by subject."""
-    told = CliRunner().invoke(cli.app, ["doctor", *words, "--json"])
-    rows = json.loads(told.stdout)["findings"]
-    return told.exit_code, {row["subject"]: (row["verdict"], row["text"]) for row in rows}
+    """Return the exit status, and the verdict and message by subject."""
+    result = CliRunner().invoke(connect_py_program(), ["doctor", *words, "--json"])
+    rows = json.loads(result.stdout)["findings"]
+    return result.exit_code, {row["subject"]: (row["verdict"], row["text"]) for row in rows}
 
 
 def test_doctor_finds_internal_topics_that_do_not_fit(
@@ -66,24 +66,29 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
         )
     )
     path = worker_file(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, replication=3)
-    exit_status, found = doctor(str(path), str(connector))
+    exit_status, findings = doctor(str(path), str(connector))
     assert exit_status == 1
-    assert found["brokers"][0] == "ok"
-    assert found[f"topic {config}"] == ("fail", "config.storage.topic needs 1 partition and has 3")
-    assert found[f"topic {status}"] == (
+    assert findings["brokers"][0] == "ok"
+    assert findings[f"topic {config}"] == (
+        "fail",
+        "config.storage.topic needs 1 partition and has 3",
+    )
+    assert findings[f"topic {status}"] == (
         "fail",
         "cleanup.policy is delete, not compact: it loses state",
     )
     # the connector's; the worker's came before
-    assert found[f"topic {offset}"] == ("ok", "5 partitions")
-    assert found[f"topic {topic_prefix}g-control"][1].startswith("would be created with 3 replicas")
-    assert found[f"topic {topic_prefix}none"][0] == "warn"
+    assert findings[f"topic {offset}"] == ("ok", "5 partitions")
+    assert findings[f"topic {topic_prefix}g-control"][1].startswith(
+        "would be created with 3 replicas"
+    )
+    assert findings[f"topic {topic_prefix}none"][0] == "warn"
     # the session's broker may not have had a group yet
-    assert found[f"group {topic_prefix}g"][0] in ("ok", "warn")
-    assert found["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
+    assert findings[f"group {topic_prefix}g"][0] in ("ok", "warn")
+    assert findings["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
 
 
-@pytest.mark.long  # in every run: test_connector_is_checked_with_what_the_worker_gives
+@pytest.mark.long  # in every run: test_connector_is_checked_with_settings_of_the_worker
 def test_doctor_reads_a_connector_as_the_worker_does(
     kafka_broker: KafkaBroker,
     topic_prefix: str,
@@ -113,14 +118,14 @@ def test_doctor_reads_a_connector_as_the_worker_does(
         "iceberg.spark.driver.extraJavaOptions": "-Da=b",
     }
     connector.write_text(json.dumps(settings))
-    _, found = doctor(str(path), str(connector))
-    assert found["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
-    assert found["catalog"] == ("ok", "lake answers; there is no table [hidden] yet")
-    assert found["storage"][0] == "ok"
+    _, findings = doctor(str(path), str(connector))
+    assert findings["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
+    assert findings["catalog"] == ("ok", "lake answers; there is no table [hidden] yet")
+    assert findings["storage"][0] == "ok"
     monkeypatch.delenv("DOCTORS_TABLE")
-    status, found = doctor(str(path), str(connector))
-    assert (status, found["placeholders"][0]) == (1, "fail")
-    assert "iceberg.tables" in found["placeholders"][1]
+    status, findings = doctor(str(path), str(connector))
+    assert (status, findings["placeholders"][0]) == (1, "fail")
+    assert "iceberg.tables" in findings["placeholders"][1]
 
 
 @pytest.fixture
@@ -129,9 +134,9 @@ def servers(kafka_broker: KafkaBroker) -> tuple[str, str]:
 
 
 def kafka(*words: str, status: int = 0, typed: str | None = None) -> Result:
-    told = CliRunner().invoke(cli.app, ["kafka", *words], input=typed)
-    assert told.exit_code == status, told.output
-    return told
+    result = CliRunner().invoke(connect_py_program(), ["kafka", *words], input=typed)
+    assert result.exit_code == status, result.output
+    return result
 
 
 def test_records_written_line_by_line_are_printed_again(

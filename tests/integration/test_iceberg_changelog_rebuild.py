@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app
 from fixtures.iceberg_changes import BY_REGION, SCHEMA, Source
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import KEY, Lake, Sink, lake
@@ -108,8 +108,7 @@ class Mirrored:
         settings |= {"iceberg.catalog": "lake", "iceberg.catalog.uri": "jdbc:sqlite::memory:"}
         path = folder / "orders.json"
         path.write_text(json.dumps(settings))
-        app = typer.Typer()
-        app.command("rebuild")(rebuild)
+        app = command_app(rebuild)
         return table_commands(lake, monkeypatch, app, ["--config", str(path)])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
@@ -20,9 +20,7 @@ from connectors.iceberg_tools.commands.history import at, history
 __all__ = ["lake"]
 
 NO_WORKER = "http://127.0.0.1:9"
-APP = typer.Typer()
-for name, command in (("at", at), ("diff", diff), ("history", history)):
-    APP.command(name)(command)
+APP = command_app(at, diff, history)
 
 
 @pytest.fixture

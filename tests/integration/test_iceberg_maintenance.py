@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order, s3, s3_lake
 from fixtures.refusing_catalog import refused_swaps
@@ -47,8 +47,7 @@ from connectors.iceberg_tools.commands.maintain import maintain as maintain_comm
 
 __all__ = ["lake", "s3", "s3_lake"]
 
-APP = typer.Typer()
-APP.command()(maintain_command)
+APP = command_app(maintain_command)
 APP.callback()(lambda: None)
 POLICY = MaintenancePolicy(
     MaintenanceMode.TRUE,

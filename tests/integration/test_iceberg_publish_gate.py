@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import ENGINES, KEY, Lake, Sink, lake, order
 from short_form import short_form
@@ -89,8 +89,7 @@ def gated(lake: Lake) -> Gated:
 
 @pytest.fixture
 def command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    app = typer.Typer()
-    app.command("gate")(gate)
+    app = command_app(gate)
     app.callback()(lambda: None)
     return table_commands(lake, monkeypatch, app)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import KEY, Lake, lake, order
 
@@ -22,9 +23,7 @@ from connectors.iceberg_tools.refs.ref_changes import move_branch
 
 __all__ = ["lake"]
 
-APP = typer.Typer()
-for command in (branch, rollback, tag):
-    APP.command()(command)
+APP = command_app(branch, rollback, tag)
 DAY = 86_400_000
 BRANCH = unpublished_branch("connect-orders")
 

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import KEY, Lake, Sink, activate, lake, lake_config, order
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
@@ -35,9 +35,7 @@ from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest
 
 __all__ = ["lake"]
 
-APP = typer.Typer()
-for command in (at, audit, branch, diff, gate, history, maintain, rollback, tag):
-    APP.command(command.__name__)(command)
+APP = command_app(at, audit, branch, diff, gate, history, maintain, rollback, tag)
 BRANCH = unpublished_branch("connect-orders")
 GATED = {"unpublished_branch": BRANCH, "expectations": (Expectation("good", "region != 'bad'"),)}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 
@@ -16,8 +16,7 @@ from connectors.iceberg_tools.commands.scan import scan
 
 __all__ = ["lake"]
 
-APP = typer.Typer()
-APP.command()(scan)
+APP = command_app(scan)
 APP.callback()(lambda: None)
 BLOOM = {"write.parquet.bloom-filter-enabled.column.number": "true"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app
 from fixtures.iceberg_commit import Lake, lake
 from fixtures.loaded_shop import Shop, shop, state
 from typer.testing import CliRunner
@@ -25,8 +25,7 @@ __all__ = ["lake", "shop"]
 def rebuilt(shop: Shop, folder: Path, *words: str, **more: str) -> tuple[int, dict[str, Any]]:
     file = folder / "rebuilt.json"
     file.write_text(json.dumps({"name": shop.name, "config": shop.config(**more)}))
-    app = typer.Typer()
-    app.command()(rebuild)
+    app = command_app(rebuild, parts=shop.parts)
     words = (
         shop.table,
         "--config",
@@ -124,7 +123,7 @@ def test_rebuild_catches_up_with_a_table_that_goes_on(
         if len(lives) < tries:
             shop.change("u", len(lives) + 1, "second")
             shop.loaded()
-        lives.append(rebuild.found.difference)
+        lives.append(rebuild.result.difference)
         return further(rebuild, client)
 
     monkeypatch.setattr(TopicsRebuild, "_further", while_it_goes_on)

@@ -4,19 +4,18 @@ catalog."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from fixtures.command_line import command_app, fake_parts
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import Lake, lake
 
-from connect_py.api.command import provide_pipelines
 from connect_py.config.properties_file import read_properties
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.task.pipeline_factory import TaskPipelineFactory
@@ -27,15 +26,11 @@ __all__ = ["lake"]
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
-@pytest.fixture
-def pipelines() -> Iterator[None]:
-    provide_pipelines(
-        lambda connector, worker: TaskPipelineFactory(
-            connector, {} if worker is None else read_properties(worker)
-        )
+PARTS = fake_parts(
+    pipelines=lambda connector, worker: TaskPipelineFactory(
+        connector, {} if worker is None else read_properties(worker)
     )
-    yield
-    provide_pipelines(None)
+)
 
 
 class Shop:
@@ -71,8 +66,7 @@ class Shop:
         }
         path = self._folder / "orders.json"
         path.write_text(json.dumps({"name": "orders-sink", "config": connector}))
-        app = typer.Typer()
-        app.command("try")(try_records)
+        app = command_app(try_records, parts=PARTS)
         options = ["--bootstrap-server", self._broker.bootstrap_servers]
         return table_commands(self._lake, self._patch, app, options)(str(path), *words)
 
@@ -84,7 +78,6 @@ def shop(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     topic_prefix: str,
-    pipelines: None,
 ) -> Shop:
     return Shop(kafka_broker, lake, monkeypatch, tmp_path, topic_prefix)
 

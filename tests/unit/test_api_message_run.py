@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 
 from connect_py.api.batch import Batch
-from connect_py.api.command import pipeline_factory, provide_pipelines
-from connect_py.api.errors import ConnectError
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import TimestampType
 from connect_py.task.pipeline_factory import TaskPipelineFactory
@@ -93,14 +91,3 @@ def test_pipeline_of_a_connector_works_in_another_process() -> None:
     assert output.metrics["total-records-skipped"] == 1
     assert pipeline.process([]).failures == []
     pipeline.close()
-
-
-def test_pipelines_are_there_for_commands_only() -> None:
-    with pytest.raises(ConnectError, match="for commands of connect-py only"):
-        pipeline_factory(CONNECTOR)
-    made = TaskPipelineFactory(CONNECTOR, {})
-    provide_pipelines(lambda _connector, _worker: made)
-    try:
-        assert pipeline_factory(CONNECTOR) is made
-    finally:
-        provide_pipelines(None)

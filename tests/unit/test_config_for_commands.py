@@ -1,11 +1,9 @@
-"""Configurations of commands that do a worker's work: what their clients, converters and executors
-get."""
+"""Configurations of clients, converters, and executors in commands that do a worker's work."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,12 +42,12 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_kafka_clients_of_a_command_get_values_of_providers(worker: Path) -> None:
-    with ExitStack() as closing:
-        host = cli._sink_host(closing, CONNECTOR, worker, {})
+    parts = cli.worker_parts()
+    with parts.sink_host(CONNECTOR, worker, {}) as host:
         assert host.client_config("admin")["sasl.username"] == "loader-of-lakes"
         assert isinstance(host.pipelines, TaskPipelineFactory)
         assert host.pipelines.secrets == ("loader-of-lakes",)
-    pipelines = cli._pipelines(CONNECTOR, worker)
+    pipelines = parts.pipelines(CONNECTOR, worker)
     assert isinstance(pipelines, TaskPipelineFactory)
     assert "loader-of-lakes" in pipelines.worker["sasl.jaas.config"]
     assert worker_properties(None) == {}

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from fixtures.command_line import command_context, fake_parts
 
-from connect_py.api.command import confirmed, provide_configs
 from connect_py.api.errors import ConfigError
 from connect_py.config.command_config import connector_properties
-from connect_py.secret_mask import masked
+from connect_py.terminal.exit_status import errors_exit
 from connectors.iceberg_tools.commands.connector_json import read_connector, resolve_connector
-from connectors.iceberg_tools.commands.exit_status import errors_exit
 
 CLASS = "org.apache.iceberg.connect.IcebergSinkConnector"
 PROVIDERS = "config.providers=env\nconfig.providers.env.class=EnvVarConfigProvider\n"
 STATIC = "transforms.s.static.value"
+CONTEXT = command_context(fake_parts(resolve=connector_properties))
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Path]:
-    """A worker's properties, of which commands ask the config providers."""
-    provide_configs(connector_properties, masked)
+def worker(tmp_path: Path) -> Path:
+    """Return the properties of a worker with a config provider."""
     file = tmp_path / "worker.properties"
     file.write_text(PROVIDERS)
-    yield file
-    provide_configs(None)
+    return file
 
 
 def posted_with(folder: Path, key: str, value: str) -> Path:
@@ -96,7 +93,7 @@ def test_deeply_nested_file_is_refused_without_a_trace(tmp_path: Path) -> None:
 
 def test_connector_of_another_class_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"FileStreamSink is no Iceberg sink"):
-        resolve_connector(posted_with(tmp_path, "connector.class", "FileStreamSink"), None)
+        resolve_connector(CONTEXT, posted_with(tmp_path, "connector.class", "FileStreamSink"), None)
 
 
 def test_placeholders_have_the_values_of_the_workers_providers(
@@ -105,11 +102,11 @@ def test_placeholders_have_the_values_of_the_workers_providers(
     monkeypatch.setenv("SITE", "north ${env:NOT_AGAIN}")
     file = posted_with(tmp_path, STATIC, "of ${env:SITE}")
     with pytest.raises(ConfigError, match=STATIC):  # what looks like a placeholder without a value
-        resolve_connector(file, worker)
+        resolve_connector(CONTEXT, file, worker)
     monkeypatch.setenv("SITE", "north")
-    assert resolve_connector(file, worker)[STATIC] == "of north"
+    assert resolve_connector(CONTEXT, file, worker)[STATIC] == "of north"
     assert (
-        resolve_connector(posted_with(tmp_path, STATIC, "${vault:a:b}"), worker)[STATIC]
+        resolve_connector(CONTEXT, posted_with(tmp_path, STATIC, "${vault:a:b}"), worker)[STATIC]
         == "${vault:a:b}"
     )
 
@@ -120,7 +117,7 @@ def test_placeholders_have_the_values_of_the_workers_providers(
         (
             STATIC,
             "${env:NO_SUCH_SITE}",
-            "worker.properties configures, does not have the value here",
+            "worker.properties, does not have this value on this machine",
         ),
         ("iceberg.catalog.token", "${vault:a:token}", "comes from a config provider"),
     ],
@@ -129,14 +126,14 @@ def test_placeholder_without_a_value_is_refused_by_its_key(
     tmp_path: Path, worker: Path, key: str, value: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{key}: .*{why}"):
-        resolve_connector(posted_with(tmp_path, key, value), worker)
+        resolve_connector(CONTEXT, posted_with(tmp_path, key, value), worker)
 
 
 def test_placeholder_without_a_workers_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"^{STATIC}: comes from a config provider: .* --worker"):
-        resolve_connector(posted_with(tmp_path, STATIC, "${env:SITE}"), None)
+        resolve_connector(CONTEXT, posted_with(tmp_path, STATIC, "${env:SITE}"), None)
     regex = posted_with(tmp_path, STATIC, "${topic}")
-    assert resolve_connector(regex, None)[STATIC] == "${topic}"
+    assert resolve_connector(CONTEXT, regex, None)[STATIC] == "${topic}"
 
 
 def test_error_of_a_command_hides_values_of_providers(
@@ -146,26 +143,25 @@ def test_error_of_a_command_hides_values_of_providers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("DOOR_KEY", "swordfish-4711")
-    props = resolve_connector(posted_with(tmp_path, STATIC, "${env:DOOR_KEY}"), worker)
+    props = resolve_connector(CONTEXT, posted_with(tmp_path, STATIC, "${env:DOOR_KEY}"), worker)
     with pytest.raises(typer.Exit), errors_exit(2):
         raise ValueError(f"{props[STATIC]} does not fit")
     assert capsys.readouterr().err == "connect-py: [hidden] does not fit\n"
 
 
 @pytest.mark.parametrize("error", [KeyError("state"), RuntimeError("odd")])
-def test_unforeseen_error_has_the_status_of_a_command(
+def test_unexpected_error_ends_with_the_failure_status_and_a_traceback(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended, errors_exit(2):
         raise error
     assert ended.value.exit_code == 2
-    assert (
-        capsys.readouterr().err
-        == f"connect-py: {type(error).__name__}, which was not foreseen: {error}\n"
-    )
+    first, *trace = capsys.readouterr().err.splitlines()
+    assert first == f"connect-py: unexpected {type(error).__name__}: {error}"
+    assert trace[0].startswith("Traceback ")
 
 
 def test_question_without_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(ConfigError, match="say --yes"):
-        confirmed("Delete it?")
+    with pytest.raises(ConfigError, match="use --yes"):
+        CONTEXT.confirm("Delete it?")

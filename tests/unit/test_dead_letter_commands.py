@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
+from fixtures.command_line import command_app, fake_parts
 from lakehouse import Lakehouse
 from no_jvm import NoJvm
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
@@ -21,7 +22,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg_tools import client_error_log
-from connectors.iceberg_tools.commands.dlq import app
+from connectors.iceberg_tools.commands.dlq import delete, list_, replay, show
 from connectors.iceberg_tools.dead_letters import dead_letter_table, replay_log
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg_tools.dead_letters.dead_letter_table import DELETED, DeadLetterTable
@@ -37,11 +38,16 @@ CONFIG = {
     "errors.deadletterqueue.iceberg.replay.topic": "again",
 }
 
+APP = command_app(
+    names={"list": list_, "delete": delete, "show": show, "replay": replay},
+    parts=fake_parts(services=FakeSharedServices()),
+)
+
 
 def dlq(folder: Path, command: str, *options: str) -> tuple[int, str]:
     posted = folder / "connector.json"
     posted.write_text(json.dumps(CONFIG))
-    told = CliRunner().invoke(app, [command, "--config", str(posted), *options])
+    told = CliRunner().invoke(APP, [command, "--config", str(posted), *options])
     return told.exit_code, told.output
 
 
@@ -143,7 +149,6 @@ class Kept:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     made = Kept(tmp_path)
     monkeypatch.setattr(dead_letter_table, "LakeClient", NoJvm)
-    monkeypatch.setattr(dead_letter_table, "command_services", FakeSharedServices)
     monkeypatch.setattr(
         NoJvm, "metadata", lambda lake, name: made.location(lake, name), raising=False
     )
@@ -194,7 +199,7 @@ def test_only_files_with_letters_that_are_asked_for_are_read(
 def test_letters_are_read_one_file_after_the_other(kept: Kept, opened: list[str]) -> None:
     for begin in (0, 2_500, 5_000):
         kept.add("orders", range(begin, begin + 2_500), "sink")
-    letters = DeadLetterTable(IcebergSinkConfig.parse(CONFIG)).records()
+    letters = DeadLetterTable(IcebergSinkConfig.parse(CONFIG), FakeSharedServices()).records()
     next(letters)
     assert len(opened) == 1
     assert sum(1 for _ in letters) == 7_499
@@ -306,7 +311,7 @@ def test_letters_that_are_named_are_deleted(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "say which letters"),
+        ([], "select records by position"),
         (["--state", "old"], "--state: is one of new, failed-again, replayed"),
         (["--state", "replayed"], "replayed needs --bootstrap-server"),
         (["--older-than", "a month"], "is not of the form 30d, 12h or 45m"),

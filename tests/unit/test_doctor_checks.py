@@ -1,5 +1,4 @@
-"""The checks of `connect-py doctor` that need no Kafka, and what becomes of one that hangs or
-fails."""
+"""Checks of `connect-py doctor` that do not connect to Kafka, and hanging and failing checks."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from fixtures.command_line import connect_py_program
 from typer.testing import CliRunner
 
-from connect_py import cli
 from connect_py.api.check import Check, Finding, Verdict
 from connect_py.api.errors import ConnectError
 from connect_py.doctor import machine_checks
@@ -42,11 +41,11 @@ def worker_file(folder: Path, **settings: str) -> Path:
 
 
 def only(findings: Sequence[Finding]) -> Finding:
-    [found] = findings
-    return found
+    [finding] = findings
+    return finding
 
 
-def test_a_check_that_hangs_or_fails_is_a_failure_too() -> None:
+def test_hanging_check_and_error_of_a_check_are_failures() -> None:
     ended = threading.Event()
 
     def refuse() -> list[Finding]:
@@ -56,26 +55,28 @@ def test_a_check_that_hangs_or_fails_is_a_failure_too() -> None:
         ended.wait(30)
         return []
 
-    found = list(run_checks([Check("one", refuse), Check("two", hang, 0.05), Check("three", list)]))
+    findings = list(
+        run_checks([Check("one", refuse), Check("two", hang, 0.05), Check("three", list)])
+    )
     ended.set()
-    assert [(each.subject, each.verdict, each.text) for each in found] == [
+    assert [(each.subject, each.verdict, each.text) for each in findings] == [
         ("one", Verdict.FAIL, "not today"),
         ("two", Verdict.FAIL, "no answer in 0.05 s"),
     ]
 
 
-def test_taken_port_is_reported_with_the_process_that_has_it() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        # what asks whether a worker is there
-        answers = threading.Thread(target=lambda: taken.accept()[0].close())
+def test_port_in_use_is_reported_with_its_process() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        number = listening.getsockname()[1]
+        # answers the request that detects a worker
+        answers = threading.Thread(target=lambda: listening.accept()[0].close())
         answers.start()
-        found = only(list(port(f"http://127.0.0.1:{number}")))
+        finding = only(list(port(f"http://127.0.0.1:{number}")))
         answers.join(10)
-    assert found.verdict is Verdict.FAIL
-    assert f"process {os.getpid()}" in found.text
+    assert finding.verdict is Verdict.FAIL
+    assert f"process {os.getpid()}" in finding.text
     assert only(list(port("http://127.0.0.1:0"))).verdict is Verdict.OK
 
 
@@ -83,38 +84,39 @@ def test_unknown_keys_warn_and_missing_plugin_folders_fail(tmp_path: Path) -> No
     path = worker_file(tmp_path, speling="1", plugin_path=str(tmp_path / "none"))
     config = read_worker(path)
     assert "speling" in only(list(properties(path, config))).text
-    found = only(list(plugin_path(config, PluginRegistry.discover())))
-    assert (found.verdict, found.subject) == (Verdict.FAIL, "plugin.path")
-    assert str(tmp_path / "none") in found.text
+    finding = only(list(plugin_path(config, PluginRegistry.discover())))
+    assert (finding.verdict, finding.subject) == (Verdict.FAIL, "plugin.path")
+    assert str(tmp_path / "none") in finding.text
 
 
 @pytest.mark.parametrize(
-    ("name", "ask", "mend"),
+    ("name", "ask", "remedy"),
     [
         ("CONNECT_PY_JAVA", machine_checks.java, "Set CONNECT_PY_JAVA"),
         ("CONNECT_PY_SPARK_JARS", machine_checks.jars, "Correct CONNECT_PY_SPARK_JARS"),
     ],
 )
-def test_wrong_places_of_java_and_jars_get_a_remedy(
-    name: str, ask: Callable[[Verdict], list[Finding]], mend: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_paths_of_java_and_jars_have_a_remedy(
+    name: str, ask: Callable[[Verdict], list[Finding]], remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "/no/such/file")
-    found = only(list(ask(Verdict.WARN)))
-    assert (found.verdict, found.mend.startswith(mend)) == (Verdict.WARN, True)
-    assert "/no/such/file" in found.text
+    finding = only(list(ask(Verdict.WARN)))
+    assert (finding.verdict, finding.remedy.startswith(remedy)) == (Verdict.WARN, True)
+    assert "/no/such/file" in finding.text
 
 
-def test_jars_that_were_never_fetched_are_not_fetched_by_doctor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_jars_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path))
     monkeypatch.delenv("CONNECT_PY_SPARK_JARS", raising=False)
-    found = only(list(machine_checks.jars(Verdict.FAIL)))
-    assert (found.verdict, found.mend) == (Verdict.FAIL, "Fetch them: connect-py jars spark")
+    finding = only(list(machine_checks.jars(Verdict.FAIL)))
+    assert (finding.verdict, finding.remedy) == (
+        Verdict.FAIL,
+        "Download them: connect-py jars spark",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_connector_is_checked_with_what_the_worker_gives(
+def test_connector_is_checked_with_settings_of_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker has the catalog, allows a setting, and knows the value of a placeholder."""
@@ -140,7 +142,7 @@ def test_connector_is_checked_with_what_the_worker_gives(
 
     def findings(**worker: str) -> dict[str, Verdict]:
         files = Files.read(worker_file(tmp_path, **worker), path)
-        assert not files.wrong
+        assert not files.errors
         with LocalServices("doctor", files.worker) as services:
             return {
                 each.subject: each.verdict
@@ -150,7 +152,7 @@ def test_connector_is_checked_with_what_the_worker_gives(
     assert findings(**gives) == {"connector": Verdict.OK}
     assert findings() == {"iceberg.catalog": Verdict.FAIL, java_options: Verdict.FAIL}
     monkeypatch.delenv("DOCTORS_TABLE")
-    assert only(Files.read(worker_file(tmp_path, **gives), path).wrong).subject == "placeholders"
+    assert only(Files.read(worker_file(tmp_path, **gives), path).errors).subject == "placeholders"
 
 
 def test_scripts_get_findings_as_json_and_a_status(
@@ -167,9 +169,11 @@ def test_scripts_get_findings_as_json_and_a_status(
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
     }
     connector.write_text(json.dumps(iceberg))
-    told = CliRunner().invoke(cli.app, ["doctor", str(worker), str(connector), "--json"])
-    assert told.exit_code == 1
-    document = json.loads(told.stdout)
+    result = CliRunner().invoke(
+        connect_py_program(), ["doctor", str(worker), str(connector), "--json"]
+    )
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
     findings = document["findings"]
     verdicts = {each["subject"]: each["verdict"] for each in findings}
     assert verdicts["properties"] == "fail"
@@ -177,4 +181,4 @@ def test_scripts_get_findings_as_json_and_a_status(
     assert verdicts["iceberg.tables"] == "fail"
     assert document["failed"] == sum(each["verdict"] == "fail" for each in findings)
     # nothing but a warning: no sink was named
-    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0
+    assert CliRunner().invoke(connect_py_program(), ["doctor"]).exit_code == 0

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
+from fixtures.command_line import command_app
 from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
@@ -344,8 +344,7 @@ def test_a_ledger_that_was_copied_from_another_table_is_ignored() -> None:
 
 
 def test_an_audit_without_a_catalog_says_what_to_give(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(audit_command)
+    app = command_app(audit_command)
     told = CliRunner().invoke(app, ["db.orders"])
     assert told.exit_code == 2
     assert "--catalog-property" in told.output

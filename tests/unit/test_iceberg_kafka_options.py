@@ -9,7 +9,7 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.sink_host import SinkHost
-from connectors.iceberg_tools.commands.kafka_options import client_settings
+from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 
 
 class Host:
@@ -30,8 +30,8 @@ HOST = cast("SinkHost", Host())
 def test_options_win_over_the_file_which_wins_over_the_worker(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\nclient.id=file\nclient.rack = a\n")
-    assert client_settings(None, None, None, HOST) == Host().client_config("admin")
-    assert client_settings("other:9093", ["client.rack=b"], file, HOST) == {
+    assert KafkaOptions().settings(HOST) == Host().client_config("admin")
+    assert KafkaOptions("other:9093", ["client.rack=b"], file).settings(HOST) == {
         "bootstrap.servers": "other:9093",
         "security.protocol": "ssl",
         "client.id": "file",
@@ -40,8 +40,8 @@ def test_options_win_over_the_file_which_wins_over_the_worker(tmp_path: Path) ->
 
 
 def test_missing_address_of_kafka_names_both_options(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"where is Kafka.* --bootstrap-server .* --worker"):
-        client_settings(None, ["client.id=mine"], None)
+    with pytest.raises(ConfigError, match=r"no Kafka cluster.* --bootstrap-server .* --worker"):
+        KafkaOptions(kafka_property=["client.id=mine"]).settings()
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=here:9092")
-    assert client_settings(None, None, file) == {"bootstrap.servers": "here:9092"}
+    assert KafkaOptions(client_config=file).settings() == {"bootstrap.servers": "here:9092"}

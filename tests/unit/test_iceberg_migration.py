@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import typer
+from fixtures.command_line import command_app, fake_parts
 from java_sink_events import data_complete
 from no_jvm import NoJvm
 from typer.testing import CliRunner
@@ -256,9 +256,6 @@ def legacy(
         return known[name]
 
     monkeypatch.setattr("connectors.iceberg.driver.lake_client.LakeClient", NoJvm)
-    monkeypatch.setattr(
-        "connectors.iceberg_tools.commands.migrate.command_services", FakeSharedServices
-    )
     monkeypatch.setattr(NoJvm, "history", read, raising=False)
     monkeypatch.setattr(
         "connectors.iceberg_tools.migration.kafka_traces.control_events", lambda *_: events
@@ -305,8 +302,7 @@ def test_tables_that_only_events_name_are_looked_into(
 
 
 def run(tmp_path: Path, config: dict[str, str], *options: str) -> tuple[int, str]:
-    app = typer.Typer()
-    app.command()(migrate)
+    app = command_app(migrate, parts=fake_parts(services=FakeSharedServices()))
     file = tmp_path / "connector.json"
     file.write_text(json.dumps({"name": config.pop("name", "orders"), "config": config}))
     told = CliRunner().invoke(app, [str(file), *options])

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
+from fixtures.command_line import command_app
 from iceberg_staging_rows import BASE, config
 from typer.testing import CliRunner
 
@@ -57,8 +57,7 @@ def test_rows_that_are_routed_by_a_field_need_a_value() -> None:
 
 
 def test_the_command_reads_a_connector_as_it_is_posted(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(routes)
+    app = command_app(routes)
     file = tmp_path / "orders.json"
     props = {**BASE, "topics": "a, b", "iceberg.ext.topic-to-table": "a:db.a"}
     file.write_text(json.dumps({"name": "orders", "config": props}))

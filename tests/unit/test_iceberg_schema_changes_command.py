@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-import typer
+from fixtures.command_line import command_app
 from typer.testing import CliRunner
 
 from connectors.iceberg_tools.commands.schema_changes import METRIC, schema_changes
@@ -50,8 +50,7 @@ def sample(connector: str, change: str, value: int = 1) -> str:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    app = typer.Typer()
-    app.command()(schema_changes)
+    app = command_app(schema_changes)
     told = CliRunner().invoke(app, list(arguments))
     return told.exit_code, told.output
 

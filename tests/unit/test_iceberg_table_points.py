@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
+from fixtures.command_line import command_app, command_context
 from fixtures.iceberg_history import (
     CYCLE_1,
     CYCLE_2,
@@ -268,22 +268,20 @@ def test_entries_say_who_wrote_and_what_came_and_went() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["at", "db.t"], "say one of --time, --offset, --snapshot and --ref"),
-        (["at", "db.t", "--time", "2026-01-01", "--ref", "main"], "say one of"),
+        (["at", "db.t"], "specify one of --time, --offset, --snapshot and --ref"),
+        (["at", "db.t", "--time", "2026-01-01", "--ref", "main"], "specify one of"),
         (["at", "db.t", "--time", "yesterday"], "--time: yesterday is no time such as"),
         (["at", "db.t", "--offset", "orders/0/1"], "--offset: orders/0/1 is not of the form"),
         (["at", "db.t", "--snapshot", "main"], "--snapshot: main is no id"),
-        (["at", "db.t", "--ref", "main"], "where is the catalog?"),
-        (["history", "db.t"], "where is the catalog?"),
+        (["at", "db.t", "--ref", "main"], "no catalog: name one with --config"),
+        (["history", "db.t"], "no catalog: name one with --config"),
         (["history", "db.t", "--catalog-property", "type"], "type is not of the form key=value"),
-        (["diff", "db.t", "first", "last"], "where is the catalog?"),
+        (["diff", "db.t", "first", "last"], "no catalog: name one with --config"),
         (["diff", "db.t", "first", "last", "--config", "/missing.json"], "/missing.json"),
     ],
 )
 def test_invalid_command_exits_with_2_and_one_error_line(arguments: list[str], said: str) -> None:
-    app = typer.Typer()
-    for name, command in (("at", at_command), ("history", history_command), ("diff", diff_command)):
-        app.command(name)(command)
+    app = command_app(at_command, history_command, diff_command)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert said in result.stderr.replace(str(Path.cwd()), "")
@@ -319,11 +317,15 @@ def test_branch_is_the_one_typed_or_the_connectors(branch: str | None, expected:
         },
     )
     assert (
-        TablePlace("shop.orders", SparkConfig("lake", {}), None).commit_ref(metadata, branch)
+        TablePlace("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
+            metadata, branch
+        )
         == expected
     )
 
 
 def test_branch_that_is_not_there_means_not_main() -> None:
     with pytest.raises(NotInHistoryError, match="no branch or tag mian"):
-        TablePlace("shop.orders", SparkConfig("lake", {}), None).commit_ref(WHOLE, "mian")
+        TablePlace("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
+            WHOLE, "mian"
+        )

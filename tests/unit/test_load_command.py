@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app, fake_parts
 from typer.testing import CliRunner
 
-from connect_py.api.command import provide_sink_hosts
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg.config.keys import STOP_AT
@@ -71,12 +70,10 @@ class Host:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
     monkeypatch.setattr(kafka_group, "member_count", lambda *_: 0)
-    provide_sink_hosts(lambda *_: cast(SinkHost, made))
-    yield made
-    provide_sink_hosts(None)
+    return made
 
 
 @pytest.fixture
@@ -84,16 +81,15 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[TopicPartition, int
     """The starts and the ends that a plan would show."""
     bounds: list[Mapping[TopicPartition, int]] = []
     monkeypatch.setattr(
-        load_plan, "show_plan", lambda _props, _host, *found, as_json: bounds.extend(found)
+        load_plan, "show_plan", lambda _context, _props, _host, *found: bounds.extend(found)
     )
     return bounds
 
 
-def run(folder: Path, *words: str, **more: str) -> Result:
+def run(host: Host, folder: Path, *words: str, **more: str) -> Result:
     file = folder / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": {**CONFIG, **more}}))
-    app = typer.Typer()
-    app.command()(load)
+    app = command_app(load, parts=fake_parts(sink_host=lambda *_: cast(SinkHost, host)))
     return CliRunner().invoke(app, [str(file), "--bootstrap-server", "nowhere:1", *words])
 
 
@@ -115,7 +111,7 @@ def run(folder: Path, *words: str, **more: str) -> Result:
 def test_bounds_without_a_range_are_refused_before_a_commit(
     host: Host, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
-    refused = run(tmp_path, *words)
+    refused = run(host, tmp_path, *words)
     assert (refused.exit_code, host.commits) == (1, [])
     assert refused.stderr.startswith(f"connect-py: {why}")
 
@@ -136,7 +132,7 @@ def test_partition_that_the_end_leaves_out_is_not_loaded(
     starts: tuple[int, int],
     ends: tuple[int, int],
 ) -> None:
-    done = run(tmp_path, "--plan", *words)
+    done = run(host, tmp_path, "--plan", *words)
     assert done.exit_code == 0, done.output
     assert planned == [dict(zip((FIRST, SECOND), each, strict=True)) for each in (starts, ends)]
 
@@ -149,7 +145,7 @@ def test_partition_created_again_is_not_read_beyond_its_end(
 ) -> None:
     """The group still has an offset of the topic of before."""
     monkeypatch.setattr(host, "committed", lambda _: {SECOND: OffsetAndMetadata(1000)})
-    done = run(tmp_path, "--plan", "--to", "orders:0:100")
+    done = run(host, tmp_path, "--plan", "--to", "orders:0:100")
     assert done.exit_code == 0, done.output
     assert planned[1] == {FIRST: 100, SECOND: 7}
 
@@ -172,12 +168,12 @@ def test_load_ends_where_its_connector_stops_by_itself(
     words: tuple[str, ...],
     ends: tuple[int, int],
 ) -> None:
-    done = run(tmp_path, "--plan", *words, **{STOP_AT: stop_at})
+    done = run(host, tmp_path, "--plan", *words, **{STOP_AT: stop_at})
     assert done.exit_code == 0, done.output
     assert planned[1] == {FIRST: ends[0], SECOND: ends[1]}
 
 
 def test_begin_behind_the_connectors_own_stop_is_refused(host: Host, tmp_path: Path) -> None:
-    refused = run(tmp_path, "--from", "orders:0:500", **{STOP_AT: "orders:0:300"})
+    refused = run(host, tmp_path, "--from", "orders:0:500", **{STOP_AT: "orders:0:300"})
     assert (refused.exit_code, host.commits) == (1, [])
     assert "orders-0 would begin at offset 500, and end before at 300" in refused.stderr

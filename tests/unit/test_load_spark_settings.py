@@ -11,7 +11,7 @@ import pytest
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
-from connectors.iceberg_tools.commands.load_options import SPARK, spark_settings
+from connectors.iceberg_tools.commands.load_options import SPARK, LoadOptions
 
 CONNECTOR = {"name": "sink", "topics": "a", "iceberg.tables": "a.b", "iceberg.catalog.type": "rest"}
 DRIVER, EXECUTOR, PYTHON = "driver.extraJavaOptions", "executor.extraJavaOptions", "pyspark.python"
@@ -33,7 +33,9 @@ def spark(
 
 
 def test_options_of_the_command_win_over_connector_and_worker() -> None:
-    options = spark_settings("yarn", ["spark.executor.memory=3g", f"spark.{PYTHON}=/mine"], None)
+    options = LoadOptions(
+        master="yarn", conf=["spark.executor.memory=3g", f"spark.{PYTHON}=/mine"]
+    ).settings()
     found = spark(
         options,
         {"master": "k8s://x", "executor.memory": "1g"},
@@ -44,7 +46,7 @@ def test_options_of_the_command_win_over_connector_and_worker() -> None:
 
 
 def test_defaults_of_a_load_come_before_what_users_say() -> None:
-    options = spark_settings(None, None, None)
+    options = LoadOptions().settings()
     found = spark(
         options,
         {DRIVER: "-Dtrust=worker", EXECUTOR: "-Dx=1", PYTHON: "/worker"},
@@ -59,7 +61,7 @@ def test_defaults_of_a_load_come_before_what_users_say() -> None:
 
 
 def test_archive_brings_its_own_python_for_the_executors(tmp_path: Path) -> None:
-    found = spark(spark_settings(None, None, tmp_path), {PYTHON: "/worker"})
+    found = spark(LoadOptions(archive=tmp_path).settings(), {PYTHON: "/worker"})
     assert (found[PYTHON], found["archives"]) == (
         "./connect-py/bin/python3",
         f"{tmp_path}#connect-py",
@@ -69,7 +71,7 @@ def test_archive_brings_its_own_python_for_the_executors(tmp_path: Path) -> None
 @pytest.mark.parametrize("given", ["master=yarn", "nothing"])
 def test_settings_that_are_none_of_spark_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--conf"):
-        spark_settings(None, [given], None)
+        LoadOptions(conf=[given]).settings()
 
 
 @pytest.mark.parametrize(
@@ -78,8 +80,10 @@ def test_settings_that_are_none_of_spark_are_refused(given: str) -> None:
 def test_master_that_is_none_is_refused_before_a_start(
     master: str | None, conf: list[str] | None
 ) -> None:
-    with pytest.raises(ConfigError, match=r"--master: .* is none: local\[\*\]"):
-        spark_settings(master, conf, None)
+    with pytest.raises(
+        ConfigError, match=r"--master: unknown Spark master .*: expected local\[\*\]"
+    ):
+        LoadOptions(master=master, conf=conf).settings()
 
 
 def test_load_refuses_spark_connect() -> None:
@@ -87,7 +91,7 @@ def test_load_refuses_spark_connect() -> None:
         ConfigError,
         match=r"Spark Connect is no longer supported.* set --master to spark://host:port",
     ):
-        spark_settings(None, ["spark.remote=sc://host"], None)
+        LoadOptions(conf=["spark.remote=sc://host"]).settings()
 
 
 def test_default_of_the_worker_that_selects_spark_connect_is_refused() -> None:

@@ -10,15 +10,17 @@ from typing import Any
 
 import httpx
 import pytest
+from fixtures.command_line import command_app
 from pipeline_files import shop
 from pipeline_worker import RUNS, PipelineWorker, pipeline_worker
 from typer.testing import CliRunner
 
-from connectors.iceberg_tools.commands.pipeline import app
+from connectors.iceberg_tools.commands.pipeline import apply, destroy, plan, schema, status
 from connectors.iceberg_tools.pipeline import rollout, worker_client
 from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, shown
 
 CATALOG = "type: rest\nuri: http://catalog:8181\ntoken: tell-no-one"
+APP = command_app(apply, destroy, plan, schema, status)
 NAMES = ["shop-masters", "shop-orders", "shop-clicks"]
 
 
@@ -40,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 def run(
     worker: PipelineWorker, command: str, file: Path, *words: str, typed: str = ""
 ) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [command, str(file), "--url", worker.url, *words], input=typed)
+    done = CliRunner().invoke(APP, [command, str(file), "--url", worker.url, *words], input=typed)
     return done.exit_code, done.output
 
 
@@ -178,7 +180,7 @@ def test_address_that_is_no_worker_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: httpx.Response(200, text=answer))
-    done = CliRunner().invoke(app, ["status", str(file), "--url", "http://shop:8083"])
+    done = CliRunner().invoke(APP, ["status", str(file), "--url", "http://shop:8083"])
     assert (done.exit_code, done.output[:45]) == (
         2,
         "connect-py: http://shop:8083 answers, but not",
@@ -325,7 +327,7 @@ def test_destroy_deletes_what_belongs_to_the_pipeline_only(
 
 
 def test_worker_that_does_not_answer_is_not_an_empty_one(file: Path) -> None:
-    done = CliRunner().invoke(app, ["plan", str(file), "--url", "http://127.0.0.1:1"])
+    done = CliRunner().invoke(APP, ["plan", str(file), "--url", "http://127.0.0.1:1"])
     assert (done.exit_code, done.output[:50]) == (
         2,
         "connect-py: http://127.0.0.1:1 does not answer: [E",
@@ -336,13 +338,13 @@ def test_password_of_the_worker_logs_in_and_is_not_shown(
     worker: PipelineWorker, file: Path
 ) -> None:
     secret = worker.url.replace("//", "//ada:pass-word@")
-    done = CliRunner().invoke(app, ["plan", str(file), "--url", secret, "--json"])
+    done = CliRunner().invoke(APP, ["plan", str(file), "--url", secret, "--json"])
     assert json.loads(done.output)["worker"] == worker.url
     assert worker.logins == {"Basic YWRhOnBhc3Mtd29yZA=="}
 
 
 def test_schema_command_prints_what_editors_read() -> None:
-    done = CliRunner().invoke(app, ["schema"])
+    done = CliRunner().invoke(APP, ["schema"])
     assert json.loads(done.output)["required"] == ["pipeline", "targets"]
 
 

@@ -4,19 +4,18 @@ is."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typer
 from click.testing import Result
+from fixtures.command_line import command_app, fake_parts
 from typer.testing import CliRunner
 
-from connect_py.api.command import provide_configs, provide_sink_hosts
 from connect_py.api.sink_host import SinkHost
 from connect_py.config.properties_file import read_properties
-from connectors.iceberg_tools.commands import rebuild as command
+from connectors.iceberg_tools.commands.rebuild import rebuild
 from connectors.iceberg_tools.commands.table_options import TablePlace
 
 
@@ -28,21 +27,17 @@ class Host:
         return {key: value for key, value in self._props.items() if key.startswith(prefix)}
 
 
-@pytest.fixture
-def hosts() -> Iterator[None]:
-    provide_sink_hosts(lambda *given: cast(SinkHost, Host(*given)))
-    provide_configs(lambda connector, _worker: dict(connector))
-    yield
-    provide_configs(None)
-    provide_sink_hosts(None)
+PARTS = fake_parts(
+    sink_host=lambda *arguments: cast(SinkHost, Host(*arguments)),
+    resolve=lambda connector, _worker: dict(connector),
+)
 
 
 def run(folder: Path, *words: str) -> Result:
     file = folder / "sink.json"
     config = {"topics": "orders", "iceberg.tables": "shop.orders"}
     file.write_text(json.dumps({"name": "sink", "config": config}))
-    app = typer.Typer()
-    app.command()(command.rebuild)
+    app = command_app(rebuild, parts=PARTS)
     return CliRunner().invoke(app, ["shop.orders", "--config", str(file), *words])
 
 
@@ -70,7 +65,6 @@ def test_options_of_the_other_source_are_refused_by_name(
     assert refused.stderr.startswith(f"connect-py: {why}")
 
 
-@pytest.mark.usefixtures("hosts")
 def test_worker_brings_catalog_and_spark_to_a_change_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,27 +1,27 @@
-"""Commands about tables: what they make of names, keys and settings."""
+"""Names, keys, and settings of commands about tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from fixtures.command_line import command_app, command_context
 from typer.testing import CliRunner
 
-from connect_py.api.command import provide_configs, provide_sink_hosts
+from connect_py import cli
+from connect_py.api.command import CommandTraits
 from connect_py.api.errors import ConfigError
-from connect_py.config.command_config import connector_properties, worker_properties
-from connect_py.secret_mask import masked
-from connect_py.worker.sink_host import CommandSinkHost
+from connect_py.terminal.command_context import LocalContext
 from connectors.iceberg.catalog.sql_names import shown
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.commands.rewind import rewind
 from connectors.iceberg_tools.commands.rollback import rollback
-from connectors.iceberg_tools.commands.table_options import table_place
+from connectors.iceberg_tools.commands.table_options import TableOptions
 from connectors.iceberg_tools.operations.diff import key_columns
 from connectors.iceberg_tools.operations.kafka_group import member_count, remove_group, remove_topic
 
@@ -74,13 +74,12 @@ def test_rows_are_compared_by_the_key_of_their_table(
 ) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
-    assert key_columns(table_place(table, file, None, None, ""), METADATA, (1, 1)) == keys
+    assert key_columns(TableOptions(table, file).place(command_context()), METADATA, (1, 1)) == keys
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Path]:
-    """The properties of a worker with a catalog and a provider, for commands as `connect-py` runs
-    them."""
+def worker(tmp_path: Path) -> Path:
+    """Return the properties of a worker with a catalog and a config provider."""
     file = tmp_path / "worker.properties"
     file.write_text(
         "bootstrap.servers=localhost:1\nconfig.providers=env\n"
@@ -88,16 +87,16 @@ def worker(tmp_path: Path) -> Iterator[Path]:
         "connect_py.defaults.iceberg.catalog.type=rest\nconnect_py.defaults.iceberg.catalog.uri=http://of-worker\n"
         "connect_py.spark.driver.memory=3g\n"
     )
+    return file
+
+
+@pytest.fixture
+def context() -> Iterator[LocalContext]:
+    """Yield a context with the parts of a worker that `connect-py` uses, without Java."""
+    parts = replace(cli.worker_parts(), export_java=lambda _: None)
+    traits = CommandTraits(worker=False, json=False, jars=(), failure_status=2)
     with ExitStack() as closing:
-        provide_configs(connector_properties, masked)
-        provide_sink_hosts(
-            lambda connector, path, more: closing.enter_context(
-                CommandSinkHost(connector, {**worker_properties(path), **more})
-            )
-        )
-        yield file
-        provide_sink_hosts(None)
-        provide_configs(None)
+        yield LocalContext(traits, parts, closing)
 
 
 @pytest.mark.parametrize(
@@ -106,35 +105,42 @@ def worker(tmp_path: Path) -> Iterator[Path]:
     ids=["values of a provider", "the worker's catalog"],
 )
 def test_connector_has_what_its_worker_gives_it(
-    tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch, catalog: dict[str, str], uri: str
+    tmp_path: Path,
+    worker: Path,
+    context: LocalContext,
+    monkeypatch: pytest.MonkeyPatch,
+    catalog: dict[str, str],
+    uri: str,
 ) -> None:
     monkeypatch.setenv("LAKE_URI", "http://of-provider")
-    kept = {key: value for key, value in CONFIG.items() if not key.startswith("iceberg.catalog.")}
+    base = {key: value for key, value in CONFIG.items() if not key.startswith("iceberg.catalog.")}
     file = tmp_path / "sink.json"
     file.write_text(
-        json.dumps({**kept, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}})
+        json.dumps({**base, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}})
     )
-    spark = table_place("db.orders", file, worker, ["warehouse=w"], "").spark
+    spark = TableOptions("db.orders", file, worker, ["warehouse=w"]).place(context).spark
     assert spark.catalog_properties == {"type": "rest", "uri": uri, "warehouse": "w"}
     assert spark.spark_properties["spark.driver.memory"] == "3g"
 
 
-def test_properties_of_a_worker_need_a_connector(worker: Path) -> None:
-    with pytest.raises(ConfigError, match="--worker: needs --config"):
-        table_place("db.orders", None, worker, None, "")
+def test_properties_of_a_worker_need_a_connector(worker: Path, context: LocalContext) -> None:
+    with pytest.raises(ConfigError, match="--worker: requires --config"):
+        TableOptions("db.orders", None, worker).place(context)
 
 
-def test_placeholder_of_a_catalog_is_refused_with_the_cure(tmp_path: Path, worker: Path) -> None:
+def test_placeholder_of_a_catalog_is_refused_with_the_cure(
+    tmp_path: Path, worker: Path, context: LocalContext
+) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({**CONFIG, "iceberg.catalog.uri": "${vault:lake:uri}"}))
     with pytest.raises(
         ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"
     ):
-        table_place("db.orders", file, None, None, "")
+        TableOptions("db.orders", file).place(context)
     with pytest.raises(
         ConfigError, match=r"catalog\.uri: .*: no properties of a worker configure it here"
     ):
-        table_place("db.orders", file, worker, None, "")
+        TableOptions("db.orders", file, worker).place(context)
 
 
 def test_names_for_people_are_quoted_where_sql_asks() -> None:
@@ -151,10 +157,9 @@ def test_names_for_people_are_quoted_where_sql_asks() -> None:
 def test_json_for_machines_is_never_mixed_with_a_question(tmp_path: Path, command: Any) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
-    app = typer.Typer()
-    app.command()(command)
+    app = command_app(command)
     more = ["--skip", "--bootstrap-server", "localhost:1"] if command is rewind else []
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["db.orders", "--to", "first", "--config", str(file), "--json", *more]
     )
-    assert (done.exit_code, "--json: needs --yes" in done.stderr) == (2, True), done.output
+    assert (result.exit_code, "--json: needs --yes" in result.stderr) == (2, True), result.output

@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.command_line import command_context
 
-from connect_py.api.command import provide_worker
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connectors.iceberg.operation_request import registered_operations
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg_tools.audit.table_audit import AuditReport, Finding, GroupAudit, Segment
-from connectors.iceberg_tools.commands.table_options import TablePlace
-from connectors.iceberg_tools.commands.table_session import (
-    TableOptions,
-    TableSession,
-    table_session,
-)
+from connectors.iceberg_tools.commands.table_options import TableOptions, TablePlace
+from connectors.iceberg_tools.commands.table_session import TableSession, table_session
 from connectors.iceberg_tools.history.state_columns import ColumnChanges
 from connectors.iceberg_tools.history.table_diff import DiffRequest, RowChange, TableDiff
 from connectors.iceberg_tools.operations.audit import AUDIT
@@ -90,13 +86,11 @@ class SeparateDriverError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def no_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_place: TablePlace, _seconds: float) -> None:
         raise SeparateDriverError
 
     monkeypatch.setattr(TablePlace, "open", refuse)
-    yield
-    provide_worker(None)
 
 
 @pytest.fixture
@@ -114,10 +108,10 @@ def session_at(
     catalog: str = "iceberg",
     timeout: int = 120,
 ) -> Iterator[TableSession]:
-    if worker is not None:
-        provide_worker(lambda: worker)
-    options = TableOptions("db.orders", config, None, list(properties) or None, catalog, timeout)
-    with table_session(options) as session:
+    context = command_context()
+    context.worker = lambda: worker  # type: ignore[method-assign]
+    options = TableOptions("db.orders", config, None, list(properties) or None, catalog)
+    with table_session(context, options, timeout) as session:
         yield session
 
 
@@ -246,7 +240,7 @@ def test_options_are_refused_before_a_worker_is_contacted(tmp_path: Path) -> Non
     ):
         pass
     with (
-        pytest.raises(ConfigError, match="where is the catalog"),
+        pytest.raises(ConfigError, match="no catalog"),
         session_at(worker, None) as session,
     ):
         list_snapshots(session)

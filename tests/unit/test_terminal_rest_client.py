@@ -1,4 +1,4 @@
-"""`RestClient`: what it repeats, and what it says when a worker does not do as asked."""
+"""`RestClient`: repeated requests, and error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScriptedWorker(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, object]] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.authorization: str | None = None
 
 
@@ -44,7 +44,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         worker = self.server
         assert isinstance(worker, ScriptedWorker)
-        worker.asked.append(f"{self.command} {self.path}")
+        worker.requests.append(f"{self.command} {self.path}")
         worker.authorization = self.headers["authorization"]
         self.rfile.read(int(self.headers["content-length"] or 0))
         status, body = worker.answers.pop(0) if len(worker.answers) > 1 else worker.answers[0]
@@ -88,7 +88,7 @@ def test_request_is_repeated_while_the_group_rebalances(
 ) -> None:
     scripted.answers = [REBALANCE, REBALANCE, (204, "")]
     worker.delete("a b/c")
-    assert scripted.asked == ["DELETE /connectors/a%20b%2Fc"] * 3
+    assert scripted.requests == ["DELETE /connectors/a%20b%2Fc"] * 3
     assert scripted.authorization == "Basic YWRhOnNlY3JldA=="
 
 
@@ -96,12 +96,14 @@ def test_a_lasting_rebalance_ends_the_request_with_its_text(
     scripted: ScriptedWorker, worker: RestClient, clock: FakeClock
 ) -> None:
     scripted.answers = [REBALANCE]
-    begun = clock.monotonic()
+    start = clock.monotonic()
     with pytest.raises(RequestRefusedError, match="no known leader URL") as refused:
         worker.restart("a", only_failed=True)
     assert refused.value.status == 409
-    assert CONFLICT_SECONDS <= clock.monotonic() - begun < CONFLICT_SECONDS + 1
-    assert set(scripted.asked) == {"POST /connectors/a/restart?includeTasks=true&onlyFailed=true"}
+    assert CONFLICT_SECONDS <= clock.monotonic() - start < CONFLICT_SECONDS + 1
+    assert set(scripted.requests) == {
+        "POST /connectors/a/restart?includeTasks=true&onlyFailed=true"
+    }
 
 
 def test_an_existing_connector_is_refused_without_a_repetition(
@@ -110,7 +112,7 @@ def test_an_existing_connector_is_refused_without_a_repetition(
     scripted.answers = [(409, {"error_code": 409, "message": "Connector a already exists"})]
     with pytest.raises(RequestRefusedError, match=r"^Connector a already exists$"):
         worker.create("a", {"connector.class": "X"}, "STOPPED")
-    assert scripted.asked == ["POST /connectors"]
+    assert scripted.requests == ["POST /connectors"]
 
 
 def test_wrong_password_and_foreign_servers_are_named_as_such(
@@ -120,7 +122,7 @@ def test_wrong_password_and_foreign_servers_are_named_as_such(
     with pytest.raises(RequestRefusedError, match="--user"):
         worker.names()
     scripted.answers = [(200, "<html>hello</html>")]
-    with pytest.raises(WorkerUnreachableError, match="is not answered by a worker: <html>hello"):
+    with pytest.raises(WorkerUnreachableError, match="is not a worker's: <html>hello"):
         worker.names()
     scripted.answers = [(404, "<html>not here</html>")]
     with pytest.raises(RequestRefusedError, match="/connectors answers 404: <html>not here"):
@@ -145,13 +147,17 @@ def test_worker_over_https_is_asked_with_an_own_certificate(
     scripted: ScriptedWorker, tmp_path: Path
 ) -> None:
     authority = Authority.make()
-    trusted, shown, kept = tmp_path / "ca.pem", tmp_path / "client.pem", tmp_path / "server.pem"
+    trusted, client_pem, server_pem = (
+        tmp_path / "ca.pem",
+        tmp_path / "client.pem",
+        tmp_path / "server.pem",
+    )
     trusted.write_text(authority.certificate_pem)
-    shown.write_text("".join(authority.issue("ada")))
-    kept.write_text("".join(authority.issue("worker")))
+    client_pem.write_text("".join(authority.issue("ada")))
+    server_pem.write_text("".join(authority.issue("worker")))
     stores = {
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(kept),
+        "ssl.keystore.location": str(server_pem),
         "ssl.client.auth": "required",
     }
     context = server_context(
@@ -160,7 +166,7 @@ def test_worker_over_https_is_asked_with_an_own_certificate(
     scripted.socket = context.wrap_socket(scripted.socket, server_side=True)
     scripted.answers = [(200, ["a"])]
     url = f"https://127.0.0.1:{scripted.server_port}"
-    with RestClient(WorkerAddress(url, authorities=trusted, certificate=shown)) as client:
+    with RestClient(WorkerAddress(url, authorities=trusted, certificate=client_pem)) as client:
         assert client.names() == ["a"]
     with (
         RestClient(WorkerAddress(url)) as stranger,

@@ -1,4 +1,4 @@
-"""What `connect-py top`, `status` and `connectors` make of a worker's answers."""
+"""Output of `connect-py top`, `status`, and `connectors` for the responses of a worker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from connect_py.terminal.connector_view import ConnectorView, first_line
-from connect_py.terminal.figures import Figures
 from connect_py.terminal.rest_client import RestClient, WorkerUnreachableError
+from connect_py.terminal.task_metrics import TaskMetrics
 from connect_py.terminal.top_view import top_frame
 
 NOW = 1_800_000_000.0
@@ -78,18 +78,18 @@ class AnsweringWorker(RestClient):
         return METRICS
 
 
-def test_figures_are_the_same_under_the_names_of_every_family() -> None:
-    figures = Figures.read([METRICS], [("orders", "0"), ("orders", "1")])
-    assert figures.records_per_second == {("orders", "0"): 12345.6, ("orders", "1"): 3.25}
-    assert figures.lag == {("orders", "0"): 42.0}  # of both partitions, each once
-    assert figures.dead_letters == {("orders", "0"): 7.0}
-    assert figures.last_commits == {"orders": 1799999988.0}
+def test_metrics_are_the_same_under_the_names_of_every_family() -> None:
+    metrics = TaskMetrics.read([METRICS], [("orders", "0"), ("orders", "1")])
+    assert metrics.records_per_second == {("orders", "0"): 12345.6, ("orders", "1"): 3.25}
+    assert metrics.lag == {("orders", "0"): 42.0}  # of both partitions, each once
+    assert metrics.dead_letters == {("orders", "0"): 7.0}
+    assert metrics.last_commits == {"orders": 1799999988.0}
 
 
 def test_a_frame_of_top_fits_eighty_columns_whatever_it_shows() -> None:
-    shown = io.StringIO()
-    Console(file=shown, width=80).print(top_frame(AnsweringWorker(), NOW))
-    lines = [line.rstrip() for line in shown.getvalue().splitlines()]
+    output = io.StringIO()
+    Console(file=output, width=80).print(top_frame(AnsweringWorker(), NOW))
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     assert [line.split() for line in lines[1:] if "task" in line and ", " not in line] == [
         ["task", "0", "RUNNING", "12.3k", "42", "7"],

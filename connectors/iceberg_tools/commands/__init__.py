@@ -1,1 +1,160 @@
-"""Subcommands of `connect-py` that the Iceberg sink brings."""
+"""Commands of `connect-py` for the tables of the Iceberg sink."""
+
+from connect_py.api.command import CommandEntry
+
+COMMANDS = (
+    CommandEntry(
+        "at",
+        "Show the snapshot that readers saw at a time, that contains an offset, or that a ref "
+        "points to.",
+        f"{__name__}.history:at",
+    ),
+    CommandEntry(
+        "audit",
+        "Verify from a table's snapshots that offset ranges are contiguous and that no data file "
+        "was added twice.",
+        f"{__name__}.audit:audit",
+    ),
+    CommandEntry(
+        "branch",
+        "Create a branch at a state of a table, or list, move, and remove branches.",
+        f"{__name__}.refs:branch",
+    ),
+    CommandEntry(
+        "diff",
+        "Compare two snapshots of a table: count the inserted, updated, and deleted rows, and show "
+        "them.",
+        f"{__name__}.diff:diff",
+    ),
+    CommandEntry("dlq", "Manage the dead-letter records that an Iceberg sink stores in a table."),
+    CommandEntry(
+        "dlq list",
+        "Count the records by topic, reason, stage, and state.",
+        f"{__name__}.dlq:list_",
+    ),
+    CommandEntry(
+        "dlq delete",
+        "Delete records from their table, selected by position, topic, reason, state, or age.",
+        f"{__name__}.dlq:delete",
+    ),
+    CommandEntry(
+        "dlq show",
+        "Print dead-letter records, one JSON object per line. Binary data is encoded in base64.",
+        f"{__name__}.dlq:show",
+    ),
+    CommandEntry(
+        "dlq replay",
+        "Let the connector process records again, under their original topic, partition, and "
+        "offset.",
+        f"{__name__}.dlq:replay",
+    ),
+    CommandEntry(
+        "gate",
+        "List the commits of a table that await approval, because a check with the action `hold` "
+        "failed. Publish or reject them.",
+        f"{__name__}.gate:gate",
+    ),
+    CommandEntry(
+        "held",
+        "List the schema changes that rows wait for, because the evolution settings of the "
+        "connector contain `hold`.",
+        f"{__name__}.schema_changes:schema_changes",
+    ),
+    CommandEntry(
+        "history",
+        "List a table's snapshots: time, writer, rows added and removed, source offsets, and "
+        "completeness of the sources.",
+        f"{__name__}.history:history",
+    ),
+    CommandEntry(
+        "load",
+        "Load a connector's topics on Spark, exactly once. The connector resumes after them.",
+        f"{__name__}.load:load",
+    ),
+    CommandEntry(
+        "maintain",
+        "Compact, expire, and clean a table by its policy: the connector's configuration and "
+        "--set.",
+        f"{__name__}.maintain:maintain",
+    ),
+    CommandEntry(
+        "migrate",
+        "Review a Java sink's configuration and determine its position. Nothing is changed without "
+        "--apply.",
+        f"{__name__}.migrate:migrate",
+    ),
+    CommandEntry("pipeline", "Compare the connectors of a file with a worker, and apply the file."),
+    CommandEntry(
+        "pipeline plan",
+        "Show how the worker's connectors differ from the file's. Nothing is changed.",
+        f"{__name__}.pipeline:plan",
+    ),
+    CommandEntry(
+        "pipeline apply",
+        "Create, change, and delete connectors as `plan` shows, and wait until their tasks run.",
+        f"{__name__}.pipeline:apply",
+    ),
+    CommandEntry(
+        "pipeline destroy",
+        "Delete the connectors that belong to the file's pipeline. Tables, topics, and committed "
+        "offsets are retained.",
+        f"{__name__}.pipeline:destroy",
+    ),
+    CommandEntry(
+        "pipeline status",
+        "Show the states of the pipeline's connectors and their tasks, and why they wait or "
+        "failed.",
+        f"{__name__}.pipeline:status",
+    ),
+    CommandEntry(
+        "pipeline schema",
+        "Print the JSON schema of pipeline files, for editors.",
+        f"{__name__}.pipeline:schema",
+    ),
+    CommandEntry(
+        "rebuild",
+        "Rebuild the rows of a table on a branch, and compare them with the table's.",
+        f"{__name__}.rebuild:rebuild",
+    ),
+    CommandEntry(
+        "rewind",
+        "Reset tables to an earlier state, together with the connector's positions in their "
+        "topics.",
+        f"{__name__}.rewind:rewind",
+    ),
+    CommandEntry(
+        "rollback",
+        "Reset a table to an earlier snapshot of its history. Connectors then read the missing "
+        "records again.",
+        f"{__name__}.rollback:rollback",
+    ),
+    CommandEntry(
+        "routes",
+        "Show the tables that the rows of topics are written to, and how. Nothing is contacted or "
+        "changed.",
+        f"{__name__}.routes:routes",
+    ),
+    CommandEntry(
+        "scan",
+        "Show how many files and rows a query skips because of partitions, bounds, and bloom "
+        "filters. No rows are read.",
+        f"{__name__}.scan:scan",
+    ),
+    CommandEntry(
+        "schema-changes",
+        "List the schema changes that rows wait for, because the evolution settings of the "
+        "connector contain `hold`.",
+        f"{__name__}.schema_changes:schema_changes",
+    ),
+    CommandEntry(
+        "tag",
+        "Name a state of a table, which protects it from expiry; or list, move, and remove tags.",
+        f"{__name__}.refs:tag",
+    ),
+    CommandEntry(
+        "try",
+        "Read, convert, transform, and route records, and show the resulting rows of each table. "
+        "Nothing is committed.",
+        f"{__name__}.try_records:try_records",
+    ),
+)

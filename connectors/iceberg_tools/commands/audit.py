@@ -1,26 +1,16 @@
-"""`connect-py audit`: proof from a table's ledger that every offset range is in once, and every
-data file too."""
+"""`connect-py audit`: verifies from a table's ledger that every offset range and every data file
+was committed exactly once."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import asks_worker, uses_java
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.table_options import (
-    TIMEOUT,
-    AsJson,
-    Catalog,
-    CatalogProperties,
-    Config,
-    Table,
-    Timeout,
-    Worker,
-)
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
+from connect_py.api.command import CommandContext, command
+from connectors.iceberg_tools.commands.table_options import TIMEOUT, Group, TableOptions, Timeout
+from connectors.iceberg_tools.commands.table_session import table_session
+from connectors.iceberg_tools.operations.audit import AUDIT, AuditArguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,43 +20,26 @@ if TYPE_CHECKING:
 UNDECIDED = 2
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def audit(
-    table: Table,
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
+    context: CommandContext,
+    source: TableOptions,
     branch: Annotated[
         str | None, typer.Option(help="The branch that the connector commits to.")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            help="Connect group: `connect-<connector>`.", show_default="every one that wrote here"
-        ),
-    ] = None,
+    group: Group = None,
     timeout: Timeout = TIMEOUT,
-    as_json: AsJson = False,
 ) -> None:
-    """Prove from a table's snapshots that offset ranges follow each other and no data file is in
-    twice.
+    """Verify from a table's snapshots that offset ranges are contiguous and that no data file was
+    added twice.
 
-    Exit status 0: proven; 1: violated; 2: not known (no ledger left, no answer from the catalog);
-    3: proven for the connector's own commits, and others have changed rows.
+    Exit status 0: verified; 1: violated; 2: unknown (the ledger has expired, or the catalog does
+    not answer); 3: verified for the connector's own commits, but other writers have changed rows.
     """
-    with errors_exit(UNDECIDED):
-        from connectors.iceberg_tools.operations.audit import AUDIT, AuditArguments
-
-        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
-        with table_session(options) as session:
-            report = session.run(AUDIT, AuditArguments(table=table, branch=branch, group=group))
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
-    else:
-        for line in _lines(report):
-            typer.echo(line)
+    arguments = AuditArguments(table=source.table, branch=branch, group=group)
+    with table_session(context, source, timeout) as session:
+        report = session.run(AUDIT, arguments)
+    context.show(report.to_json(), _lines(report))
     raise typer.Exit(int(report.verdict))
 
 

@@ -1,5 +1,4 @@
-"""What `connect-py doctor` asks for an Iceberg sink: whether its catalog answers and its storage
-can be written."""
+"""Checks of `connect-py doctor` for an Iceberg sink: access to its catalog and its storage."""
 
 from __future__ import annotations
 
@@ -8,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from connect_py.api.check import Check, Finding, Verdict
-from connect_py.api.command import command_services, uses_java
 from connect_py.api.errors import ConfigError
+from connect_py.api.service import SharedServices
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-NO_TABLE: Final = "connect_py_doctor.no_such_table"  # a catalog that answers says so
-CATALOG_SECONDS: Final = 150.0  # Spark starts
+NO_TABLE: Final = "connect_py_doctor.no_such_table"  # a reachable catalog reports it missing
+CATALOG_SECONDS: Final = 150.0  # includes the start of Spark
 CATALOG_ANSWER_SECONDS: Final = 60.0
 
 
-@uses_java
-def checks(props: Mapping[str, str]) -> list[Check]:
-    """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not
-    acceptable."""
+def checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
+    """Return the checks of an Iceberg sink; none for other connectors."""
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
     from connectors.iceberg_tools.commands.connector_json import (
@@ -34,52 +31,64 @@ def checks(props: Mapping[str, str]) -> list[Check]:
     if not is_sink(props):
         return []
     try:
-        complete = with_worker_catalog(props, command_services().worker_settings)
+        complete = with_worker_catalog(props, services.worker_settings)
         refuse_providers(complete, NO_PROVIDER)
         config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
         text = str(error)
         return [
-            Check("catalog", lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")])
+            Check(
+                "catalog",
+                lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")],
+                needs_java=True,
+            )
         ]
-    return [Check("catalog", lambda: _catalog_and_storage(config), CATALOG_SECONDS)]
+    return [
+        Check(
+            "catalog",
+            lambda: _catalog_and_storage(config, services),
+            CATALOG_SECONDS,
+            needs_java=True,
+        )
+    ]
 
 
-def _catalog_and_storage(config: IcebergSinkConfig) -> Sequence[Finding]:
+def _catalog_and_storage(config: IcebergSinkConfig, services: SharedServices) -> Sequence[Finding]:
     from connectors.iceberg.config.file_io_properties import file_io_properties
     from connectors.iceberg.config.spark_config import worker_spark_config
     from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.errors import TableMissingError
 
     table = next(iter(config.tables), NO_TABLE)
-    services = command_services()
     spark = worker_spark_config(config, services.worker_settings)
     with LakeClient(services, spark, deadline_seconds=CATALOG_ANSWER_SECONDS) as lake:
         try:
             metadata, settings = lake.metadata(table)
         except TableMissingError:
-            place = config.catalog.get("warehouse", "")
+            location = config.catalog.get("warehouse", "")
             settings = file_io_properties(config.catalog_properties())
             text = "answers" if table == NO_TABLE else f"answers; there is no table {table} yet"
         else:
-            place, text = metadata.rpartition("/metadata/")[0], f"answers; table {table} exists"
-    return [Finding("catalog", Verdict.OK, f"{spark.catalog} {text}"), _storage(place, settings)]
+            location, text = metadata.rpartition("/metadata/")[0], f"answers; table {table} exists"
+    return [Finding("catalog", Verdict.OK, f"{spark.catalog} {text}"), _storage(location, settings)]
 
 
-def _storage(place: str, settings: Mapping[str, str]) -> Finding:
-    """Write a small file beside the tables' files, and remove it."""
+def _storage(location: str, settings: Mapping[str, str]) -> Finding:
+    """Write a small file next to the tables' files, and remove it."""
     from pyiceberg.io import load_file_io
 
-    if "://" not in place and not place.startswith(("/", "file:")):
+    if "://" not in location and not location.startswith(("/", "file:")):
         text = "not asked: no table exists, and the catalog's `warehouse` names no folder"
         return Finding("storage", Verdict.WARN, text)
-    probe = f"{place.rstrip('/')}/connect-py-doctor-{uuid.uuid4().hex}"
+    probe = f"{location.rstrip('/')}/connect-py-doctor-{uuid.uuid4().hex}"
     try:
-        storage = load_file_io(dict(settings), place)
+        storage = load_file_io(dict(settings), location)
         with storage.new_output(probe).create() as stream:
             stream.write(b"connect-py doctor")
         storage.delete(probe)
-    except Exception as error:  # noqa: BLE001 - each storage has errors of its own
-        mend = "Grant write access, or correct the storage's settings: docs/how-to/storage.md"
-        return Finding("storage", Verdict.FAIL, f"{place}: {type(error).__name__}: {error}", mend)
-    return Finding("storage", Verdict.OK, f"{place}: a file was written and removed")
+    except Exception as error:  # noqa: BLE001 - each storage has different errors
+        remedy = "Grant write access, or correct the storage's settings: docs/how-to/storage.md"
+        return Finding(
+            "storage", Verdict.FAIL, f"{location}: {type(error).__name__}: {error}", remedy
+        )
+    return Finding("storage", Verdict.OK, f"{location}: a file was written and removed")

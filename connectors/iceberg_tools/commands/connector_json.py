@@ -1,4 +1,4 @@
-"""Connector configurations from files, as people post them."""
+"""Connector configurations from files in the format of the REST API."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connect_py.api.command import resolved_connector, sink_host
 from connect_py.api.errors import ConfigError
-from connect_py.api.sink_host import SinkHost
 from connectors.iceberg import PLUGINS
 
 if TYPE_CHECKING:
+    from connect_py.api.command import CommandContext
+    from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
 # and what Java shortens them to
@@ -24,11 +24,11 @@ _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
 def read_connector(path: Path) -> dict[str, str]:
-    """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from
-    the bare `config`.
+    """Return the properties of a connector, including `name`, from `{"name": …, "config": {…}}` or
+    from the `config` object alone.
 
     Raises:
-        ConfigError: The file is not one of these, or says no name.
+        ConfigError: The file has neither form, or does not contain a name.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -42,9 +42,10 @@ def read_connector(path: Path) -> dict[str, str]:
     for key, value in config.items():
         if isinstance(value, (dict, list)):
             raise ConfigError(key, f"has to be a text in {path}")
-    texts = {str(key): str(value) for key, value in config.items() if value is not None}
+    strings = {str(key): str(value) for key, value in config.items() if value is not None}
     props = {
-        key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()
+        key: value.lower() if isinstance(config[key], bool) else value
+        for key, value in strings.items()
     }
     if not props.get("name"):
         raise ConfigError(
@@ -54,13 +55,13 @@ def read_connector(path: Path) -> dict[str, str]:
 
 
 def is_sink(props: Mapping[str, str]) -> bool:
-    """Whether they are of an Iceberg sink."""
+    """Return True if the properties configure an Iceberg sink."""
     return props.get("connector.class", "") in _CLASSES
 
 
-def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
-    """As `read_connector`, with the values of the config providers that a worker's properties
-    configure.
+def resolve_connector(context: CommandContext, path: Path, worker: Path | None) -> dict[str, str]:
+    """Read a connector, and replace the placeholders of the config providers in a worker's
+    properties.
 
     Raises: ConfigError: The file is not one of these, of another connector, or a value is not
         available.
@@ -69,25 +70,26 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
     if "connector.class" in props and not is_sink(props):
         raise ConfigError("connector.class", f"{props['connector.class']} is no Iceberg sink")
     if worker is not None:
-        found = resolved_connector(props, worker)
-        left = {key: value for key, value in found.items() if value == props[key]}
-        refuse_providers(left, NO_PROVIDER)
-        return found
+        resolved = context.resolve(props, worker)
+        unchanged = {key: value for key, value in resolved.items() if value == props[key]}
+        refuse_providers(unchanged, NO_PROVIDER)
+        return resolved
     for key, value in props.items():
         if _PLACEHOLDER.search(value):
             raise ConfigError(key, f"comes from a config provider: {_NO_WORKER}")
     return props
 
 
-def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig, SinkHost | None]:
-    """The configuration of a connector, for a command that asks its catalog, and its host if there
-    is a worker's file.
+def parse_connector(
+    context: CommandContext, path: Path, worker: Path | None
+) -> tuple[IcebergSinkConfig, SinkHost | None]:
+    """Return the configuration of a connector, and its host if there is a worker's file.
 
-    With that file it has what the worker gives it: the values of config providers, and the catalog
-    if it names none.
+    With this file, the connector inherits settings of its worker: the values of config providers,
+    and the catalog unless it names one.
 
     Raises:
-        ConfigError: A file is not one of these, a value is not available, or is not acceptable.
+        ConfigError: A file does not contain a connector, or a value is not available or not valid.
     """
     # Imported here to reduce the startup time of commands that use a worker's driver.
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -97,17 +99,17 @@ def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig,
         props = read_connector(path)
         refuse_providers(props, _NO_WORKER)
         return IcebergSinkConfig.parse(props), None
-    props = resolve_connector(path, worker)
-    host = sink_host(props, worker, {})
+    props = resolve_connector(context, path, worker)
+    host = context.sink_host(props, worker, {})
     return IcebergSinkConfig.parse(with_worker_catalog(props, host.worker_settings)), host
 
 
-def refuse_providers(props: Mapping[str, str], cure: str) -> None:
-    """Values such as `${env:TOKEN}` are a worker's to look up.
+def refuse_providers(props: Mapping[str, str], remedy: str) -> None:
+    """Reject placeholders such as `${env:TOKEN}` in the settings of the catalog.
 
     Raises:
-        ConfigError: Names the first of them, and the cure.
+        ConfigError: Names the first placeholder and the remedy.
     """
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:
-            raise ConfigError(key, f"comes from a config provider: {cure}")
+            raise ConfigError(key, f"comes from a config provider: {remedy}")

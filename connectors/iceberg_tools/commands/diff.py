@@ -7,24 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from connect_py.api.command import asks_worker, uses_java
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
 from connectors.iceberg_tools.commands.table_options import (
     POINT,
     TIMEOUT,
-    AsJson,
     Branch,
-    Catalog,
-    CatalogProperties,
-    Config,
-    Table,
+    KeyColumns,
+    TableOptions,
     Timeout,
-    Worker,
 )
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
+from connectors.iceberg_tools.commands.table_session import table_session
+from connectors.iceberg_tools.operations.diff import DIFF, DiffArguments, LocalDiffArguments
 
 if TYPE_CHECKING:
     from connectors.iceberg_tools.history.table_diff import TableDiff
@@ -32,24 +29,14 @@ if TYPE_CHECKING:
 DIFFERENT, UNDECIDED = 1, 2
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def diff(
-    table: Table,
+    context: CommandContext,
+    source: TableOptions,
     before: Annotated[str, typer.Argument(metavar="A", help=f"The first state: {POINT}.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The second state, likewise.")],
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
     branch: Branch = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of the key; may be repeated.",
-            show_default="the connector's, or the identifier fields",
-        ),
-    ] = None,
+    key: KeyColumns = None,
     without_key: Annotated[
         bool, typer.Option("--without-key", help="Compare whole rows, and how often they occur.")
     ] = False,
@@ -60,77 +47,72 @@ def diff(
     to_table: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")
     ] = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the statement as well.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Also print the SQL statement.")] = False,
     timeout: Timeout = TIMEOUT,
-    as_json: AsJson = False,
 ) -> None:
-    """Compare two snapshots of a table: rows inserted, updated and deleted; counts first, then
-    rows.
+    """Compare two snapshots of a table: count the inserted, updated, and deleted rows, and show
+    them.
 
-    Rows of a merged table are compared by key. Those of a table without key are compared whole: how
-    often each occurs. Columns are matched by field id. Exit status 0: equal; 1: different; 2: not
-    known.
+    Rows of a merged table are compared by key. Rows of a table without a key are compared as a
+    whole, with their number of occurrences. Columns are matched by field ID. Exit status 0: equal;
+    1: different; 2: unknown.
     """
-    with errors_exit(UNDECIDED):
-        import msgspec
-
-        from connectors.iceberg_tools.operations.diff import DIFF, DiffArguments, LocalDiffArguments
-
-        if key and without_key:
-            raise ConfigError("--key", "cannot be combined with --without-key")
-        arguments = DiffArguments(
-            table=table,
-            before=before,
-            after=after,
-            branch=branch,
-            keys=tuple(key or ()),
-            without_key=without_key,
-            limit=limit,
-            to_table=to_table,
-        )
-        separate = None
-        if parquet is not None:
-            folder = parquet if "://" in parquet else f"file://{Path(parquet).absolute()}"
-            arguments = LocalDiffArguments(**msgspec.structs.asdict(arguments), parquet=folder)
-            separate = "--parquet writes files with your permissions"
-        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
-        with table_session(options, separate=separate) as session:
-            found = session.run(DIFF, arguments)
-    if as_json:
-        typer.echo(json.dumps({"table": table, **found.to_json()}, indent=2))
-    else:
-        for line in difference_lines(table, found):
-            typer.echo(line)
-        if sql:
-            typer.echo(f"\n{found.sql}")
-    raise typer.Exit(DIFFERENT if found.total else 0)
+    if key and without_key:
+        raise ConfigError("--key", "cannot be combined with --without-key")
+    arguments = DiffArguments(
+        table=source.table,
+        before=before,
+        after=after,
+        branch=branch,
+        keys=tuple(key or ()),
+        without_key=without_key,
+        limit=limit,
+        to_table=to_table,
+    )
+    separate = None
+    if parquet is not None:
+        folder = parquet if "://" in parquet else f"file://{Path(parquet).absolute()}"
+        arguments = LocalDiffArguments(**msgspec.structs.asdict(arguments), parquet=folder)
+        separate = "--parquet writes files with your permissions"
+    with table_session(context, source, timeout, separate=separate) as session:
+        difference = session.run(DIFF, arguments)
+    context.show(
+        {"table": source.table, **difference.to_json()},
+        _lines(source.table, difference, sql=sql),
+    )
+    raise typer.Exit(DIFFERENT if difference.total else 0)
 
 
-def difference_lines(table: str, found: TableDiff) -> Iterator[str]:
-    """The difference for people."""
+def _lines(table: str, difference: TableDiff, *, sql: bool) -> Iterator[str]:
+    yield from difference_lines(table, difference)
+    if sql:
+        yield f"\n{difference.sql}"
+
+
+def difference_lines(table: str, difference: TableDiff) -> Iterator[str]:
+    """Yield the report of a difference."""
     from connectors.iceberg_tools.history.table_diff import RowChange
 
-    request = found.request
+    request = difference.request
     by = f"rows by key ({', '.join(request.keys)})" if request.keys else "whole rows"
     yield f"{table}: {request.before} -> {request.after}, {by}"
-    for what in ("added", "dropped", "retyped"):
-        if names := getattr(found.columns, what):
-            yield f"columns {what}: {', '.join(names)}"
-    if found.columns.renamed:
-        yield (
-            f"columns renamed: {', '.join(f'{old} -> {new}' for old, new in found.columns.renamed)}"
-        )
+    for category in ("added", "dropped", "retyped"):
+        if names := getattr(difference.columns, category):
+            yield f"columns {category}: {', '.join(names)}"
+    if difference.columns.renamed:
+        renamed = ", ".join(f"{old} -> {new}" for old, new in difference.columns.renamed)
+        yield f"columns renamed: {renamed}"
     for change in RowChange:
         if change is not RowChange.UPDATED or request.keys:
-            count = found.counts.get(change, 0)
+            count = difference.counts.get(change, 0)
             if change is not RowChange.SEVERAL_ROWS:
                 yield f"{count:>9} {change.value}"
             elif count:
                 yield f"{count:>9} keys with several rows in one state, which are not compared"
-    if found.rows:
+    if difference.rows:
         yield ""
-        yield from map(_row, found.rows)
-        if request.limit == len(found.rows) < found.total:
+        yield from map(_row, difference.rows)
+        if request.limit == len(difference.rows) < difference.total:
             yield "..."
     for where in filter(None, (request.parquet, request.table)):
         yield f"all rows are in {where}"

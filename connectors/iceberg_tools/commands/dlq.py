@@ -1,30 +1,24 @@
-"""`connect-py dlq`: look at the dead letters of an Iceberg sink's table, have them tried again,
-delete them."""
+"""`connect-py dlq`: lists, replays, and deletes the dead-letter records of an Iceberg sink."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.kafka_options import (
-    BootstrapServer,
-    ClientConfig,
-    Properties,
-    client_settings,
-)
+from connectors.iceberg_tools.commands.connector_json import parse_connector
+from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 from connectors.iceberg_tools.commands.table_options import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -38,177 +32,185 @@ if TYPE_CHECKING:
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
-app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 
-Config = Annotated[
-    Path,
-    typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False),
-]
-Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
-Reason = Annotated[
-    str | None,
-    typer.Option(help="Only records that failed for this reason, such as value_converter."),
-]
-Places = Annotated[
-    list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")
-]
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """A connector and its worker."""
+
+    config: Annotated[
+        Path,
+        typer.Option(
+            "--config",
+            help="The connector, as posted to a worker.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ]
+    worker: Worker = None
 
 
-@app.command("list")
-@uses_java
-def list_(
-    config: Config,
-    bootstrap_server: BootstrapServer = None,
-    kafka_property: Properties = None,
-    client_config: ClientConfig = None,
-    worker: Worker = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-) -> None:
-    """Count the letters by topic, reason, stage and state.
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Dead-letter records selected by position, topic, and reason; all of them by default."""
 
-    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without
-    --bootstrap-server or --worker it does not read the replay topic: a letter whose replay worked
-    is then shown as what it was before.
+    places: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")
+    ] = None
+    topic: Annotated[
+        str | None, typer.Option(help="Only records that were read from this topic.")
+    ] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Only records that failed for this reason, such as value_converter."),
+    ] = None
+
+    def positions(self) -> set[Place]:
+        """Return the selected positions; empty for all.
+
+        Raises:
+            ConfigError: An argument is not of the form topic/partition/offset.
+        """
+        positions = set()
+        for argument in self.places or ():
+            topic, partition, offset = (["", "", *argument.rsplit("/", 2)])[-3:]
+            if not topic or not partition.isdecimal() or not offset.isdecimal():
+                raise ConfigError("", f"{argument} is not of the form topic/partition/offset")
+            positions.add((topic, int(partition), int(offset)))
+        return positions
+
+    def matches(self, dead_letter: DeadLetterRecord) -> bool:
+        """Return True if a record has the selected topic and reason."""
+        return self.topic in (None, dead_letter.topic) and self.reason in (None, dead_letter.reason)
+
+
+@command(json=True)
+def list_(context: CommandContext, *, sink: SinkOptions, kafka: KafkaOptions) -> None:
+    """Count the records by topic, reason, stage, and state.
+
+    States: `new`, `replayed`, and `failed-again` for records whose replay failed. Without
+    --bootstrap-server or --worker, the replay topic is not read: a successfully replayed record is
+    then listed in its previous state.
     """
-    with errors_exit(1):
-        _, found, known = _with_states(
-            config, worker, bootstrap_server, kafka_property, client_config
-        )
-        dead_letters, last = (
-            Counter[tuple[str, str, str, str]](),
-            dict[tuple[str, str, str, str], str](),
-        )
-        for dead_letter, state in zip(found, known, strict=True):
-            group = (dead_letter.topic, dead_letter.reason, dead_letter.stage, state.value)
-            dead_letters[group] += 1
-            failed_at = "" if dead_letter.failed_at is None else dead_letter.failed_at.isoformat()
-            last[group] = max(last.get(group, ""), failed_at)
-        if as_json:
-            names = ("topic", "reason", "stage", "state")
-            counts = [
-                {
-                    **dict(zip(names, g, strict=True)),
-                    "letters": dead_letters[g],
-                    "last_failed_at": last[g] or None,
-                }
-                for g in sorted(dead_letters)
-            ]
-            typer.echo(json.dumps(counts, indent=2))
-            return
-        lines = [
-            HEADINGS,
-            *(
-                (str(dead_letters[g]), g[3], g[0], g[1], g[2], last[g])
-                for g in sorted(dead_letters)
-            ),
-        ]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-        for line in lines:
-            cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
-            typer.echo("  ".join([line[0].rjust(widths[0]), *cells[1:]]).rstrip())
-        typer.echo(f"{dead_letters.total():>{widths[0]}}  in all")
+    _, records, states = _with_states(context, sink, kafka)
+    counts: Counter[tuple[str, ...]] = Counter()
+    last_failures: dict[tuple[str, ...], str] = {}
+    for record, state in zip(records, states, strict=True):
+        group = (record.topic, record.reason, record.stage, state.value)
+        counts[group] += 1
+        failed_at = "" if record.failed_at is None else record.failed_at.isoformat()
+        last_failures[group] = max(last_failures.get(group, ""), failed_at)
+    names = ("topic", "reason", "stage", "state")
+    document = [
+        {
+            **dict(zip(names, group, strict=True)),
+            "letters": counts[group],
+            "last_failed_at": last_failures[group] or None,
+        }
+        for group in sorted(counts)
+    ]
+    context.show(document, _count_lines(counts, last_failures))
 
 
-@app.command("delete")
-@uses_java
+def _count_lines(
+    counts: Counter[tuple[str, ...]], last_failures: dict[tuple[str, ...], str]
+) -> Iterator[str]:
+    rows = [
+        HEADINGS,
+        *(
+            (str(counts[group]), group[3], *group[:3], last_failures[group])
+            for group in sorted(counts)
+        ),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "  ".join([row[0].rjust(widths[0]), *cells[1:]]).rstrip()
+    yield f"{counts.total():>{widths[0]}}  in all"
+
+
+@command()
 def delete(
-    config: Config,
-    places: Places = None,
-    topic: Topic = None,
-    reason: Reason = None,
+    context: CommandContext,
+    *,
+    sink: SinkOptions,
+    selection: SelectionOptions,
     state: Annotated[
         str | None,
-        typer.Option(help="Only letters in this state: new, failed-again, replayed (with Kafka)."),
+        typer.Option(help="Only records in this state: new, failed-again, replayed (with Kafka)."),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Only letters that failed so long ago: 30d, 12h or 45m."),
+        typer.Option(
+            metavar="AGE", help="Only records that failed longer ago than this: 30d, 12h or 45m."
+        ),
     ] = None,
-    bootstrap_server: BootstrapServer = None,
-    kafka_property: Properties = None,
-    client_config: ClientConfig = None,
-    worker: Worker = None,
+    kafka: KafkaOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell how many would be deleted.")
+        bool, typer.Option("--dry-run", help="Only show the number of records.")
     ] = False,
 ) -> None:
-    """Delete letters from their table, which must be named: by place, topic, reason, state or age.
+    """Delete records from their table, selected by position, topic, reason, state, or age.
 
-    Run it every now and then with --older-than to keep letters for so long.
+    Run it regularly with --older-than to limit the retention of dead-letter records.
     """
-    with errors_exit(1):
-        from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterState
+    from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterState
 
-        wanted, age = _places(places), None if older_than is None else _age(older_than)
-        if not (wanted or topic or reason or state or age is not None):
-            raise ConfigError(
-                "", "say which letters: by place, --topic, --reason, --state or --older-than"
-            )
-        if state is not None and state not in [each.value for each in DeadLetterState]:
-            raise ConfigError(
-                "--state", f"is one of {', '.join(each.value for each in DeadLetterState)}"
-            )
-        if state == DeadLetterState.REPLAYED.value and bootstrap_server is None and worker is None:
-            raise ConfigError(
-                "--state",
-                "replayed needs --bootstrap-server or --worker: the replay topic knows them",
-            )
-        table, found, known = _with_states(
-            config, worker, bootstrap_server, kafka_property, client_config
+    positions = selection.positions()
+    age = None if older_than is None else _age(older_than)
+    if not (positions or selection.topic or selection.reason or state or age is not None):
+        raise ConfigError(
+            "", "select records by position, --topic, --reason, --state or --older-than"
         )
-        before = None if age is None else datetime.now(UTC) - age
-        chosen = [
-            dead_letter
-            for dead_letter, its in zip(found, known, strict=True)
-            if (not wanted or dead_letter.place in wanted)
-            and topic in (None, dead_letter.topic)
-            and reason in (None, dead_letter.reason)
-            and state in (None, its.value)
-            and (
-                before is None
-                or (dead_letter.failed_at is not None and dead_letter.failed_at < before)
-            )
-        ]
-        if dry_run:
-            typer.echo(f"{len(chosen)} of {len(found)} letters would be deleted")
-            return
-        table.delete(chosen)
-        typer.echo(f"{len(chosen)} of {len(found)} letters deleted")
+    if state is not None and state not in [each.value for each in DeadLetterState]:
+        raise ConfigError(
+            "--state", f"is one of {', '.join(each.value for each in DeadLetterState)}"
+        )
+    has_kafka = kafka.bootstrap_server is not None or sink.worker is not None
+    if state == DeadLetterState.REPLAYED.value and not has_kafka:
+        raise ConfigError(
+            "--state",
+            "replayed needs --bootstrap-server or --worker, because it is read from the replay "
+            "topic",
+        )
+    table, records, states = _with_states(context, sink, kafka)
+    before = None if age is None else datetime.now(UTC) - age
+    selected = [
+        record
+        for record, record_state in zip(records, states, strict=True)
+        if (not positions or record.place in positions)
+        and selection.matches(record)
+        and state in (None, record_state.value)
+        and (before is None or (record.failed_at is not None and record.failed_at < before))
+    ]
+    if dry_run:
+        typer.echo(f"{len(selected)} of {len(records)} letters would be deleted")
+        return
+    table.delete(selected)
+    typer.echo(f"{len(selected)} of {len(records)} letters deleted")
 
 
-@app.command("show")
-@uses_java
-def show(
-    config: Config,
-    places: Places = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    worker: Worker = None,
-) -> None:
-    """Print dead letters, one JSON object a line; bytes that are text as text, others in base64.
+@command()
+def show(context: CommandContext, *, sink: SinkOptions, selection: SelectionOptions) -> None:
+    """Print dead-letter records, one JSON object per line. Binary data is encoded in base64.
 
-    Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
+    Edit `key`, `value` or `headers` of the output, and pass it to `replay --fixed`.
     """
-    with errors_exit(1):
-        from connectors.iceberg_tools.commands.connector_json import parse_connector
-
-        for dead_letter in _dead_letters(
-            *parse_connector(config, worker), _places(places), topic, reason
-        ):
-            typer.echo(json.dumps(dead_letter.to_json(), default=str))
+    config, host = parse_connector(context, sink.config, sink.worker)
+    table = _table(context, config, host)
+    for dead_letter in _dead_letters(table, selection, selection.positions()):
+        typer.echo(json.dumps(dead_letter.to_json(), default=str))
 
 
-@app.command("replay")
-@uses_java
+@command()
 def replay(
-    config: Config,
-    places: Places = None,
-    topic: Topic = None,
-    reason: Reason = None,
+    context: CommandContext,
+    *,
+    sink: SinkOptions,
+    selection: SelectionOptions,
     fixed: Annotated[
         Path | None,
         typer.Option(
-            help="Fixed records as `show` prints them, one a line; only these are replayed.",
+            help="Fixed records in the format of `show`, one per line; only these are replayed.",
             exists=True,
         ),
     ] = None,
@@ -216,87 +218,85 @@ def replay(
         bool,
         typer.Option(
             "--only-missing-keys",
-            help="Of merged tables without ordering-columns: insert rows whose key is not there, "
-            "leave out the others.",
+            help="For merged tables without ordering-columns: insert only rows whose key does not "
+            "exist.",
         ),
     ] = False,
-    bootstrap_server: BootstrapServer = None,
-    kafka_property: Properties = None,
-    client_config: ClientConfig = None,
-    worker: Worker = None,
+    kafka: KafkaOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be replayed.")
+        bool, typer.Option("--dry-run", help="Only show the number of records.")
     ] = False,
 ) -> None:
-    """Have the connector try letters again, under their first topic, partition and offset.
+    """Let the connector process records again, under their original topic, partition, and offset.
 
-    Writes them to the connector's replay topic. A letter that was replayed is passed over: doing it
-    again changes nothing, unless the record failed once more meanwhile.
+    The records are written to the connector's replay topic. A record that was replayed already is
+    skipped, unless it has failed again since.
     """
-    with errors_exit(1):
-        from connectors.iceberg.config.keys import REPLAY_TOPIC
-        from connectors.iceberg_tools.commands.connector_json import parse_connector
-        from connectors.iceberg_tools.dead_letters.dead_letter_record import Fix, latest
-        from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
-        from connectors.iceberg_tools.dead_letters.replay_rules import check_merged
+    from connectors.iceberg.config.keys import REPLAY_TOPIC
+    from connectors.iceberg_tools.dead_letters.dead_letter_record import Fix, latest
+    from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
+    from connectors.iceberg_tools.dead_letters.replay_rules import check_merged
 
-        parsed, host = parse_connector(config, worker)
-        if parsed.replay_topic is None:
-            raise ConfigError(
-                REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again"
-            )
-        check_merged(parsed, only_missing_keys=only_missing_keys)
-        fixes = None
-        if fixed is not None:
-            fixes = [
-                Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()
-            ]
-        wanted = _places(places) or {fix.place for fix in fixes or ()}
-        chosen = latest(_dead_letters(parsed, host, wanted, topic, reason))
-        if fixes is not None:
-            chosen = _fixed(chosen, fixes)
-        settings = client_settings(bootstrap_server, kafka_property, client_config, host)
-        log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
-        if dry_run:  # not opened: that would make the topic, and end a replay that is under way
-            written = log.written()
-            count = sum(dead_letter.next_replay() not in written for dead_letter in chosen)
-            typer.echo(
-                f"{count} letters would be replayed, {len(chosen) - count} were replayed before"
-            )
-            return
-        count = log.open().write(chosen)
-        typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
+    config, host = parse_connector(context, sink.config, sink.worker)
+    if config.replay_topic is None:
+        raise ConfigError(
+            REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again"
+        )
+    check_merged(config, only_missing_keys=only_missing_keys)
+    fixes = None
+    if fixed is not None:
+        fixes = [
+            Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()
+        ]
+    positions = selection.positions() or {fix.place for fix in fixes or ()}
+    records = latest(_dead_letters(_table(context, config, host), selection, positions))
+    if fixes is not None:
+        records = _fixed(records, fixes)
+    log = ReplayLog(kafka.settings(host), config.replay_topic, config.connector)
+    if dry_run:  # not opened: that would create the topic, and fence a replay that is in progress
+        replayed = log.written()
+        count = sum(record.next_replay() not in replayed for record in records)
+        typer.echo(
+            f"{count} letters would be replayed, {len(records) - count} were replayed before"
+        )
+        return
+    count = log.open().write(records)
+    typer.echo(f"{count} letters replayed, {len(records) - count} were replayed before")
+
+
+def _table(
+    context: CommandContext, config: IcebergSinkConfig, host: SinkHost | None
+) -> DeadLetterTable:
+    from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
+
+    return DeadLetterTable(config, context.services() if host is None else host)
 
 
 def _with_states(
-    connector: Path,
-    worker: Path | None,
-    servers: str | None,
-    properties: list[str] | None,
-    file: Path | None,
+    context: CommandContext, sink: SinkOptions, kafka: KafkaOptions
 ) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
-    """The table of a connector's letters, all letters, and their states: the replay topic is read
-    if Kafka is known.
-
-    A letter's state stands at the same place as the letter.
-    """
-    from connectors.iceberg_tools.commands.connector_json import parse_connector
+    """Return the table of a connector's dead-letter records, all records, and their states in the
+    same order. The replay topic is read if a Kafka cluster is named."""
     from connectors.iceberg_tools.dead_letters.dead_letter_record import states
-    from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
     from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 
-    config, host = parse_connector(connector, worker)
-    table = DeadLetterTable(config, host)
+    config, host = parse_connector(context, sink.config, sink.worker)
+    table = _table(context, config, host)
     heads = table.heads()
-    written = set()
-    if (servers is not None or host is not None) and config.replay_topic is not None:
-        settings = client_settings(servers, properties, file, host)
-        written = ReplayLog(settings, config.replay_topic, config.connector).written()
-    return table, heads, states(heads, written)
+    replayed = set()
+    has_kafka = kafka.bootstrap_server is not None or host is not None
+    if has_kafka and config.replay_topic is not None:
+        settings = kafka.settings(host)
+        replayed = ReplayLog(settings, config.replay_topic, config.connector).written()
+    return table, heads, states(heads, replayed)
 
 
 def _age(text: str) -> timedelta:
-    """An age as people write it. ConfigError: it is not written so."""
+    """Parse an age.
+
+    Raises:
+        ConfigError: The value is not of the form 30d, 12h or 45m.
+    """
     units = {"d": "days", "h": "hours", "m": "minutes"}
     if not text[:-1].isdecimal() or text[-1] not in units:
         raise ConfigError("--older-than", f"{text} is not of the form 30d, 12h or 45m")
@@ -304,45 +304,34 @@ def _age(text: str) -> timedelta:
 
 
 def _dead_letters(
-    config: IcebergSinkConfig,
-    host: SinkHost | None,
-    wanted: set[Place],
-    topic: str | None,
-    reason: str | None,
+    table: DeadLetterTable, selection: SelectionOptions, positions: set[Place]
 ) -> Iterable[DeadLetterRecord]:
-    """The letters that were asked for; of all places if none is wanted. ConfigError: one of them
-    has no letter."""
-    from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
+    """Return the selected records, from all positions if `positions` is empty.
 
-    table = DeadLetterTable(config, host)
-    if not wanted:
-        return table.records(topic=topic, reason=reason)
-    dead_letters = list(table.records(wanted))
-    for missing in sorted(wanted - {dead_letter.place for dead_letter in dead_letters}):
+    Raises:
+        ConfigError: There is no record at one of the positions.
+    """
+    if not positions:
+        return table.records(topic=selection.topic, reason=selection.reason)
+    records = list(table.records(positions))
+    for missing in sorted(positions - {record.place for record in records}):
         raise ConfigError("", f"{'/'.join(map(str, missing))} is no dead letter of this connector")
-    return [x for x in dead_letters if topic in (None, x.topic) and reason in (None, x.reason)]
+    return [record for record in records if selection.matches(record)]
 
 
-def _places(texts: list[str] | None) -> set[Place]:
-    """Places as people write them. ConfigError: one is not written so."""
-    places = set()
-    for text in texts or ():
-        topic, partition, offset = (["", "", *text.rsplit("/", 2)])[-3:]
-        if not topic or not partition.isdecimal() or not offset.isdecimal():
-            raise ConfigError("", f"{text} is not of the form topic/partition/offset")
-        places.add((topic, int(partition), int(offset)))
-    return places
+def _fixed(records: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
+    """Return the records with the changes of their fixes.
 
-
-def _fixed(dead_letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
-    """The letters with what their fixes change. ConfigError: a fix belongs to no letter."""
-    known = {dead_letter.place: dead_letter for dead_letter in dead_letters}
-    made = []
+    Raises:
+        ConfigError: A fix belongs to none of the records.
+    """
+    by_position = {record.place: record for record in records}
+    fixed_records = []
     for fix in fixes:
-        dead_letter = known.get(fix.place)
-        if dead_letter is None:
+        record = by_position.get(fix.place)
+        if record is None:
             raise ConfigError(
                 "", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters"
             )
-        made.append(replace(dead_letter, **fix.changes))
-    return made
+        fixed_records.append(replace(record, **fix.changes))
+    return fixed_records

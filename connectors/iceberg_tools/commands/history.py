@@ -1,45 +1,40 @@
-"""`connect-py history` and `connect-py at`: the snapshots of a table, and which one holds a moment
-or an offset."""
+"""`connect-py history` and `connect-py at`: the snapshots of a table, and the one at a time or an
+offset."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import asks_worker, uses_java
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.table_options import (
-    AsJson,
-    Branch,
-    Catalog,
-    CatalogProperties,
-    Config,
-    Table,
-    Worker,
+from connectors.iceberg_tools.commands.table_options import Branch, TableOptions
+from connectors.iceberg_tools.commands.table_session import table_session
+from connectors.iceberg_tools.operations.history import (
+    AT,
+    HISTORY,
+    AtArguments,
+    HistoryArguments,
+    check_point,
 )
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry
+    from connectors.iceberg_tools.operations.history import TableSnapshots
 
 NOT_THERE, UNDECIDED = 1, 2
-_PARTITIONS = 6  # that people are shown of a snapshot
+_PARTITIONS = 6  # per snapshot in the table
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def history(
-    table: Table,
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
+    context: CommandContext,
+    source: TableOptions,
     branch: Branch = None,
     limit: Annotated[
-        int, typer.Option(help="Snapshots to show, the newest first; 0: all.", min=0)
+        int, typer.Option(help="Number of snapshots to show, newest first; 0: all.", min=0)
     ] = 20,
     everything: Annotated[
         bool,
@@ -48,36 +43,28 @@ def history(
             help="Also snapshots that are not in this history: rolled back, or of other refs.",
         ),
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """List a table's snapshots: when, by whom, rows in and out, source offsets, and up to when
-    sources are complete.
+    """List a table's snapshots: time, writer, rows added and removed, source offsets, and
+    completeness of the sources.
 
-    Exit status 0: listed; 2: not known (no such table, no answer from the catalog).
+    Exit status 0: listed; 2: unknown (the table does not exist, or the catalog does not answer).
     """
-    with errors_exit(UNDECIDED):
-        from connectors.iceberg_tools.operations.history import HISTORY, HistoryArguments
-
-        arguments = HistoryArguments(table=table, branch=branch, limit=limit, everything=everything)
-        with table_session(
-            TableOptions(table, config, worker, catalog_property, catalog)
-        ) as session:
-            found = session.run(HISTORY, arguments)
-    shown, ref, count = found.snapshots, found.ref, found.count
-    if as_json:
-        listed = [entry.to_json() for entry in shown]
-        typer.echo(json.dumps({"table": table, "ref": ref, "snapshots": listed}, indent=2))
-        return
-    typer.echo(
-        f"{table} ({ref}): {count} snapshots" + (f", {limit} shown" if len(shown) < count else "")
+    arguments = HistoryArguments(
+        table=source.table, branch=branch, limit=limit, everything=everything
     )
-    _print_table(shown)
+    with table_session(context, source) as session:
+        result = session.run(HISTORY, arguments)
+    snapshots = [entry.to_json() for entry in result.snapshots]
+    context.show(
+        {"table": source.table, "ref": result.ref, "snapshots": snapshots},
+        _history_lines(source.table, result, limit),
+    )
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def at(
-    table: Table,
+    context: CommandContext,
+    source: TableOptions,
     time: Annotated[
         str | None, typer.Option(help="ISO 8601, as 2026-01-02T03:04:05Z; UTC without a zone.")
     ] = None,
@@ -85,50 +72,42 @@ def at(
         str | None, typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="As orders:0:1234.")
     ] = None,
     snapshot: Annotated[
-        str | None, typer.Option(help="Id of a snapshot, or first, or last.")
+        str | None, typer.Option(help="ID of a snapshot, or first, or last.")
     ] = None,
     ref: Annotated[str | None, typer.Option(help="A branch or a tag.")] = None,
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
     branch: Branch = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Say which snapshot readers saw at a time, holds an offset, or is behind a ref, and what it
-    holds.
+    """Show the snapshot that readers saw at a time, that contains an offset, or that a ref points
+    to.
 
-    Exit status 0: this one; 1: there is none, and why; 2: not known (no such table, no answer from
-    the catalog).
+    Exit status 0: shown; 1: there is no such snapshot, with the reason; 2: unknown (the table does
+    not exist, or the catalog does not answer).
     """
-    asked = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
-    given = {name: text for name, text in asked.items() if text is not None}
-    with errors_exit(UNDECIDED):
-        from connectors.iceberg_tools.operations.history import AT, AtArguments, check_point
-
-        if len(given) != 1:
-            raise ConfigError("", "say one of --time, --offset, --snapshot and --ref")
-        [(by, value)] = given.items()
-        check_point(by, value)
-        arguments = AtArguments(table=table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # one of these
-        with table_session(
-            TableOptions(table, config, worker, catalog_property, catalog)
-        ) as session:
-            found = session.run(AT, arguments)
-    entry, note, sql = found.entry, found.note, found.sql
+    options = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
+    points = {name: value for name, value in options.items() if value is not None}
+    if len(points) != 1:
+        raise ConfigError("", "specify one of --time, --offset, --snapshot and --ref")
+    [(by, value)] = points.items()
+    check_point(by, value)
+    arguments = AtArguments(table=source.table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # one of these
+    with table_session(context, source) as session:
+        result = session.run(AT, arguments)
+    entry, note, sql = result.entry, result.note, result.sql
     if entry is None:
-        typer.echo(f"connect-py: table {table}: {note}", err=True)
+        context.warn(f"table {source.table}: {note}")
         raise typer.Exit(NOT_THERE)
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {"table": table, "asked": given, **entry.to_json(), "note": note, "sql": sql},
-                indent=2,
-            )
-        )
-        return
-    for label, text in _described(entry, note, sql).items():
-        typer.echo(f"{label:<15} {text}")
+    document = {"table": source.table, "asked": points, **entry.to_json(), "note": note, "sql": sql}
+    context.show(
+        document, (f"{label:<15} {text}" for label, text in _described(entry, note, sql).items())
+    )
+
+
+def _history_lines(table: str, result: TableSnapshots, limit: int) -> Iterator[str]:
+    snapshots, count = result.snapshots, result.count
+    yield f"{table} ({result.ref}): {count} snapshots" + (
+        f", {limit} shown" if len(snapshots) < count else ""
+    )
+    yield from _grid_lines(snapshots)
 
 
 def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
@@ -154,7 +133,7 @@ def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
     return {label: text for label, text in lines.items() if text}
 
 
-def _print_table(shown: list[SnapshotEntry]) -> None:
+def _grid_lines(snapshots: list[SnapshotEntry]) -> Iterator[str]:
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -167,7 +146,7 @@ def _print_table(shown: list[SnapshotEntry]) -> None:
     for heading in ("IN", "OUT"):
         grid.add_column(heading, justify="right", no_wrap=True)
     grid.add_column("BY, OFFSETS", overflow="fold")
-    for entry in shown:
+    for entry in snapshots:
         more = [f"{_by(entry)}: {entry.operation}", *_offsets(entry, _PARTITIONS)]
         more += [f"commit {entry.writer.commit[:8]}"] if entry.writer.commit else []
         more += [f"valid through {entry.valid_through}"] if entry.valid_through else []
@@ -176,7 +155,10 @@ def _print_table(shown: list[SnapshotEntry]) -> None:
         time = utc(entry.timestamp_ms).replace("T", " ")[:19]
         cells = [str(entry.id), time, str(entry.rows_in), _out(entry), "\n".join(more)]
         grid.add_row(*map(Text, cells))
-    Console(highlight=False).print(grid)
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(grid)
+    yield from capture.get().splitlines()
 
 
 def _out(entry: SnapshotEntry) -> str:
@@ -194,7 +176,7 @@ def _by(entry: SnapshotEntry) -> str:
 
 
 def _commit(entry: SnapshotEntry) -> str:
-    """Which commit of which task it was, as far as it was a sink's."""
+    """Return the commit, task, epoch, and cycle of a sink's snapshot."""
     writer = entry.writer
     parts = {
         "": writer.commit,
@@ -206,10 +188,10 @@ def _commit(entry: SnapshotEntry) -> str:
 
 
 def _offsets(entry: SnapshotEntry, limit: int | None) -> list[str]:
-    """One text a topic: `orders 0:120 1:87`."""
-    made = []
+    """Return one string per topic, for example `orders 0:120 1:87`."""
+    topics = []
     for topic, partitions in entry.offsets.items():
         shown = [f"{number}:{following}" for number, following in partitions.items()][:limit]
         more = f" and {len(partitions) - len(shown)} more" if len(shown) < len(partitions) else ""
-        made.append(f"{topic} {' '.join(shown)}{more}")
-    return made
+        topics.append(f"{topic} {' '.join(shown)}{more}")
+    return topics

@@ -1,8 +1,8 @@
-"""The options by which commands find Kafka."""
+"""Options of commands that connect to Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,49 +14,54 @@ from connectors.iceberg_tools.commands.key_values import key_values
 if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
 
-SERVER = "--bootstrap-server"  # `connect-py` takes the plural as well
 BootstrapServer = Annotated[
-    str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")
-]
-Properties = Annotated[
-    list[str] | None,
+    str | None,
     typer.Option(
-        "--kafka-property",
-        metavar="KEY=VALUE",
-        help="For the client (librdkafka's names); repeatable.",
-    ),
-]
-ClientConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--client-config", help="A file of such properties, key=value.", exists=True, dir_okay=False
+        "--bootstrap-server",
+        help="Kafka, host:port; overrides the worker's properties.",
     ),
 ]
 
 
-def client_settings(
-    servers: str | None,
-    properties: Sequence[str] | None,
-    file: Path | None,
-    host: SinkHost | None = None,
-) -> dict[str, Any]:
-    """What the client library is given: options win over the file, both over what the connector has
-    from its worker.
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Settings of the Kafka client."""
 
-    Raises:
-        ConfigError: A property is not of the form key=value, or nothing says where Kafka is.
-        OSError: The file cannot be read.
-    """
-    lines = [] if file is None else [line.strip() for line in file.read_text().splitlines()]
-    settings: dict[str, Any] = {} if host is None else host.client_config("admin")
-    settings |= key_values(
-        "--client-config", [line for line in lines if line and not line.startswith("#")]
-    )
-    settings |= key_values("--kafka-property", properties) | (
-        {"bootstrap.servers": servers} if servers else {}
-    )
-    if not settings.get("bootstrap.servers"):
-        raise ConfigError(
-            "", f"where is Kafka? Give {SERVER} host:port, or the worker's properties by --worker"
-        )
-    return settings
+    bootstrap_server: BootstrapServer = None
+    kafka_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="A client property in librdkafka's names; repeatable."
+        ),
+    ] = None
+    client_config: Annotated[
+        Path | None,
+        typer.Option(help="A file of such properties, key=value.", exists=True, dir_okay=False),
+    ] = None
+
+    def settings(self, host: SinkHost | None = None) -> dict[str, Any]:
+        """Return the settings of the client library.
+
+        Options override the file, and both override the settings that the connector inherits from
+        its worker.
+
+        Raises:
+            ConfigError: A property is not of the form key=value, or no bootstrap server is named.
+            OSError: The file cannot be read.
+        """
+        settings: dict[str, Any] = {} if host is None else host.client_config("admin")
+        if self.client_config is not None:
+            lines = [line.strip() for line in self.client_config.read_text().splitlines()]
+            settings |= key_values(
+                "--client-config", [line for line in lines if line and not line.startswith("#")]
+            )
+        settings |= key_values("--kafka-property", self.kafka_property)
+        if self.bootstrap_server:
+            settings["bootstrap.servers"] = self.bootstrap_server
+        if not settings.get("bootstrap.servers"):
+            raise ConfigError(
+                "",
+                "no Kafka cluster: name one with --bootstrap-server host:port, or the worker's "
+                "properties with --worker",
+            )
+        return settings

@@ -8,15 +8,15 @@ from connect_py.api.errors import ConfigError
 
 
 def key_values(option: str, items: Iterable[str] | None) -> dict[str, str]:
-    """What was given, the last value of each key.
+    """Return the values by key. The last value of a repeated key wins.
 
     Raises:
-        ConfigError: An item is not of this form; `option` names where.
+        ConfigError: An item is not of this form. The error names the option.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for item in items or ():
         key, separator, value = item.partition("=")
         if not separator or not key.strip():
             raise ConfigError(option, f"{item} is not of the form key=value")
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values

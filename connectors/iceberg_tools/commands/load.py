@@ -1,133 +1,95 @@
-"""`connect-py load`: what a connector's tasks would do with its topics, done by Spark's
-executors."""
+"""`connect-py load`: does the work of a connector's tasks on Spark's executors."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import reads_kafka_in_spark, sink_host
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError, ConnectError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.kafka_options import BootstrapServer
-from connectors.iceberg_tools.commands.load_options import (
-    STEP_ROWS,
-    Archive,
-    Conf,
-    KafkaProperty,
-    Master,
-    Split,
-    StepRows,
-    kafka_settings,
-    spark_settings,
-)
-from connectors.iceberg_tools.commands.table_options import AsJson, Worker
+from connectors.iceberg.config.keys import STOP_AT
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
+from connectors.iceberg_tools.commands.connector_json import resolve_connector
+from connectors.iceberg_tools.commands.load_options import LoadOptions
+from connectors.iceberg_tools.commands.load_view import LoadView
+from connectors.iceberg_tools.commands.table_options import ConnectorFile, Worker
+from connectors.iceberg_tools.load.load import Load
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
     from connect_py.api.sink_host import SinkHost
-    from connectors.iceberg_tools.load.load import Load, LoadProgress
-
-REFUSED = 1
+    from connectors.iceberg_tools.load.load import LoadProgress
 
 
-@reads_kafka_in_spark
+@command(json=True, jars=["spark-kafka"])
 def load(
-    connector: Annotated[
-        Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)
-    ],
-    bootstrap_server: BootstrapServer = None,
+    context: CommandContext,
+    connector: ConnectorFile,
+    *,
     worker: Worker = None,
-    master: Master = None,
     begin: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Of a connector that never ran: earliest, a time or topic:partition:offset,...",
-            show_default="where the connector stands",
+            help="For a connector that never ran: earliest, a time or topic:partition:offset,...",
+            show_default="the connector's committed offsets",
         ),
     ] = None,
     end: Annotated[
         str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")
     ] = "latest",
-    step_rows: StepRows = STEP_ROWS,
-    split: Split = 1,
-    conf: Conf = None,
-    kafka_property: KafkaProperty = None,
-    archive: Archive = None,
+    options: LoadOptions,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Show what would be read and made, and end.")
+        bool,
+        typer.Option("--plan", help="Only show which records would be read and written."),
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Load a connector's topics on Spark, exactly once; the connector goes on behind it.
+    """Load a connector's topics on Spark, exactly once. The connector resumes after them.
 
-    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Everything is as its
-    tasks do it: tables are created and changed, records that fail go where the connector says.
-    After an interruption run it again. Exit status 0: the tables have everything up to --to; 1: it
-    ended before; 2: it did not begin, for want of Java or jars.
+    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Tables are created
+    and changed, and failed records are handled, as the connector's tasks do it. After an
+    interruption, run the command again. Exit status 0: the tables contain everything up to --to; 1:
+    the load ended early; 2: it did not start, because Java or a jar is missing.
     """
-    with errors_exit(REFUSED):
-        from connectors.iceberg.config.keys import STOP_AT
-        from connectors.iceberg.config.worker_defaults import with_worker_catalog
-        from connectors.iceberg_tools.commands.connector_json import resolve_connector
-        from connectors.iceberg_tools.load.load import Load
+    props = resolve_connector(context, connector, worker)
+    host = context.sink_host(props, worker, options.settings())
+    starts, ends = _bounds(host, begin, end, props.get(STOP_AT))
+    if plan:
+        # imported here to reduce the startup time
+        from connectors.iceberg_tools.commands.load_plan import show_plan
 
-        props = resolve_connector(connector, worker)
-        settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(
-            master, conf, archive
-        )
-        host = sink_host(props, worker, settings)
-        starts, ends = _bounds(host, begin, end, props.get(STOP_AT))
-        if plan:
-            from connectors.iceberg_tools.commands.load_plan import show_plan
-
-            show_plan(props, host, starts, ends, as_json=as_json)
-            return
-        props = with_worker_catalog(props, host.worker_settings)
-        running = Load(props, host, ends, step_rows, starts if begin is not None else None, split)
-        if begin is not None:
-            _begin_at(host, starts)
-        _run(running, host, ends, as_json=as_json)
-
-
-def _run(
-    running: Load, host: SinkHost, ends: Mapping[TopicPartition, int], *, as_json: bool
-) -> None:
-    """Load, and say what came of it.
-
-    Raises:
-        ConnectError: It ended before.
-    """
-    from connectors.iceberg_tools.commands.load_view import LoadView
-
+        show_plan(context, props, host, starts, ends)
+        return
+    props = with_worker_catalog(props, host.worker_settings)
+    first = starts if begin is not None else None
+    task = Load(props, host, ends, options.step_rows, first, options.split)
+    if begin is not None:
+        _begin_at(host, starts)
     started = time.monotonic()
-    with LoadView(ends, quiet=as_json) as view:
-        progress = running.run(view.show)
-    _report(host, progress, time.monotonic() - started, as_json=as_json)
+    with LoadView(ends, mask=context.mask, quiet=context.as_json) as view:
+        progress = task.run(view.show)
+    seconds = time.monotonic() - started
+    context.show(_document(host, progress, seconds), _lines(host, progress, seconds))
 
 
 def _bounds(
     host: SinkHost, begin: str | None, end: str, stop_at: str | None
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """By partition, where the load begins as far as the group says, and where it ends.
+    """Return the first and the last offset of each partition.
 
     Args:
-        host: Is asked.
+        host: The connector's cluster.
         begin: `--from`.
         end: `--to`.
-        stop_at: Where the connector stops by itself; the lower end of the two counts.
+        stop_at: The setting at which the connector stops; the lower of the two ends counts.
 
     Raises:
-        ConfigError: A bound makes no sense.
-        ConnectError: The connector runs, there is nothing to read, or Kafka does not answer.
+        ConfigError: A bound is not valid.
+        ConnectError: The connector is running, no topic exists, or Kafka does not answer.
     """
-    from connectors.iceberg.config.keys import STOP_AT
     from connectors.iceberg.config.stop_at import LATEST
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
     from connectors.iceberg_tools.load.bounds import EARLIEST, offsets_at
@@ -162,10 +124,10 @@ def _bounds(
 
 
 def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
-    """Have a connector that never ran begin at these offsets.
+    """Set the first offsets of a connector that never ran.
 
     Raises:
-        ConfigError: It has offsets already.
+        ConfigError: The connector has offsets already.
     """
     from connect_py.api.record import OffsetAndMetadata
 
@@ -178,34 +140,31 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 
 
-def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: bool) -> None:
-    """What came of it."""
+def _document(host: SinkHost, progress: LoadProgress, seconds: float) -> dict[str, object]:
     from connectors.iceberg.protocol.positions import nest
 
-    rows = {table: int(count) for table, count in progress.rows.items()}
-    unrouted = {topic: int(count) for topic, count in progress.unrouted.items() if count}
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "connector": host.connector,
-                    "records": progress.records,
-                    "steps": progress.steps,
-                    "seconds": round(seconds, 3),
-                    "rows": rows,
-                    "unrouted": unrouted,
-                    "offsets": nest(progress.committed, int),
-                },
-                indent=2,
-            )
-        )
-        return
-    for table, count in rows.items():
-        typer.echo(f"{table}: {count:,} rows")
-    for topic, count in unrouted.items():
-        typer.echo(f"{topic}: {count:,} records went to no table")
+    return {
+        "connector": host.connector,
+        "records": progress.records,
+        "steps": progress.steps,
+        "seconds": round(seconds, 3),
+        "rows": {table: int(count) for table, count in progress.rows.items()},
+        "unrouted": _unrouted(progress),
+        "offsets": nest(progress.committed, int),
+    }
+
+
+def _lines(host: SinkHost, progress: LoadProgress, seconds: float) -> Iterator[str]:
+    for table, rows in progress.rows.items():
+        yield f"{table}: {int(rows):,} rows"
+    for topic, count in _unrouted(progress).items():
+        yield f"{topic}: {count:,} records went to no table"
     rate = progress.records / seconds if seconds else 0
-    typer.echo(
+    yield (
         f"{host.connector}: {progress.records:,} records in {progress.steps} steps and "
         f"{seconds:.0f} s ({rate:,.0f} a second); start the connector to go on from here"
     )
+
+
+def _unrouted(progress: LoadProgress) -> dict[str, int]:
+    return {topic: int(count) for topic, count in progress.unrouted.items() if count}

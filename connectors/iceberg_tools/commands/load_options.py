@@ -1,20 +1,21 @@
-"""Options of commands that load topics by Spark, and what they are as properties of a worker."""
+"""Options of commands that load topics with Spark, and the worker properties that they set."""
 
 from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from connect_py.api.errors import ConfigError
+from connectors.iceberg_tools.commands.kafka_options import BootstrapServer
 from connectors.iceberg_tools.commands.key_values import key_values
 
-STEP_ROWS = 2_000_000
-# A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs
-# more than what it does.
+# Unlike the driver of a connector, a load spends most of its time in the JVM, where Arrow's checks
+# take longer than its work.
 _QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SPARK = {
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
@@ -23,90 +24,99 @@ SPARK = {
 
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+")
 
-Master = Annotated[
-    str | None,
-    typer.Option(
-        help="Spark: local[*], spark://host:port, yarn or k8s://...",
-        show_default="as configured, else local[*]",
-    ),
-]
-StepRows = Annotated[
-    int, typer.Option(help="Records of one commit, of all partitions together.", min=1)
-]
-Split = Annotated[
-    int,
-    typer.Option(
-        help="Ranges of one partition that are read at once; each is a commit of its own.",
-        min=1,
-        max=64,
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated."),
-]
-KafkaProperty = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kafka-property",
-        metavar="KEY=VALUE",
-        help="For all clients, in Java's names; repeatable.",
-    ),
-]
-Archive = Annotated[
-    Path | None,
-    typer.Option(
-        help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True
-    ),
-]
 
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Options of a load. `settings` converts them to properties of a worker."""
 
-def kafka_settings(servers: str | None, properties: list[str] | None) -> dict[str, str]:
-    """The options as properties of a worker.
+    bootstrap_server: BootstrapServer = None
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Spark: local[*], spark://host:port, yarn or k8s://...",
+            show_default="as configured, else local[*]",
+        ),
+    ] = None
+    step_rows: Annotated[
+        int, typer.Option(help="Records per commit, in all partitions together.", min=1)
+    ] = 2_000_000
+    split: Annotated[
+        int,
+        typer.Option(
+            help="Ranges of one partition that are read in parallel, each in a separate commit.",
+            min=1,
+            max=64,
+        ),
+    ] = 1
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
+    ] = None
+    kafka_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A property of all Kafka clients, in Java's names; repeatable.",
+        ),
+    ] = None
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of `connect-py spark-archive`, for executors without connect-py.",
+            exists=True,
+        ),
+    ] = None
 
-    Raises:
-        ConfigError: One is not of the form key=value.
-    """
-    kafka = key_values("--kafka-property", properties)
-    settings = {**kafka, **({"bootstrap.servers": servers} if servers else {})}
-    for kind in ("consumer", "producer", "admin"):
-        settings |= {f"{kind}.{key}": value for key, value in kafka.items()}
-    return settings
+    def settings(self) -> dict[str, str]:
+        """Return the options as properties of a worker.
 
+        Raises:
+            ConfigError: A value is not of the form key=value, is not a Spark setting, or is not a
+                Spark master.
+        """
+        return self._kafka_settings() | self._spark_settings()
 
-def spark_settings(
-    master: str | None, conf: list[str] | None, archive: Path | None
-) -> dict[str, str]:
-    """The same of Spark's, and what a load has where neither these nor the worker nor the connector
-    say anything.
+    def _kafka_settings(self) -> dict[str, str]:
+        kafka = key_values("--kafka-property", self.kafka_property)
+        settings = dict(kafka)
+        if self.bootstrap_server:
+            settings["bootstrap.servers"] = self.bootstrap_server
+        for client in ("consumer", "producer", "admin"):
+            settings |= {f"{client}.{key}": value for key, value in kafka.items()}
+        return settings
 
-    Raises:
-        ConfigError: One is not of the form key=value, or is none of Spark's; a master is none.
-    """
-    from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
-    from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
+    def _spark_settings(self) -> dict[str, str]:
+        """Return Spark's settings, and the defaults of a load, which the worker and the connector
+        override."""
+        from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
+        from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 
-    said: dict[str, str] = {}
-    if archive is not None:
-        unpacked = "connect-py"
-        said = {
-            "spark.archives": f"{archive.resolve()}#{unpacked}",
-            "spark.pyspark.python": f"./{unpacked}/bin/python3",
+        spark: dict[str, str] = {}
+        if self.archive is not None:
+            unpacked = "connect-py"
+            spark = {
+                "spark.archives": f"{self.archive.resolve()}#{unpacked}",
+                "spark.pyspark.python": f"./{unpacked}/bin/python3",
+            }
+        spark |= key_values("--conf", self.conf)
+        if self.master is not None:
+            spark["spark.master"] = self.master
+        if foreign_keys := [key for key in spark if not key.startswith("spark.")]:
+            raise ConfigError(
+                "--conf",
+                f"{foreign_keys[0]} is not a Spark setting: their names begin with `spark.`",
+            )
+        if REMOTE in spark:
+            raise ConfigError("--conf", no_spark_connect("--master"))
+        master = spark.get("spark.master", "local")
+        if not _MASTER.fullmatch(master):
+            raise ConfigError(
+                "--master",
+                f"unknown Spark master {master!r}: expected local[*], spark://host:port, yarn or "
+                "k8s://...",
+            )
+        defaults = {"spark.pyspark.python": sys.executable, **SPARK}
+        return {
+            **{LOAD_PREFIX + key.removeprefix("spark."): value for key, value in defaults.items()},
+            **{COMMAND_PREFIX + key.removeprefix("spark."): value for key, value in spark.items()},
         }
-    said |= key_values("--conf", conf)
-    if master is not None:
-        said["spark.master"] = master
-    if others := [key for key in said if not key.startswith("spark.")]:
-        raise ConfigError("--conf", f"{others[0]} is no setting of Spark: they begin with `spark.`")
-    if REMOTE in said:
-        raise ConfigError("--conf", no_spark_connect("--master"))
-    if not _MASTER.fullmatch(said.get("spark.master", "local")):
-        raise ConfigError(
-            "--master",
-            f"{said['spark.master']} is none: local[*], spark://host:port, yarn or k8s://...",
-        )
-    defaults = {"spark.pyspark.python": sys.executable, **SPARK}
-    return {
-        **{LOAD_PREFIX + key.removeprefix("spark."): value for key, value in defaults.items()},
-        **{COMMAND_PREFIX + key.removeprefix("spark."): value for key, value in said.items()},
-    }

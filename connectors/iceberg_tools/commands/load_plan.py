@@ -1,15 +1,14 @@
-"""`connect-py load --plan`: what a load would read, how large that is, and what comes of the first
-records."""
+"""`connect-py load --plan`: the offsets and the size of a load, and a trial of some records."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from itertools import chain
+from typing import Final
 
-import typer
 from rich.filesize import decimal
 
+from connect_py.api.command import CommandContext
 from connect_py.api.record import TopicPartition
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -26,14 +25,13 @@ _DRIVER_SECONDS: Final = 120.0
 
 
 def show_plan(
+    context: CommandContext,
     props: Mapping[str, str],
     host: SinkHost,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    *,
-    as_json: bool,
 ) -> None:
-    """Print it. Nothing is committed.
+    """Print the plan of a load. Nothing is committed.
 
     Raises:
         ConnectError: The topics or the catalog cannot be read.
@@ -43,33 +41,30 @@ def show_plan(
     trial = _trial(config, host, sample)
     counts = {tp: max(0, ends[tp] - starts[tp]) for tp in sorted(ends)}
     size = sum(count * sample.message_bytes.get(tp.topic, 0.0) for tp, count in counts.items())
-    if as_json:
-        ranges = [
+    document = {
+        "connector": host.connector,
+        "records": sum(counts.values()),
+        "bytes": round(size),
+        "ranges": [
             {"topic": tp.topic, "partition": tp.partition, "from": starts[tp], "to": ends[tp]}
             for tp in counts
-        ]
-        plan: dict[str, Any] = {
-            "connector": host.connector,
-            "records": sum(counts.values()),
-            "bytes": round(size),
-            "ranges": ranges,
-            "sample": trial_document(config, sample, trial),
-        }
-        typer.echo(json.dumps(plan, indent=2))
-        return
-    for tp, count in counts.items():
-        typer.echo(f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most {count:,} records")
-    typer.echo(
-        f"{host.connector}: at most {sum(counts.values()):,} records, about {decimal(round(size))} "
-        f"of messages"
-    )
-    typer.echo(f"\nThe first {sample.records:,} records:")
-    for line in trial_lines(config, trial):
-        typer.echo(line)
+        ],
+        "sample": trial_document(config, sample, trial),
+    }
+    lines = [
+        *(
+            f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most {count:,} records"
+            for tp, count in counts.items()
+        ),
+        f"{host.connector}: at most {sum(counts.values()):,} records, about "
+        f"{decimal(round(size))} of messages",
+        f"\nThe first {sample.records:,} records:",
+    ]
+    context.show(document, chain(lines, trial_lines(config, trial)))
 
 
 def _trial(config: IcebergSinkConfig, host: SinkHost, sample: TopicSample) -> Trial:
-    """What the sample's records would do, looked at on the load's Spark."""
+    """Return a trial of the sample's records, on the Spark driver of the load."""
     spark = worker_spark_config(config, host.worker_settings)
     pipeline = host.pipelines.open()
     try:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from connect_py.api.command import without_secrets
 from connect_py.api.record import TopicPartition
 from connectors.iceberg_tools.load.load import LoadProgress
 
 
 class LoadView(AbstractContextManager["LoadView"]):
-    """A bar for each partition on a terminal; what is waited for, and each step, everywhere but if
-    it is quiet."""
+    """Prints waiting reasons and steps unless it is quiet, and draws a progress bar per partition
+    on a terminal."""
 
-    def __init__(self, ends: Mapping[TopicPartition, int], *, quiet: bool) -> None:
+    def __init__(
+        self, ends: Mapping[TopicPartition, int], *, mask: Callable[[str], str], quiet: bool
+    ) -> None:
+        self._mask = mask
         self._ends = ends
         self._console = console = Console(stderr=True, quiet=quiet)
         columns = [
@@ -44,14 +46,14 @@ class LoadView(AbstractContextManager["LoadView"]):
         self._bars.stop()
 
     def show(self, progress: LoadProgress) -> None:
-        """Show where the load is now."""
+        """Show the progress of the load."""
         for tp, begin in progress.begins.items():
             done = max(0, progress.committed.get(tp, 0) - begin)
             self._bars.update(self._tasks[tp], total=max(0, self._ends[tp] - begin), completed=done)
         for what, why in progress.waiting.items():
             if self._waiting.get(what) != why:
                 self._console.print(
-                    without_secrets(f"waits for {what}: {why}"), highlight=False, markup=False
+                    self._mask(f"waits for {what}: {why}"), highlight=False, markup=False
                 )
         self._waiting = progress.waiting
         if progress.steps != self._steps:

@@ -1,4 +1,4 @@
-"""`connect-py migrate`: take over from a Java Iceberg sink, Apache's or Tabular's."""
+"""`connect-py migrate`: replaces a Java Iceberg sink, Apache's or Tabular's, at its position."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import command_services, uses_java
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.kafka_options import (
-    SERVER,
-    ClientConfig,
-    Properties,
-    client_settings,
-)
+from connect_py.api import rest_paths
+from connect_py.api.command import CommandContext, command
+from connect_py.api.errors import ConnectError
+from connect_py.api.rest_paths import path
+from connectors.iceberg_tools.commands.connector_json import read_connector, refuse_providers
+from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
+from connectors.iceberg_tools.migration.config_review import review
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,66 +27,51 @@ if TYPE_CHECKING:
 REFUSED, UNDECIDED = 1, 2
 
 
-@uses_java
+@command(json=True, failure_status=UNDECIDED)
 def migrate(
+    context: CommandContext,
     connector: Annotated[
-        Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")
+        Path,
+        typer.Argument(help="The Java sink's connector, as posted to a worker: name and config."),
     ],
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(SERVER, help="Kafka, host:port: to find where the Java sink stood."),
-    ] = None,
-    kafka_property: Properties = None,
-    client_config: ClientConfig = None,
+    *,
+    kafka: KafkaOptions,
     apply: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Do it: post the connector to this worker, STOPPED."),
+        typer.Option(metavar="URL", help="Post the connector to this worker, STOPPED."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Say what a Java sink's configuration means here, and where it stood; nothing is changed
-    unless you say --apply.
+    """Review a Java sink's configuration and determine its position. Nothing is changed without
+    --apply.
 
-    Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2:
-    a person must look first (Kafka or the catalog does not answer, files were reported and never
-    committed, this sink has begun already).
+    The position is determined with --bootstrap-server. Stop the Java connector before. Exit status
+    0: ready; 1: the configuration is not valid; 2: a user must check first (Kafka or the catalog
+    does not answer, files were reported and never committed, this sink has started already).
     """
-    from connectors.iceberg_tools.commands.connector_json import read_connector, refuse_providers
-    from connectors.iceberg_tools.migration.config_review import review
-
-    with errors_exit(UNDECIDED):
-        props = read_connector(connector)
-        reviewed = review(props)
-        found: tuple[list[TableTrace], JavaPosition] | None = None
-        if reviewed.parsed is not None and bootstrap_server is not None:
-            refuse_providers(props, "write it out")
-            found = _look(
-                reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config)
-            )
-    if as_json:
-        typer.echo(json.dumps(_document(reviewed, found), indent=2))
-    else:
-        for line in _lines(reviewed, found):
-            typer.echo(line)
-    status = REFUSED if reviewed.problems else UNDECIDED if found and found[1].problems else 0
+    props = read_connector(connector)
+    reviewed = review(props)
+    position: tuple[list[TableTrace], JavaPosition] | None = None
+    if reviewed.parsed is not None and kafka.bootstrap_server is not None:
+        refuse_providers(props, "write it out")
+        position = _look(context, reviewed.parsed, kafka.settings())
+    context.show(_document(reviewed, position), _lines(reviewed, position))
+    status = REFUSED if reviewed.problems else UNDECIDED if position and position[1].problems else 0
     if apply is None or status:
         raise typer.Exit(status)
-    if found is None:
-        typer.echo(
-            "connect-py: --apply needs --bootstrap-server: where the Java sink stood is part of it",
-            err=True,
+    if position is None:
+        raise ConnectError(
+            "--apply needs --bootstrap-server, to determine the position of the Java sink"
         )
-        raise typer.Exit(UNDECIDED)
-    _apply(apply.rstrip("/"), reviewed.config, found[1])
+    _apply(apply.rstrip("/"), reviewed.config, position[1])
 
 
 def _look(
-    config: IcebergSinkConfig, kafka: Mapping[str, str]
+    context: CommandContext, config: IcebergSinkConfig, kafka: Mapping[str, str]
 ) -> tuple[list[TableTrace], JavaPosition]:
-    """What the Java sink left in tables and in Kafka.
+    """Return the positions of the Java sink in tables and in Kafka.
 
     Raises:
-        ConnectError: One of them does not answer.
+        ConnectError: The catalog or Kafka does not answer.
     """
     from connectors.iceberg.config.sink_options import ClassFamily
     from connectors.iceberg_tools.migration.java_position import find_position
@@ -98,19 +82,22 @@ def _look(
     reported = sorted({event.table for event in events if event.table is not None})
     # routed by topic or by field: only the events name them
     tables = list(dict.fromkeys([*config.tables, *reported]))
-    traces = _traces(config, tables, f"kafka.connect.offsets.{config.control_topic}.{group}")
+    key = f"kafka.connect.offsets.{config.control_topic}.{group}"
+    traces = _traces(context, config, tables, key)
     connect = group_offsets(kafka, config.connect_group)
     source = connect if group == config.connect_group else group_offsets(kafka, group) or connect
     return traces, find_position(traces, events, source, connect)
 
 
-def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
+def _traces(
+    context: CommandContext, config: IcebergSinkConfig, tables: Iterable[str], key: str
+) -> list[TableTrace]:
     from connectors.iceberg.config.spark_config import worker_spark_config
     from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.errors import TableMissingError
     from connectors.iceberg_tools.migration.java_position import TableTrace
 
-    services = command_services()
+    services = context.services()
     traces = []
     with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
         for name in tables:
@@ -124,7 +111,7 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
 
 
 def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
-    """As the REST interface takes them."""
+    """Return offsets in the format of the REST API."""
     return [
         {
             "partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition},
@@ -135,7 +122,7 @@ def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
 
 
 def _document(
-    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+    reviewed: ConfigReview, migration: tuple[list[TableTrace], JavaPosition] | None
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "config": dict(reviewed.config),
@@ -143,8 +130,8 @@ def _document(
         "dropped": [{"key": key, "text": text} for key, text in reviewed.dropped],
         "problems": list(reviewed.problems),
     }
-    if found is not None:
-        traces, position = found
+    if migration is not None:
+        traces, position = migration
         document["problems"] += position.problems
         document["tables"] = [
             {
@@ -166,7 +153,7 @@ def _document(
 
 
 def _lines(
-    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+    reviewed: ConfigReview, migration: tuple[list[TableTrace], JavaPosition] | None
 ) -> Iterable[str]:
     for problem in reviewed.problems:
         yield f"NOT ACCEPTABLE {problem}"
@@ -184,11 +171,11 @@ def _lines(
     if not reviewed.problems:
         yield "To post:"
         yield json.dumps(posted, indent=2)
-    if found is None:
+    if migration is None:
         if not reviewed.problems:
             yield "Where the Java sink stood was not looked up: give --bootstrap-server."
         return
-    traces, position = found
+    traces, position = migration
     yield "Tables:"
     for trace in traces:
         yield f"  {trace.table}: {_in_words(trace)}"
@@ -225,21 +212,23 @@ def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
 
     name = config["name"]
     body = {"name": name, "config": dict(config), "initial_state": "STOPPED"}
-    steps: list[tuple[str, str, object]] = [("POST", "/connectors", body)]
+    steps: list[tuple[str, str, object]] = [("POST", rest_paths.CONNECTORS, body)]
     if not position.in_group:
         steps.append(
-            ("PATCH", f"/connectors/{name}/offsets", {"offsets": _offsets(position.offsets)})
+            (
+                "PATCH",
+                path(rest_paths.CONNECTOR_OFFSETS, connector=name),
+                {"offsets": _offsets(position.offsets)},
+            )
         )
-    for method, path, content in steps:
+    for method, target, content in steps:
         try:
-            answer = httpx.request(method, url + path, json=content, timeout=120)
+            answer = httpx.request(method, url + target, json=content, timeout=120)
         except httpx.HTTPError as error:
-            typer.echo(f"connect-py: {method} {path}: {error}", err=True)
-            raise typer.Exit(UNDECIDED) from error
+            raise ConnectError(f"{method} {target}: {error}") from error
         if answer.status_code >= 300:
-            typer.echo(f"connect-py: {method} {path}: {answer.text}", err=True)
-            raise typer.Exit(UNDECIDED)
+            raise ConnectError(f"{method} {target}: {answer.text}")
     typer.echo(
         f"{name} is STOPPED at these positions; to begin: curl -X PUT "
-        f"{url}/connectors/{name}/resume"
+        f"{url}{path(rest_paths.CONNECTOR_RESUME, connector=name)}"
     )

@@ -1,5 +1,5 @@
-"""`connect-py rebuild --from-topics`: a table loaded again from its topics by Spark, while its
-connector goes on."""
+"""`connect-py rebuild --from-topics`: reloads a table from its topics with Spark, while its
+connector keeps running."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connect_py.api.command import sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.record import OffsetAndMetadata
 from connectors.iceberg.config import keys
 from connectors.iceberg_tools.operations.kafka_group import remove_group, remove_topic
 
 if TYPE_CHECKING:
+    from connect_py.api.command import CommandContext
     from connect_py.api.record import TopicPartition
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from connectors.iceberg_tools.history.table_diff import TableDiff
     from connectors.iceberg_tools.history.topic_rebuild import LedgerPositions
 
-EXACT_TRIES: Final = 5  # to find the table between two commits of its connector
+EXACT_TRIES: Final = 5  # attempts to publish between two commits of the connector
 TRIES: Final = 20
-# What the connector does beside the rows of its tables, and names of its own in Kafka.
-_LEFT_OUT: Final = re.compile(
+# Features in addition to the rows of the tables, and names of the connector's resources in Kafka.
+_OMITTED_KEYS: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
     r"|iceberg\.coordinator\.transactional\.prefix|iceberg\.ext\.(changelog-suffix|tags|stop-at|only-tables)"
     r"|iceberg\.ext\.(maintenance|openlineage|notices|cycle-aggregate)\..*"
@@ -38,7 +38,7 @@ _LEFT_OUT: Final = re.compile(
 
 @dataclass(slots=True)
 class RebuildOptions:
-    """What the command was asked for."""
+    """Options of the command."""
 
     table: str
     keys: tuple[str, ...]
@@ -51,15 +51,15 @@ class RebuildOptions:
 
 @dataclass(slots=True)
 class RebuiltTable:
-    """What came of it."""
+    """Result of a rebuild."""
 
     warnings: list[str] = field(default_factory=list)
     resumed: bool = False
     records: int = 0
     difference: TableDiff | None = None
-    snapshot: int | None = None  # that readers see; None: not published
-    refused: str | None = None  # why it was not published, although that was asked for
-    behind: bool = False  # whether the connector reads again what came since
+    snapshot: int | None = None  # visible to readers; None: not published
+    refused: str | None = None  # reason why a requested publication was refused
+    behind: bool = False  # the connector reads the records since the rebuild again
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -79,15 +79,16 @@ class TopicsRebuild:
 
     def __init__(
         self,
+        context: CommandContext,
         props: Mapping[str, str],
         worker: Path | None,
         settings: Mapping[str, str],
         options: RebuildOptions,
     ) -> None:
-        """Take what is to be done.
+        """Prepare the rebuild.
 
         Raises:
-            ConfigError: The connector cannot be loaded again.
+            ConfigError: The connector's tables cannot be rebuilt from topics.
         """
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.config.spark_config import worker_spark_config
@@ -95,26 +96,27 @@ class TopicsRebuild:
         from connectors.iceberg_tools.commands.table_options import TablePlace
         from connectors.iceberg_tools.history.topic_rebuild import TopicRebuild
 
+        self._context = context
         self._options, self._props, self._worker, self._settings = options, props, worker, settings
-        self._host = sink_host(props, worker, settings)
+        self._host = context.sink_host(props, worker, settings)
         self._config = config = IcebergSinkConfig.parse(
             with_worker_catalog(props, self._host.worker_settings)
         )
         refuse_decisions(config, options.table)
         self._spark = worker_spark_config(config, self._host.worker_settings)
-        self._place = TablePlace(options.table, self._spark, config)
+        self._place = TablePlace(options.table, self._spark, config, context)
         self._rebuild = TopicRebuild(config.connector, self._place.ref, config.connect_group)
         self._tries = 0
-        self.found = RebuiltTable()
+        self.result = RebuiltTable()
 
     def run(self, show: Callable[..., LoadView]) -> RebuiltTable:
-        """Rebuild, compare, and publish if that was asked for.
+        """Rebuild and compare the table, and publish it if requested.
 
         Args:
-            show: Makes the view of a load, from the offsets where it ends.
+            show: Creates the view of a load from its end offsets.
 
         Raises:
-            ConnectError: It cannot go on; what was loaded stays on the branch.
+            ConnectError: The rebuild failed. The loaded rows stay on the branch.
         """
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
@@ -122,30 +124,29 @@ class TopicsRebuild:
         from connectors.iceberg_tools.history import topic_rebuild
         from connectors.iceberg_tools.load.load import Load
 
-        options, found = self._options, self.found
+        options, result = self._options, self.result
         with LakeClient(
             self._host, self._spark, user=f"{self._config.connector} (rebuild)"
         ) as lake:
             at: LedgerPositions = lake.run(options.table, topic_rebuild.positions, self._rebuild)
             starts = self._starts(at)
             self._loader, new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
-        found.resumed = not new
+        result.resumed = not new
         loading = loading_connector(self._props, self._loader, options.table)
-        host = sink_host(loading, self._worker, self._settings)
+        host = self._context.sink_host(loading, self._worker, self._settings)
         loading = with_worker_catalog(loading, host.worker_settings)
         if not host.committed(starts):  # new, or an earlier run ended before this
             host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
         self._ends, self._head = dict(at.reached), at.head
         with show(self._ends) as view:
             load = Load(loading, host, self._ends, options.step_rows, split=options.split)
-            found.records = load.run(view.show, self._further).records
-        if found.snapshot is not None:
+            result.records = load.run(view.show, self._further).records
+        if result.snapshot is not None:
             self._remove_from_kafka(host, IcebergSinkConfig.parse(loading).channel_topic)
-        return found
+        return result
 
     def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
-        """Remove what the rebuild had there. It is published: what cannot be removed is a
-        warning."""
+        """Remove the group and the topic of a published rebuild. A failure is only a warning."""
         admin = host.client_config("admin")
         for what, remove, name in (
             ("group", remove_group, host.group_id),
@@ -154,10 +155,10 @@ class TopicsRebuild:
             try:
                 remove(admin, name)
             except ConnectError as error:
-                self.found.warnings.append(f"{what} {name} is left, and can be removed: {error}")
+                self.result.warnings.append(f"{what} {name} is left, and can be removed: {error}")
 
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
-        """Where the log of each partition begins.
+        """Return the first offset of each partition's log.
 
         Raises: ConnectError: A topic is not the one that the table was filled from, or lacks
             records of it.
@@ -184,8 +185,8 @@ class TopicsRebuild:
                 f"{late[0]}: rows of before would be missing; --allow-missing publishes all the "
                 f"same"
             )
-        self.found.warnings += late
-        self.found.warnings += [
+        self.result.warnings += late
+        self.result.warnings += [
             f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows "
             f"of before as well"
             for tp in sorted(starts)
@@ -194,33 +195,33 @@ class TopicsRebuild:
         return starts
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
-        """Compare with the table, and publish; where to load to before the next try, if the table
-        has come further.
+        """Compare with the table, and publish. Return the end offsets of another load if the table
+        has been committed to since.
 
         Raises:
             ConnectError: The table was committed to at each try, went back, or has more partitions.
         """
         from connectors.iceberg_tools.history import topic_rebuild
 
-        table, rebuild, found = self._options.table, self._rebuild, self.found
-        if found.difference is None:
-            found.difference = self._compare(lake)
+        table, rebuild, result = self._options.table, self._rebuild, self.result
+        if result.difference is None:
+            result.difference = self._compare(lake)
         if self._options.publish and not self._options.allow_missing:
             # reduces the startup time of commands
             from connectors.iceberg_tools.operations.rebuild import (
                 missing_rows,
             )
 
-            found.refused = missing_rows(found.difference)
-        if found.refused or not self._options.publish:
+            result.refused = missing_rows(result.difference)
+        if result.refused or not self._options.publish:
             return None
         self._tries += 1
         behind = self._tries > EXACT_TRIES
-        found.snapshot = lake.run(
+        result.snapshot = lake.run(
             table, partial(topic_rebuild.publish, behind=behind), rebuild, self._loader, self._ends
         )
-        if found.snapshot is not None:
-            found.behind = behind
+        if result.snapshot is not None:
+            result.behind = behind
             return None
         if self._tries == TRIES:
             raise ConnectError(f"{table} was committed to at each of {TRIES} tries: run it again")
@@ -233,8 +234,7 @@ class TopicsRebuild:
         return self._ends
 
     def _compare(self, lake: LakeClient) -> TableDiff:
-        """The rows in which the branch differs from the state of the table with the same
-        positions."""
+        """Return the rows in which the branch differs from the table at the same positions."""
         from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
         from connectors.iceberg_tools.history.table_diff import DiffRequest, compare, read_metadata
         from connectors.iceberg_tools.operations.diff import key_columns
@@ -250,16 +250,16 @@ class TopicsRebuild:
 
 
 def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
-    """The connector of this name that loads a table's branch: with the same converters,
-    transformations and rules.
+    """Return the configuration of a connector that loads a table's branch with the same converters,
+    transformations, and rules.
 
-    It writes no dead letters, and does nothing beside its rows.
+    It has no features in addition to the rows: for example, no dead-letter records.
     """
     from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 
-    kept = {key: value for key, value in props.items() if not _LEFT_OUT.fullmatch(key)}
+    properties = {key: value for key, value in props.items() if not _OMITTED_KEYS.fullmatch(key)}
     return {
-        **kept,
+        **properties,
         "name": name,
         keys.ONLY_TABLES: table,
         f"{keys.TABLE_PREFIX}{table}.commit-branch": REBUILT_BRANCH,
@@ -267,11 +267,11 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """People decided about rows of some connectors, so that the topics alone do not say what a
-    table holds.
+    """Reject connectors whose users decide about rows: their tables cannot be derived from the
+    topics alone.
 
     Raises:
-        ConfigError: This connector is one of them.
+        ConfigError: The connector has checks with such an action.
     """
     from connectors.iceberg.config.expectations import ExpectationAction
 
@@ -284,32 +284,32 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
             )
 
 
-def lines(table: str, found: RebuiltTable) -> Iterator[str]:
-    """What came of it, for people."""
+def lines(table: str, result: RebuiltTable) -> Iterator[str]:
+    """Yield the report of a rebuild."""
     from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
     from connectors.iceberg_tools.commands.diff import difference_lines
 
     yield (
-        f"{table}: {found.records:,} records from its "
-        f"topics{', behind an earlier run' if found.resumed else ''}"
+        f"{table}: {result.records:,} records from its "
+        f"topics{', behind an earlier run' if result.resumed else ''}"
     )
-    for warning in found.warnings:
+    for warning in result.warnings:
         yield f"warning: {warning}"
-    if found.difference is not None:
-        yield from difference_lines(table, found.difference)
-    if found.snapshot is not None:
+    if result.difference is not None:
+        yield from difference_lines(table, result.difference)
+    if result.snapshot is not None:
         yield (
-            f"published: {table} is at snapshot {found.snapshot}; the state of before is tag "
+            f"published: {table} is at snapshot {result.snapshot}; the state of before is tag "
             f"{BEFORE_TAG}"
         )
-        if found.behind:
+        if result.behind:
             yield (
                 "the connector reads again what came meanwhile, and it commits too often to wait "
                 "for a gap"
             )
-    elif found.difference is not None and found.difference.total:
-        if found.refused:
-            yield f"not published: {found.refused}"
+    elif result.difference is not None and result.difference.total:
+        if result.refused:
+            yield f"not published: {result.refused}"
         yield (
             f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
             f"--publish"

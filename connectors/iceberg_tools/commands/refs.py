@@ -2,113 +2,74 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from connect_py.api.command import asks_worker, uses_java
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.table_options import (
-    POINT,
-    AsJson,
-    Branch,
-    Catalog,
-    CatalogProperties,
-    Config,
-    Table,
-    Worker,
-)
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
+from connectors.iceberg_tools.commands.table_options import At, Branch, TableOptions
+from connectors.iceberg_tools.commands.table_session import table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg_tools.operations.refs import NamedSnapshot
     from connectors.iceberg_tools.refs.ledger_check import ConnectorEffect
 
 REFUSED, UNDECIDED = 1, 2
-Name = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Without a name they are listed.")
-]
-At = Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")]
-Keep = Annotated[
-    str | None,
-    typer.Option(
-        help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.",
-        show_default="never",
-    ),
-]
-Move = Annotated[bool, typer.Option("--move", help="It may exist already, and is moved then.")]
-Delete = Annotated[
-    bool, typer.Option("--delete", help="Remove it. Its snapshot may be expired then.")
-]
 
 
-@asks_worker
-@uses_java
+@dataclass(frozen=True, slots=True)
+class RefOptions:
+    """A ref, and the change to make to it."""
+
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Without a name, all are listed.")
+    ] = None
+    at: At = "last"
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.",
+            show_default="never",
+        ),
+    ] = None
+    move: Annotated[bool, typer.Option("--move", help="Move it if it exists already.")] = False
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove it. Its snapshot may expire afterward.")
+    ] = False
+
+
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def tag(
-    table: Table,
-    name: Name = None,
-    at: At = "last",
-    keep: Keep = None,
-    move: Move = False,
-    delete: Delete = False,
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
-    branch: Branch = None,
-    as_json: AsJson = False,
+    context: CommandContext, source: TableOptions, ref: RefOptions, branch: Branch = None
 ) -> None:
-    """Give a state of a table a name, which keeps it from being expired; or list, move and remove
-    such names.
+    """Name a state of a table, which protects it from expiry; or list, move, and remove tags.
 
-    Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the
-    catalog).
+    Exit status 0: done; 1: refused, with the reason; 2: unknown (the table does not exist, or the
+    catalog does not answer).
     """
-    with errors_exit(UNDECIDED):
-        options = TableOptions(table, config, worker, catalog_property, catalog)
-        _change("tag", options, name, at, keep, branch, move=move, delete=delete, as_json=as_json)
+    _change(context, "tag", source, ref, branch)
 
 
-@asks_worker
-@uses_java
-def branch(
-    table: Table,
-    name: Name = None,
-    at: At = "last",
-    keep: Keep = None,
-    move: Move = False,
-    delete: Delete = False,
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
-    as_json: AsJson = False,
-) -> None:
-    """Begin a branch at a state of a table; or list, move and remove branches.
+@command(worker=True, json=True, failure_status=UNDECIDED)
+def branch(context: CommandContext, source: TableOptions, ref: RefOptions) -> None:
+    """Create a branch at a state of a table, or list, move, and remove branches.
 
-    The ledgers say what a branch means to the connectors that commit to it: one that they could not
-    go on from is refused. Exit status 0: done; 1: refused, and why; 2: not known (no such table, no
-    answer from the catalog).
+    The ledgers determine the effect of a branch on the connectors that commit to it: a branch from
+    which they could not resume is refused. Exit status 0: done; 1: refused, with the reason; 2:
+    unknown (the table does not exist, or the catalog does not answer).
     """
-    with errors_exit(UNDECIDED):
-        options = TableOptions(table, config, worker, catalog_property, catalog)
-        _change("branch", options, name, at, keep, None, move=move, delete=delete, as_json=as_json)
+    _change(context, "branch", source, ref, None)
 
 
 def _change(
+    context: CommandContext,
     kind: Literal["tag", "branch"],
-    options: TableOptions,
-    name: str | None,
-    at: str,
-    keep: str | None,
-    line: str | None,
-    *,
-    move: bool,
-    delete: bool,
-    as_json: bool,
+    source: TableOptions,
+    ref: RefOptions,
+    history_branch: str | None,
 ) -> None:
     from connectors.iceberg.config.tag_schedule import parse_duration
     from connectors.iceberg_tools.history.table_point import LAST
@@ -119,47 +80,45 @@ def _change(
         RefsArguments,
     )
 
-    table = options.table
-    keep_ms = None if keep is None else _parsed("--keep", keep, parse_duration)
-    if name is None and (move or delete or keep is not None or at != LAST):
-        raise ConfigError("NAME", f"is missing: which {kind}?")
-    with table_session(options) as session:
-        if name is None:
+    table = source.table
+    keep_ms = None if ref.keep is None else _parsed("--keep", ref.keep, parse_duration)
+    if ref.name is None:
+        if ref.move or ref.delete or ref.keep is not None or ref.at != LAST:
+            raise ConfigError("NAME", f"is missing: which {kind}?")
+        with table_session(context, source) as session:
             refs = session.run(REFS, RefsArguments(table=table, kind=kind))
-        else:
-            change = session.run(
-                CHANGE_REF,
-                ChangeRefArguments(
-                    table=table,
-                    kind=kind,
-                    name=name,
-                    at=at,
-                    keep_ms=keep_ms,
-                    move=move,
-                    delete=delete,
-                    branch=line,
-                ),
-            )
-    if name is None:
-        _print_refs(kind, table, refs, as_json=as_json)
+        document = [{"name": each.name, **each.entry.to_json()} for each in refs]
+        context.show({"table": table, "refs": document}, _ref_lines(kind, table, refs))
         return
-    if change.refused:
-        typer.echo(f"connect-py: table {table}: {change.refused}", err=True)
-        raise typer.Exit(REFUSED)
-    point = change.snapshot
-    if as_json:
-        document = {"table": table, kind: name, "snapshot": point, "sql": change.sql}
-        typer.echo(
-            json.dumps(
-                {**document, "connectors": [each.to_json() for each in change.effects]}, indent=2
-            )
+    with table_session(context, source) as session:
+        change = session.run(
+            CHANGE_REF,
+            ChangeRefArguments(
+                table=table,
+                kind=kind,
+                name=ref.name,
+                at=ref.at,
+                keep_ms=keep_ms,
+                move=ref.move,
+                delete=ref.delete,
+                branch=history_branch,
+            ),
         )
-        return
-    typer.echo(
-        f"{table}: {kind} {name} " + ("is removed" if point is None else f"is at snapshot {point}")
+    if change.refused:
+        context.warn(f"table {table}: {change.refused}")
+        raise typer.Exit(REFUSED)
+    effects = [each.to_json() for each in change.effects]
+    outcome = "is removed" if change.snapshot is None else f"is at snapshot {change.snapshot}"
+    context.show(
+        {
+            "table": table,
+            kind: ref.name,
+            "snapshot": change.snapshot,
+            "sql": change.sql,
+            "connectors": effects,
+        },
+        [f"{table}: {kind} {ref.name} {outcome}", *effect_lines(change.effects)],
     )
-    for line_ in effect_lines(change.effects):
-        typer.echo(line_)
 
 
 def _parsed(option: str, text: str, read: Any) -> Any:
@@ -169,9 +128,9 @@ def _parsed(option: str, text: str, read: Any) -> Any:
         raise ConfigError(option, str(error)) from error
 
 
-def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
-    """What connectors do afterwards, for people."""
-    for each in found:
+def effect_lines(effects: list[ConnectorEffect]) -> Iterator[str]:
+    """Yield a line per offset range that a connector reads again after the change."""
+    for each in effects:
         for part in each.again:
             first = "its first offset of this table" if part.first is None else str(part.first)
             yield (
@@ -180,19 +139,13 @@ def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
             )
 
 
-def _print_refs(kind: str, table: str, refs: list[NamedSnapshot], *, as_json: bool) -> None:
+def _ref_lines(kind: str, table: str, refs: list[NamedSnapshot]) -> Iterator[str]:
     from connectors.iceberg_tools.history.snapshot_entry import utc
 
-    if as_json:
-        listed = [{"name": each.name, **each.entry.to_json()} for each in refs]
-        typer.echo(json.dumps({"table": table, "refs": listed}, indent=2))
-        return
-    typer.echo(f"{table}, {'branches' if kind == 'branch' else 'tags'}: {len(refs)}")
+    yield f"{table}, {'branches' if kind == 'branch' else 'tags'}: {len(refs)}"
     for each in refs:
         entry = each.entry
         offsets = " ".join(
             f"{t}-{p}:{n}" for t, parts in entry.offsets.items() for p, n in parts.items()
         )
-        typer.echo(
-            f"{each.name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip()
-        )
+        yield f"{each.name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip()

@@ -1,50 +1,59 @@
-"""`connect-py rewind`: tables and their source offsets go back together, on a stopped connector."""
+"""`connect-py rewind`: resets tables and their source offsets together, for a stopped connector."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import asks_worker, confirmed, uses_java
+from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.exit_status import errors_exit
-from connectors.iceberg_tools.commands.kafka_options import (
-    BootstrapServer,
-    ClientConfig,
-    Properties,
-    client_settings,
-)
+from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 from connectors.iceberg_tools.commands.rollback import preview_lines
-from connectors.iceberg_tools.commands.table_options import POINT, AsJson, Table, TablePlace, Worker
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
+from connectors.iceberg_tools.commands.table_options import (
+    POINT,
+    RequiredConfig,
+    Table,
+    TableOptions,
+    TablePlace,
+    Worker,
+    Yes,
+)
+from connectors.iceberg_tools.commands.table_session import table_session
+from connectors.iceberg_tools.operations.rewind import (
+    PREVIEW_REWIND,
+    REWIND,
+    PreviewRewindArguments,
+    RewindArguments,
+    RewoundTable,
+)
+from connectors.iceberg_tools.refs.table_rewind import RewindMode
 
 if TYPE_CHECKING:
     from connectors.iceberg_tools.operations.rewind import RewindPreview
-    from connectors.iceberg_tools.refs.table_rewind import RewindMode
 
 REFUSED, UNDECIDED = 1, 2
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def rewind(
+    context: CommandContext,
     table: Table,
+    *,
     to: Annotated[
         str,
         typer.Option(
             help=f"The state to go back to: {POINT}. With several tables: a time or a tag."
         ),
     ],
-    config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
+    config: RequiredConfig,
     replay: Annotated[
-        bool, typer.Option("--replay", help="The connector reads again what leaves.")
+        bool, typer.Option("--replay", help="The connector reads the removed records again.")
     ] = False,
     skip: Annotated[
-        bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")
+        bool,
+        typer.Option("--skip", help="The connector resumes now, without the removed records."),
     ] = False,
     also: Annotated[
         list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")
@@ -52,89 +61,69 @@ def rewind(
     all_tables: Annotated[
         bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    bootstrap_server: BootstrapServer = None,
-    kafka_property: Properties = None,
-    client_config: ClientConfig = None,
+    yes: Yes = False,
+    kafka: KafkaOptions,
     worker: Worker = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Take tables back to an earlier state, and the connector's positions in them with it.
+    """Reset tables to an earlier state, together with the connector's positions in their topics.
 
-    Without --replay and --skip it is a preview. Stop the connector before (PUT
-    /connectors/NAME/stop). Each table is one change; after an interruption run it again. Exit
-    status 0: done, or it may be done; 1: refused; 2: not known.
+    Without --replay and --skip, it only shows a preview. Stop the connector before (PUT
+    /connectors/NAME/stop). Each table is changed separately; after an interruption, run the command
+    again. Exit status 0: done, or possible; 1: refused; 2: unknown.
     """
-    with errors_exit(UNDECIDED):
-        from connectors.iceberg_tools.operations.rewind import (
+    mode = _mode(replay=replay, skip=skip, can_ask=yes or not context.as_json)
+
+    def kafka_settings(place: TablePlace) -> Mapping[str, Any]:
+        return kafka.settings(place.host)
+
+    heads: dict[str, int] = {}
+    source = TableOptions(table, config, worker)
+    with table_session(context, source, kafka=kafka_settings) as session:
+        preview = session.run(
             PREVIEW_REWIND,
-            REWIND,
-            PreviewRewindArguments,
-            RewindArguments,
-            RewoundTable,
+            PreviewRewindArguments(
+                table=table, to=to, also=tuple(also or ()), all_tables=all_tables, mode=mode
+            ),
         )
-
-        mode = _mode(replay=replay, skip=skip, asks=not (as_json and not yes))
-        options = TableOptions(table, config, worker, None, "")
-
-        def kafka(place: TablePlace) -> Mapping[str, Any]:
-            return client_settings(bootstrap_server, kafka_property, client_config, place.host)
-
-        heads: dict[str, int] = {}
-        with table_session(options, kafka) as session:
-            preview = session.run(
-                PREVIEW_REWIND,
-                PreviewRewindArguments(
-                    table=table, to=to, also=tuple(also or ()), all_tables=all_tables, mode=mode
-                ),
+        session.pause_status()
+        if not context.as_json:
+            for line in _lines(preview, mode):
+                typer.echo(line)
+        for reason in preview.refused:
+            context.warn(reason)
+        if mode is not None and not preview.refused:
+            if not yes and not context.confirm("Rewind?"):
+                raise typer.Exit(REFUSED)
+            tables = tuple(
+                RewoundTable(each.table, each.head, each.snapshot) for each in preview.tables
             )
-            session.pause_status()
-            if not as_json:
-                for line in _lines(preview, mode):
-                    typer.echo(line)
-            for text in preview.refused:
-                typer.echo(f"connect-py: {text}", err=True)
-            if mode is not None and not preview.refused:
-                if not yes and not confirmed("Rewind?"):
-                    raise typer.Exit(REFUSED)
-                tables = tuple(
-                    RewoundTable(each.table, each.head, each.snapshot) for each in preview.tables
-                )
-                heads = session.run(
-                    REWIND, RewindArguments(table=table, mode=mode, tables=tables)
-                ).heads
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "group": preview.group,
-                    "mode": mode.value if mode else None,
-                    "tables": [each.to_json() for each in preview.tables],
-                    "other_tables": preview.other_tables,
-                    "refused": preview.refused,
-                    "missing": preview.missing,
-                    "heads": heads,
-                },
-                indent=2,
-            )
-        )
-    elif heads:
-        for name, head in heads.items():
-            typer.echo(f"{name} is at snapshot {head}")
+            heads = session.run(
+                REWIND, RewindArguments(table=table, mode=mode, tables=tables)
+            ).heads
+    context.show(
+        {
+            "group": preview.group,
+            "mode": mode.value if mode else None,
+            "tables": [each.to_json() for each in preview.tables],
+            "other_tables": preview.other_tables,
+            "refused": preview.refused,
+            "missing": preview.missing,
+            "heads": heads,
+        },
+        (f"{name} is at snapshot {head}" for name, head in heads.items()),
+    )
     raise typer.Exit(REFUSED if preview.refused else 0)
 
 
-def _mode(*, replay: bool, skip: bool, asks: bool) -> RewindMode | None:
-    """None: a preview.
+def _mode(*, replay: bool, skip: bool, can_ask: bool) -> RewindMode | None:
+    """Return the requested mode; None for a preview.
 
-    Raises: ConfigError: Both were said, or it would have to ask, which would spoil what goes to a
-        machine.
+    Raises:
+        ConfigError: Both modes were requested, or a question would be mixed with JSON output.
     """
-    from connectors.iceberg_tools.refs.table_rewind import RewindMode
-
     if replay and skip:
-        raise ConfigError("", "say one of --replay and --skip, or none of them for a preview")
-    if (replay or skip) and not asks:
+        raise ConfigError("", "specify one of --replay and --skip, or neither for a preview")
+    if (replay or skip) and not can_ask:
         raise ConfigError("--json", "needs --yes with --replay or --skip")
     return RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
 

@@ -1,21 +1,23 @@
-"""`connect-py routes`: which tables the records of a connector would go to."""
+"""`connect-py routes`: the tables that a connector writes the records of its topics to."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from connectors.iceberg_tools.commands.exit_status import errors_exit
+from connect_py.api.command import CommandContext, command
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg_tools.commands.connector_json import read_connector
+from connectors.iceberg_tools.commands.route_preview import RoutePreview
+from connectors.iceberg_tools.commands.table_options import ConnectorFile
 
 
+@command(json=True)
 def routes(
-    connector: Annotated[
-        Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)
-    ],
+    context: CommandContext,
+    connector: ConnectorFile,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,30 +30,20 @@ def routes(
         list[str] | None,
         typer.Option("--value", help="A value of the route field; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Show which tables the rows of topics would go to, and how these are written. Nothing is asked
-    or changed.
+    """Show the tables that the rows of topics are written to, and how. Nothing is contacted or
+    changed.
 
-    Transformations are not run: give topics as they are after them. Exit status 1: the
-    configuration is not acceptable, or a row would go nowhere.
+    Transformations are not applied: specify topic names as they are after the transformations. Exit
+    status 1: the configuration is not valid, or a row would be written to no table.
     """
-    from connectors.iceberg.config.sink_config import IcebergSinkConfig
-    from connectors.iceberg_tools.commands.connector_json import read_connector
-    from connectors.iceberg_tools.commands.route_preview import RoutePreview
-
-    with errors_exit(1):
-        props = read_connector(connector)
-        asked = [
-            t.strip()
-            for text in topics or [props.get("topics", "")]
-            for t in text.split(",")
-            if t.strip()
-        ]
-        preview = RoutePreview.of(IcebergSinkConfig.parse(props), asked, value or [])
-    if as_json:
-        typer.echo(json.dumps(asdict(preview), indent=2))
-    else:
-        for line in preview.lines():
-            typer.echo(line)
+    props = read_connector(connector)
+    names = [
+        name.strip()
+        for argument in topics or [props.get("topics", "")]
+        for name in argument.split(",")
+        if name.strip()
+    ]
+    preview = RoutePreview.of(IcebergSinkConfig.parse(props), names, value or [])
+    context.show(asdict(preview), preview.lines())
     raise typer.Exit(int(any(not route.tables for route in preview.routes)))

@@ -1,28 +1,22 @@
-"""`connect-py scan`: what a query with a condition need not read of a table."""
+"""`connect-py scan`: the files and rows that a query with a condition skips."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import asks_worker, uses_java
-from connectors.iceberg_tools.commands.exit_status import errors_exit
+from connect_py.api.command import CommandContext, command
 from connectors.iceberg_tools.commands.table_options import (
-    POINT,
     TIMEOUT,
-    AsJson,
+    At,
     Branch,
-    Catalog,
-    CatalogProperties,
-    Config,
-    Table,
+    TableOptions,
     Timeout,
-    Worker,
 )
-from connectors.iceberg_tools.commands.table_session import TableOptions, table_session
+from connectors.iceberg_tools.commands.table_session import table_session
+from connectors.iceberg_tools.operations.scan import SCAN, ScanArguments
 
 if TYPE_CHECKING:
     from connectors.iceberg_tools.history.scan_levels import ScanReport
@@ -30,41 +24,27 @@ if TYPE_CHECKING:
 UNDECIDED = 2
 
 
-@asks_worker
-@uses_java
+@command(worker=True, json=True, failure_status=UNDECIDED)
 def scan(
-    table: Table,
+    context: CommandContext,
+    source: TableOptions,
     where: Annotated[
         str, typer.Option(help="The condition, as it would follow WHERE in Spark SQL.")
     ],
-    at: Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")] = "last",
-    config: Config = None,
-    worker: Worker = None,
-    catalog_property: CatalogProperties = None,
-    catalog: Catalog = "iceberg",
+    at: At = "last",
     branch: Branch = None,
     timeout: Timeout = TIMEOUT,
-    as_json: AsJson = False,
 ) -> None:
-    """Say how many files and rows partitions, bounds and bloom filters let a query skip. No rows
-    are read.
+    """Show how many files and rows a query skips because of partitions, bounds, and bloom filters.
+    No rows are read.
 
-    Exit status 0: here it is; 2: not known (no such table, a condition that is none, no answer from
-    the catalog).
+    Exit status 0: shown; 2: unknown (the table does not exist, the condition is not valid, or the
+    catalog does not answer).
     """
-    with errors_exit(UNDECIDED):
-        from connectors.iceberg_tools.operations.scan import SCAN, ScanArguments
-
-        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
-        with table_session(options) as session:
-            report = session.run(
-                SCAN, ScanArguments(table=table, where=where, at=at, branch=branch)
-            )
-    if as_json:
-        typer.echo(json.dumps({"table": table, "where": where, **report.to_json()}, indent=2))
-        return
-    for line in _lines(table, where, report):
-        typer.echo(line)
+    table = source.table
+    with table_session(context, source, timeout) as session:
+        report = session.run(SCAN, ScanArguments(table=table, where=where, at=at, branch=branch))
+    context.show({"table": table, "where": where, **report.to_json()}, _lines(table, where, report))
 
 
 def _lines(table: str, where: str, report: ScanReport) -> Iterator[str]:

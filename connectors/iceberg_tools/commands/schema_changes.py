@@ -1,16 +1,19 @@
-"""`connect-py schema-changes`: changes of tables that rows wait for, as the configuration leaves
-them to a person."""
+"""`connect-py schema-changes`: schema changes that rows wait for until a user performs them."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import httpx
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 
-if TYPE_CHECKING:
-    import httpx
+from connect_py.api import rest_paths
+from connect_py.api.command import CommandContext, command
+from connect_py.api.errors import ConnectError
+from connect_py.api.rest_paths import path
 
 METRIC = "connect_py_iceberg_held_changes"
 PENDING, UNKNOWN = 1, 2
@@ -27,43 +30,38 @@ class PendingChange:
     change: str
 
 
+@command(json=True, failure_status=UNKNOWN)
 def schema_changes(
+    context: CommandContext,
     worker: Annotated[
         str, typer.Argument(metavar="URL", help="A worker of the cluster.")
     ] = "http://localhost:8083",
     connector: Annotated[
         str | None, typer.Option(help="This one only.", show_default="all")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """List the changes of tables that rows wait for: what `hold` in the connectors' evolution
-    settings has stopped.
+    """List the schema changes that rows wait for, because the evolution settings of the connector
+    contain `hold`.
 
-    Every worker of the cluster that runs tasks is asked for its metrics. Exit status 0: nothing
-    waits; 1: something does; 2: a worker does not answer.
+    The changes are read from the metrics of all workers of the cluster that run tasks. Exit status
+    0: no row waits; 1: rows wait; 2: a worker does not answer.
     """
-    import httpx
-
     try:
-        found = pending_changes(httpx.URL(worker), connector)
+        changes = pending_changes(httpx.URL(worker), connector)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        typer.echo(f"connect-py: {_in_words(error, worker, connector)}", err=True)
-        raise typer.Exit(UNKNOWN) from error
-    if as_json:
-        typer.echo(json.dumps({"held": [asdict(change) for change in found]}, indent=2))
-    else:
-        for change in found:
-            typer.echo(
-                f"{change.connector}: table {change.table} waits for a user to {change.change}"
-            )
-        if not found:
-            typer.echo("no rows wait for a schema change")
-    raise typer.Exit(PENDING if found else 0)
+        raise ConnectError(_message(error, worker, connector)) from error
+    context.show({"held": [asdict(change) for change in changes]}, _lines(changes))
+    raise typer.Exit(PENDING if changes else 0)
 
 
-def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: str | None) -> str:
-    import httpx
+def _lines(changes: Sequence[PendingChange]) -> Iterator[str]:
+    for each in changes:
+        yield f"{each.connector}: table {each.table} waits for a user to {each.change}"
+    if not changes:
+        yield "no rows wait for a schema change"
 
+
+def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: str | None) -> str:
     if not isinstance(error, httpx.HTTPStatusError):
         at = error.request.url if isinstance(error, httpx.RequestError) else worker
         return f"{at}: {error or type(error).__name__}"
@@ -75,26 +73,29 @@ def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector:
 
 
 def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[PendingChange]:
-    """Ask the cluster of this worker; sorted.
+    """Return the pending changes of a worker's cluster, sorted.
 
-    Raises: httpx.HTTPError: A worker does not answer, or refuses: an unknown connector among other
-        things.
+    Raises:
+        httpx.HTTPError: A worker does not answer, or rejects the request, for example because the
+            connector does not exist.
     """
-    import httpx
-    from prometheus_client.parser import text_string_to_metric_families
-
     with httpx.Client(timeout=ASK_SECONDS) as client:
 
-        def ask(at: httpx.URL, path: str) -> httpx.Response:
-            return client.get(at.copy_with(path=at.path.rstrip("/") + path)).raise_for_status()
+        def get(base: httpx.URL, target: str) -> httpx.Response:
+            url = str(base).rstrip("/") + target
+            return client.get(url).raise_for_status()
 
-        names: list[str] = ask(worker, "/connectors").json() if connector is None else [connector]
-        statuses = [ask(worker, f"/connectors/{name}/status").json() for name in names]
+        names: list[str] = (
+            get(worker, rest_paths.CONNECTORS).json() if connector is None else [connector]
+        )
+        statuses = [
+            get(worker, path(rest_paths.CONNECTOR_STATUS, connector=name)).json() for name in names
+        ]
         workers = {task["worker_id"] for status in statuses for task in status["tasks"]}
-        found = set()
-        for place in workers:
-            host, _, port = place.rpartition(":")
-            metrics = ask(worker.copy_with(host=host, port=int(port)), "/metrics").text
+        changes = set()
+        for worker_id in workers:
+            host, _, port = worker_id.rpartition(":")
+            metrics = get(worker.copy_with(host=host, port=int(port)), rest_paths.METRICS).text
             for sample in (
                 each
                 for family in text_string_to_metric_families(metrics)
@@ -102,5 +103,7 @@ def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[Pen
             ):
                 labels = sample.labels
                 if sample.name == METRIC and sample.value and labels["connector"] in names:
-                    found.add(PendingChange(labels["connector"], labels["table"], labels["change"]))
-    return sorted(found)
+                    changes.add(
+                        PendingChange(labels["connector"], labels["table"], labels["change"])
+                    )
+    return sorted(changes)

@@ -1,115 +1,149 @@
-"""Options of commands that ask a table, and how they get at it."""
+"""Options of commands about a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError
 from connectors.iceberg_tools.commands.key_values import key_values
 from connectors.iceberg_tools.operations.connector_table import MAX_SECONDS, ConnectorTable
 
 if TYPE_CHECKING:
+    from connect_py.api.command import CommandContext
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.driver.lake_client import LakeClient
 
+POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
+TIMEOUT = 3600
+
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")
 ]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", help="The connector as it is posted: its catalog, branch and group."),
+ConnectorFile = Annotated[
+    Path,
+    typer.Argument(help="The connector, as posted to a worker.", exists=True, dir_okay=False),
+]
+# does not have to exist: `read_connector` reports the error
+RequiredConfig = Annotated[
+    Path, typer.Option("--config", help="The connector, as posted to a worker.")
 ]
 Worker = Annotated[
     Path | None,
     typer.Option(
-        help="The worker's properties: what a connector has from its worker.",
+        help="The worker's properties: settings that a connector inherits from its worker.",
         exists=True,
         dir_okay=False,
     ),
 ]
-CatalogProperties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--catalog-property",
-        metavar="KEY=VALUE",
-        help="As after `iceberg.catalog.`; may be repeated.",
-    ),
-]
-Catalog = Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Branch = Annotated[
     str | None,
     typer.Option(help="The branch whose history counts.", show_default="the connector's, or main"),
 ]
-Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)]
-TIMEOUT = 3600
-POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
+Group = Annotated[
+    str | None,
+    typer.Option(help="Connect group: `connect-<connector>`.", show_default="every group"),
+]
+Timeout = Annotated[int, typer.Option(help="Maximum number of seconds in Spark.", min=1)]
+At = Annotated[str, typer.Option("--at", help=f"The state: {POINT}.")]
+KeyColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        help="Column of the key; may be repeated.",
+        show_default="the connector's, or the identifier fields",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """A table and its catalog, as the command line names them."""
+
+    table: Table
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="The connector, as posted: names the catalog, branch, and group."
+        ),
+    ] = None
+    worker: Worker = None
+    catalog_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A property without its prefix `iceberg.catalog.`; may be repeated.",
+        ),
+    ] = None
+    catalog: Annotated[str, typer.Option(help="Name of the catalog, without --config.")] = "iceberg"
+
+    def catalog_properties(self) -> dict[str, str]:
+        """Return the values of `--catalog-property`.
+
+        Raises:
+            ConfigError: A value is not of the form key=value.
+        """
+        return key_values("--catalog-property", self.catalog_property)
+
+    def place(self, context: CommandContext) -> TablePlace:
+        """Return the table with the settings of its catalog, for a separate driver.
+
+        Raises:
+            ConfigError: An option or a file is not valid.
+        """
+        from connectors.iceberg.config.spark_config import SparkConfig, worker_spark_config
+        from connectors.iceberg_tools.commands.connector_json import parse_connector
+
+        properties = self.catalog_properties()
+        if self.config is None:
+            if self.worker is not None:
+                raise ConfigError("--worker", "requires --config, which names the connector")
+            if not properties.keys() & {"type", "catalog-impl"}:
+                raise ConfigError(
+                    "",
+                    "no catalog: name one with --config connector.json or "
+                    "--catalog-property type=…",
+                )
+            return TablePlace(self.table, SparkConfig(self.catalog, properties), None, context)
+        connector, host = parse_connector(context, self.config, self.worker)
+        if host is None:
+            spark = SparkConfig(
+                connector.catalog_name,
+                connector.catalog,
+                connector.hadoop_settings(),
+                connector.spark,
+            )
+        else:
+            spark = worker_spark_config(connector, host.worker_settings)
+        merged = {**spark.catalog_properties, **properties}
+        spark = replace(spark, catalog_properties=merged)
+        return TablePlace(self.table, spark, connector, context, host)
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace(ConnectorTable):
-    """A table, and the catalog for a driver that the command starts."""
+    """A table, and the settings of its catalog for a driver that the command starts."""
 
     table: str
     spark: SparkConfig
     connector: IcebergSinkConfig | None  # None: only the catalog was named
-    host: SinkHost | None = None  # what the connector has from its worker, if that was named
+    context: CommandContext = field(repr=False, compare=False)
+    host: SinkHost | None = None  # settings that the connector inherits from its worker
 
     @contextmanager
     def open(self, timeout_seconds: float = 120.0) -> Iterator[LakeClient]:
-        """A session in a Spark driver that ends with the block."""
+        """Open a session in a Spark driver that ends with the block."""
         from connectors.iceberg.driver.lake_client import LakeClient
 
         with LakeClient(
-            command_services(), self.spark, deadline_seconds=min(timeout_seconds, MAX_SECONDS)
+            self.context.services(), self.spark, deadline_seconds=min(timeout_seconds, MAX_SECONDS)
         ) as lake:
             yield lake
-
-
-def table_place(
-    table: str,
-    config: Path | None,
-    worker: Path | None,
-    catalog_properties: list[str] | None,
-    catalog: str,
-) -> TablePlace:
-    """Read the options.
-
-    Raises:
-        ConfigError: An option or a file makes no sense.
-    """
-    from connectors.iceberg.config.spark_config import SparkConfig, worker_spark_config
-    from connectors.iceberg_tools.commands.connector_json import parse_connector
-
-    given = key_values("--catalog-property", catalog_properties)
-    if config is None:
-        if worker is not None:
-            raise ConfigError("--worker", "needs --config: the connector whose values it has")
-        if not given.keys() & {"type", "catalog-impl"}:
-            raise ConfigError(
-                "",
-                "where is the catalog? Give --config connector.json or --catalog-property type=…",
-            )
-        return TablePlace(table, SparkConfig(catalog, given), None)
-    connector, host = parse_connector(config, worker)
-    if host is None:
-        spark = SparkConfig(
-            connector.catalog_name, connector.catalog, connector.hadoop_settings(), connector.spark
-        )
-    else:
-        spark = worker_spark_config(connector, host.worker_settings)
-    return TablePlace(
-        table,
-        replace(spark, catalog_properties={**spark.catalog_properties, **given}),
-        connector,
-        host,
-    )

@@ -6,47 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
-from connect_py.api.command import worker_client
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from connect_py.api.command import WorkerClient
-    from connectors.iceberg_tools.commands.table_options import TablePlace
+    from connect_py.api.command import CommandContext, WorkerClient
+    from connectors.iceberg_tools.commands.table_options import TableOptions, TablePlace
     from connectors.iceberg_tools.operations.table_operation import TableArguments, TableOperation
 
 R = TypeVar("R")
 _CATALOG_KEYS = ("iceberg.catalog", "iceberg.hadoop-conf-dir")
 _CATALOG_PREFIXES = ("iceberg.catalog.", "iceberg.hadoop.")
-# what a sink's configuration consists of
+# prefixes of a sink's configuration keys
 _OWN_PREFIXES = ("iceberg.", "errors.deadletterqueue.iceberg.")
 _HAS_DRIVER = ("RUNNING", "PAUSED")
-
-
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """The options that say where a table is."""
-
-    table: str
-    config: Path | None
-    worker: Path | None  # properties
-    catalog_properties: list[str] | None
-    catalog: str
-    timeout_seconds: int = 120
-
-    def place(self) -> TablePlace:
-        """Return the catalog for a separate driver. Errors: see `table_place`."""
-        from connectors.iceberg_tools.commands.table_options import table_place
-
-        return table_place(
-            self.table, self.config, self.worker, self.catalog_properties, self.catalog
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +32,7 @@ class _WorkerConnector:
     client: WorkerClient
     name: str
     worker_id: str | None  # of the worker that runs task 0, which has the driver
-    use_connector: bool  # whether the command names this connector; else it names the catalog only
+    use_connector: bool  # True if the command names this connector, not only the catalog
 
 
 class TableSession:
@@ -65,14 +41,18 @@ class TableSession:
 
     def __init__(
         self,
+        context: CommandContext,
         options: TableOptions,
+        timeout_seconds: int,
         closing: ExitStack,
         kafka: Callable[[TablePlace], Mapping[str, Any]],
         status: Status,
         separate: str | None,
     ) -> None:
         """Contact nothing yet. Arguments: see `table_session`."""
+        self._context = context
         self._options = options
+        self._timeout_seconds = timeout_seconds
         self._closing = closing
         self._kafka = kafka
         self._status = status
@@ -80,23 +60,21 @@ class TableSession:
         self._connector: _WorkerConnector | None = None
         self._target: Any = None
         if separate is None:
-            found = _worker_connector(options)
-            if isinstance(found, str):
-                self._reason = found
+            connector = _worker_connector(context, options)
+            if isinstance(connector, str):
+                self._reason = connector
             else:
-                self._connector = found
+                self._connector = connector
 
     def run(self, operation: TableOperation[Any, R], arguments: TableArguments) -> R:
         """Run an operation.
 
         Raises:
-            ConnectError: It failed.
+            ConnectError: The operation failed.
         """
         import msgspec
 
-        arguments = msgspec.structs.replace(
-            arguments, timeout_seconds=self._options.timeout_seconds
-        )
+        arguments = msgspec.structs.replace(arguments, timeout_seconds=self._timeout_seconds)
         if self._connector is not None:
             try:
                 return self._run_on_worker(self._connector, operation, arguments)
@@ -109,7 +87,7 @@ class TableSession:
         return operation.run(self._target, arguments)
 
     def pause_status(self) -> None:
-        """Remove the status line, so that the command can ask a question."""
+        """Remove the status line before the command asks a question."""
         self._status.stop()
 
     def _run_on_worker(
@@ -136,10 +114,10 @@ class TableSession:
     def _open(self) -> Any:
         from connectors.iceberg_tools.operations.table_operation import TableTarget
 
-        place = self._options.place()
+        place = self._options.place(self._context)
         if self._reason:
-            typer.echo(f"connect-py: starting a separate Spark driver: {self._reason}", err=True)
-        lake = self._closing.enter_context(place.open(self._options.timeout_seconds))
+            self._context.warn(f"starting a separate Spark driver: {self._reason}")
+        lake = self._closing.enter_context(place.open(self._timeout_seconds))
         return TableTarget(
             place.table,
             lake,
@@ -155,16 +133,20 @@ class TableSession:
 
 @contextmanager
 def table_session(
+    context: CommandContext,
     options: TableOptions,
+    timeout_seconds: int = 120,
     kafka: Callable[[TablePlace], Mapping[str, Any]] | None = None,
     separate: str | None = None,
 ) -> Iterator[TableSession]:
     """Open a session for the operations of one command.
 
     Args:
-        options: Where the table is.
+        context: The context of the command.
+        options: The table and its catalog.
+        timeout_seconds: Deadline of an operation in Spark.
         kafka: Returns the settings of a Kafka client for operations in a separate driver.
-        separate: Why the command needs a separate driver; None: it does not.
+        separate: The reason why the command requires a separate driver; None if it does not.
 
     Raises:
         ConfigError: The options are not valid.
@@ -173,34 +155,33 @@ def table_session(
 
     with ExitStack() as closing:
         status = closing.enter_context(Console(stderr=True).status(options.table))
-        yield TableSession(options, closing, kafka or _no_kafka, status, separate)
+        yield TableSession(
+            context, options, timeout_seconds, closing, kafka or _no_kafka, status, separate
+        )
 
 
 def _no_kafka(_: TablePlace) -> Mapping[str, Any]:
     raise ConfigError("", "this command has no settings of Kafka")
 
 
-def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
+def _worker_connector(context: CommandContext, options: TableOptions) -> _WorkerConnector | str:
     """Return the connector of a running worker that knows the table's catalog, or the reason why
     there is none.
 
-    The reason is empty for a caller other than `connect-py`, which offers no options to name a
-    worker.
+    The reason is empty if the command has no options that name a worker.
 
     Raises:
         ConfigError: The options are not valid.
     """
     from connectors.iceberg_tools.commands.connector_json import is_sink, read_connector
-    from connectors.iceberg_tools.commands.key_values import key_values
 
     catalog = {
-        f"iceberg.catalog.{key}": value
-        for key, value in key_values("--catalog-property", options.catalog_properties).items()
+        f"iceberg.catalog.{key}": value for key, value in options.catalog_properties().items()
     }
     posted = None if options.config is None else {**read_connector(options.config), **catalog}
     if posted is None and not catalog:
         return "no catalog was named"
-    if (client := worker_client()) is None:
+    if (client := context.worker()) is None:
         return ""
     try:
         connectors = client.connectors()
@@ -214,11 +195,11 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
         if is_sink(each.get("info", {}).get("config", {}))
     }
     if posted is None:
-        wanted = {"iceberg.catalog": options.catalog, **catalog}
+        requested = {"iceberg.catalog": options.catalog, **catalog}
         same = [
             name
             for name, each in sinks.items()
-            if _catalog_of(each["info"]["config"]) == wanted and _runs(each)
+            if _catalog_of(each["info"]["config"]) == requested and _runs(each)
         ]
         if not same:
             return f"the worker at {client.url} runs no connector with this catalog"
@@ -233,12 +214,12 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
 
 
 def _catalog_of(config: Mapping[str, str]) -> dict[str, str]:
-    found = {
+    properties = {
         key: value
         for key, value in config.items()
         if key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES)
     }
-    return {"iceberg.catalog": "iceberg", **found}
+    return {"iceberg.catalog": "iceberg", **properties}
 
 
 def _different(posted: Mapping[str, str], running: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A trial on the terminal."""
+"""Terminal output of a trial run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN: Final = 20  # bad records
 
 
 def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
-    """What would come to which table, and what would not."""
+    """Yield the rows of each table, and the rejected records."""
     for table in trial.tables.values():
         yield ""
         yield from _of_table(config, table)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.catalog.sql_names import literal
@@ -40,7 +39,7 @@ class DeadLetterTable:
     """
 
     config: IcebergSinkConfig
-    services: SharedServices | None = None  # None: those of the command that runs
+    services: SharedServices
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
         """All letters without key, value and headers, or so many; none when the table does not
@@ -61,7 +60,7 @@ class DeadLetterTable:
         conditions = list(_naming(dead_letters))
         if name is None or not conditions:
             return
-        services = self.services or command_services()
+        services = self.services
         with LakeClient(
             services, worker_spark_config(self.config, services.worker_settings)
         ) as client:
@@ -100,7 +99,7 @@ class DeadLetterTable:
             raise ConfigError(
                 DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table"
             )
-        services = self.services or command_services()
+        services = self.services
         try:
             with LakeClient(
                 services, worker_spark_config(config, services.worker_settings)

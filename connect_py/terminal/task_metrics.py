@@ -1,4 +1,4 @@
-"""`Figures`: what the metrics of workers say about tasks, whichever names the workers give them."""
+"""`TaskMetrics`: activity of tasks, read from the Prometheus metrics of workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]  # connector, task
 
-# ends of names, the same in all families
+# suffixes, common to all families of metric names that a worker may be configured to serve
 RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")
 LAGS: Final = (
     "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
@@ -22,30 +22,29 @@ DEAD_LETTERS: Final = "connect_py_cdc_dlq_total"
 LAST_COMMIT: Final = "connect_py_iceberg_last_commit_seconds"
 WORKER_GROUP: Final = "connect_py_worker_group"
 _NAMES: Final = (*LAGS, DEAD_LETTERS, LAST_COMMIT, WORKER_GROUP)
-_WANTED: Final = (*(f"{end}{{" for end in RATES), *(f"{name}{{" for name in _NAMES))
+_LINE_PARTS: Final = (*(f"{suffix}{{" for suffix in RATES), *(f"{name}{{" for name in _NAMES))
 _CONSUMER: Final = "connector-consumer-"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Figures by connector and task; what no worker reports is missing."""
+class TaskMetrics:
+    """Metrics by connector and task. A key that no worker reports is missing."""
 
     records_per_second: Mapping[Key, float]
-    lag: Mapping[Key, float]  # records between the position and the ends of the logs
+    lag: Mapping[Key, float]  # records between the position and the end of the log
     dead_letters: Mapping[Key, float]  # since the task started
     last_commits: Mapping[str, float]  # by connector, of all its tables: seconds since 1970
 
     @staticmethod
-    def read(texts: Iterable[str], tasks: Iterable[Key]) -> Figures:
-        """Read the metrics of all workers that run these tasks."""
+    def read(responses: Iterable[str], tasks: Iterable[Key]) -> TaskMetrics:
+        """Parse the responses of all workers that run these tasks."""
         clients = {f"{_CONSUMER}{connector}-{task}": (connector, task) for connector, task in tasks}
         rates: dict[Key, float] = {}
         dead_letters: defaultdict[Key, float] = defaultdict(float)
-        lags: dict[
-            tuple[Key, str, str], float
-        ] = {}  # a worker may report each under the names of two families
+        # a mapping, because a worker may report a partition under the names of two families
+        lags: dict[tuple[Key, str, str], float] = {}
         last_commits: dict[str, float] = {}
-        for sample in (sample for text in texts for sample in _samples(text)):
+        for sample in (sample for response in responses for sample in _samples(response)):
             labels, value = sample.labels, sample.value
             key = (labels.get("connector", ""), labels.get("task", ""))
             if sample.name.endswith(RATES):
@@ -59,20 +58,19 @@ class Figures:
         lag: defaultdict[Key, float] = defaultdict(float)
         for (client, _, _), records in lags.items():
             lag[client] += records
-        return Figures(rates, lag, dead_letters, last_commits)
+        return TaskMetrics(rates, lag, dead_letters, last_commits)
 
 
-def worker_group(text: str) -> str | None:
-    """The group of the worker with these metrics; None: it has none, or does not say."""
-    return next(
-        (sample.labels["group"] for sample in _samples(text) if sample.name == WORKER_GROUP), None
-    )
+def worker_group(response: str) -> str | None:
+    """Return the group of the worker with these metrics; None if the worker has or reports none."""
+    samples = _samples(response)
+    return next((each.labels["group"] for each in samples if each.name == WORKER_GROUP), None)
 
 
-def _samples(text: str) -> Iterator[Sample]:
-    """The samples of these figures: a large worker has thousands of others."""
+def _samples(response: str) -> Iterator[Sample]:
+    """Yield the samples of these metrics; a large worker reports thousands of others."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    lines = [line for line in text.splitlines() if any(name in line for name in _WANTED)]
+    lines = [line for line in response.splitlines() if any(part in line for part in _LINE_PARTS)]
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         yield from family.samples
