@@ -1,7 +1,7 @@
-"""From PostgreSQL to Iceberg on one machine: a real database, real Debezium on Java's Connect, our
-worker and sink.
+"""From PostgreSQL to Iceberg on one machine: a real database, Debezium on Java's Kafka Connect, and
+connect-py with its sink.
 
-A user changes rows by hand in psql and sees them arrive. A tour does so by itself, with a change of
-schema, a kill and an audit. At the end every table of PostgreSQL is compared with its Iceberg
-table.
+Users change rows in psql and watch them arrive. The tour performs these steps automatically, with a
+schema change, a killed worker, and an audit. At the end, every table of PostgreSQL is compared with
+its Iceberg table.
 """

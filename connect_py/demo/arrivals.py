@@ -1,4 +1,4 @@
-"""Changes that have come into their Iceberg tables since the last look."""
+"""`Arrivals`: changes that were committed to their Iceberg tables since the last call."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from connect_py.quickstart.tables import NAMESPACE, ShopTables, TableState
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The changes that a commit brought into a table, and when."""
+    """Changes of one commit to a table."""
 
     table: str
     changes: Sequence[Change]
     state: TableState
 
     def seconds(self, change: Change) -> float:
-        """From the commit in the database to the commit of the table."""
+        """Return the time between the commit in the database and the commit to the table."""
         return (
             self.state.committed_at - datetime.fromtimestamp(change.changed_ms / 1000, UTC)
         ).total_seconds()
 
 
 class Arrivals:
-    """Joins Debezium's events with the offsets that each table's newest snapshot names."""
+    """Joins Debezium's events with the offsets in the newest snapshot of each table."""
 
     def __init__(self, topics: ChangeTopics, tables: ShopTables, catalog: SqlCatalog) -> None:
         self._topics = topics
         self._tables = tables
         self._catalog = catalog
-        self._seen: dict[str, int] = {}  # snapshot ids
+        self._snapshot_ids: dict[str, int] = {}  # newest snapshot by table
 
     def new(self) -> list[Arrival]:
-        """What arrived since the last call, table by table."""
+        """Return the changes that arrived since the last call, by table."""
         self._topics.read()
-        found = []
+        arrivals = []
         for table in sorted(self._topics.tables()):
             state = self._tables.state(table)
-            if state is None or self._seen.get(table) == state.snapshot_id:
+            if state is None or self._snapshot_ids.get(table) == state.snapshot_id:
                 continue
-            self._seen[table] = state.snapshot_id
+            self._snapshot_ids[table] = state.snapshot_id
             if changes := self._topics.take(table, state.offsets):
-                found.append(Arrival(table, changes, state))
-        return found
+                arrivals.append(Arrival(table, changes, state))
+        return arrivals
 
     def row(self, table: str, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """A row as PyIceberg reads it; None: the table does not have it."""
+        """Return a row as PyIceberg reads it; None if the table does not contain it."""
         rows: list[dict[str, Any]] = (
             self._catalog.load_table(f"{NAMESPACE}.{table}").scan().to_arrow().to_pylist()
         )
-        wanted = {name: str(value) for name, value in key.items()}
+        expected = {name: str(value) for name, value in key.items()}
         return next(
-            (row for row in rows if {name: str(row.get(name)) for name in wanted} == wanted), None
+            (row for row in rows if {name: str(row.get(name)) for name in expected} == expected),
+            None,
         )

@@ -1,5 +1,4 @@
-"""Debezium's events as they come into Kafka, for a view of which change is in which table and since
-when."""
+"""`ChangeTopics`: reads Debezium's events, to show when each change arrives in its table."""
 
 from __future__ import annotations
 
@@ -28,16 +27,16 @@ _QUIET.propagate = False
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event: what Debezium read from the database."""
+    """One event of Debezium: a change in the database."""
 
     table: str
     operation: str
     key: Mapping[str, Any]
-    changed_ms: int  # when the transaction was committed; of a READ: when the snapshot read it
+    changed_ms: int  # commit time of the transaction; for READ: read time of the snapshot
 
 
 class ChangeTopics:
-    """Follows all topics of a prefix without joining a group. One thread calls it."""
+    """Reads all topics with a prefix, without joining a group. Call it from one thread only."""
 
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         self._prefix = prefix
@@ -56,11 +55,11 @@ class ChangeTopics:
         self._consumer.close()
 
     def tables(self) -> set[str]:
-        """The tables that have a topic, as far as `read` has seen."""
+        """Return the tables whose topics existed at the last call of `read`."""
         return {tp.topic.removeprefix(self._prefix) for tp in self._followed}
 
     def read(self) -> None:
-        """Take what is there now."""
+        """Read the available events."""
         self._follow_new_topics()
         while messages := self._consumer.consume(_BATCH, timeout=0.05):
             for message in messages:
@@ -74,32 +73,32 @@ class ChangeTopics:
                 ):
                     continue
                 if value is None or key is None:
-                    continue  # a tombstone says nothing new
+                    continue  # a tombstone carries no change
                 change = _change(topic.removeprefix(self._prefix), key, value)
                 self._waiting.setdefault(TopicPartition(topic, partition), deque()).append(
                     (offset, change)
                 )
 
     def take(self, table: str, offsets: Mapping[TopicPartition, int]) -> list[Change]:
-        """Remove and return the changes of a table before these offsets: what it holds now."""
-        taken = []
+        """Remove and return the changes of a table below these offsets."""
+        changes = []
         for partition, end in offsets.items():
             if partition.topic != f"{self._prefix}{table}":
-                continue  # a snapshot names the offsets of all topics of its connector
+                continue  # a snapshot contains the offsets of all topics of its connector
             waiting = self._waiting.get(partition, deque())
             while waiting and waiting[0][0] < end:
-                taken.append(waiting.popleft()[1])
-        return taken
+                changes.append(waiting.popleft()[1])
+        return changes
 
     def _follow_new_topics(self) -> None:
         topics = self._consumer.list_topics(timeout=_METADATA_SECONDS).topics
-        there = {
+        partitions = {
             TopicPartition(name, number)
             for name, topic in topics.items()
             if name.startswith(self._prefix)
             for number in topic.partitions
         }
-        if new := there - self._followed:
+        if new := partitions - self._followed:
             self._consumer.incremental_assign(
                 [ClientTopicPartition(*tp, OFFSET_BEGINNING) for tp in sorted(new)]
             )
@@ -110,10 +109,10 @@ def _change(table: str, key: bytes, value: bytes) -> Change:
     event, document = json.loads(value)["payload"], json.loads(key)
     operation = OPERATIONS.get(event["op"], event["op"])
     dates = {field["field"] for field in document["schema"]["fields"] if field.get("name") == _DATE}
-    named = {
+    key_values = {
         name: _day(value) if name in dates else value for name, value in document["payload"].items()
     }
-    return Change(table, operation, named, int(event["source"]["ts_ms"]))
+    return Change(table, operation, key_values, int(event["source"]["ts_ms"]))
 
 
 def _day(number: int) -> date:

@@ -1,5 +1,5 @@
-"""Every table of PostgreSQL beside its Iceberg table, value by value; nothing of the worker's is
-used."""
+"""`Comparison`: compares every table of PostgreSQL with its Iceberg table, value by value. It uses
+no code of the worker."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# Per type of PostgreSQL: one form for its value as JSON, one for Iceberg's as PyIceberg reads it.
-# Others are left out.
+# By PostgreSQL type: conversions of PostgreSQL's JSON and PyIceberg's value to a common form.
+# Columns of other types are not compared.
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     **dict.fromkeys(
         ("int2", "int4", "int8", "bool", "text", "varchar", "bpchar"), (lambda value: value,) * 2
@@ -67,7 +67,7 @@ class SourceTable:
 
     @property
     def left_out(self) -> list[str]:
-        """Columns of types that this comparison does not know."""
+        """Return the columns whose types cannot be compared."""
         return [
             column for column, kind in self.types.items() if kind.removeprefix("_") not in _FORMS
         ]
@@ -75,7 +75,7 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """One table on both sides. `differences` is empty when they are equal."""
+    """Result for one table. `differences` is empty if both sides are equal."""
 
     table: str
     source_rows: int
@@ -85,7 +85,7 @@ class TableComparison:
 
 
 class Comparison:
-    """Compares all tables of the schema `public` with those of a namespace."""
+    """Compares all tables of the schema `public` with the tables of a namespace."""
 
     def __init__(
         self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str
@@ -96,17 +96,17 @@ class Comparison:
         self._namespace = namespace
 
     def tables(self) -> list[SourceTable]:
-        """What PostgreSQL has, by name."""
-        described = [
+        """Return the tables of PostgreSQL, sorted by name."""
+        descriptions = [
             json.loads(line) for line in self._postgres.run(_TABLES, self._database).splitlines()
         ]
         return [
             SourceTable(each["table"], each["types"], tuple(each["key"] or ()))
-            for each in described
+            for each in descriptions
         ]
 
     def compare(self) -> list[TableComparison]:
-        """Read both sides now. A table that has no key is compared as a collection of rows.
+        """Read and compare both sides. A table without a key is compared as a multiset of rows.
 
         Raises:
             PostgresError: PostgreSQL does not answer.
@@ -119,14 +119,14 @@ class Comparison:
         expected = Counter(_frozen({name: row.get(name) for name in columns}) for row in source)
         actual = Counter(_frozen({name: row.get(name) for name in columns}) for row in iceberg)
         missing, extra = expected - actual, actual - expected
-        found = []
+        differences = []
         if missing:
-            found.append(
+            differences.append(
                 f"{missing.total()} rows are missing or differ, for example {min(missing)}"
             )
         if extra:
-            found.append(f"{extra.total()} rows should not be there, for example {min(extra)}")
-        return TableComparison(table.name, len(source), len(iceberg), table.left_out, found)
+            differences.append(f"{extra.total()} rows are unexpected, for example {min(extra)}")
+        return TableComparison(table.name, len(source), len(iceberg), table.left_out, differences)
 
     def _source_rows(self, table: SourceTable) -> list[Row]:
         lines = self._postgres.run(
@@ -142,7 +142,7 @@ class Comparison:
         try:
             loaded = self._catalog.load_table(f"{self._namespace}.{table.name}")
         except NoSuchTableError:
-            return []  # it gets its table with its first row
+            return []  # the table is created with its first row
         rows: list[Row] = loaded.scan().to_arrow().to_pylist()
         return [
             {
@@ -155,7 +155,7 @@ class Comparison:
 
 
 def _form(kind: str, value: Any, side: int) -> Any:
-    """A value in the form that both sides share; arrays item by item."""
+    """Return a value in the common form; arrays item by item."""
     if value is None:
         return None
     if kind.startswith("_"):
@@ -165,8 +165,7 @@ def _form(kind: str, value: Any, side: int) -> Any:
 
 
 def _frozen(row: Row) -> str:
-    """A row as text that is equal for equal rows: columns in order, numbers without trailing
-    zeros."""
+    """Return a string that is equal for equal rows: sorted columns, no trailing zeros."""
     return json.dumps(row, sort_keys=True, ensure_ascii=False, default=_plain)
 
 

@@ -1,5 +1,5 @@
-"""`connect-py demo`: starts the parts, shows changes of PostgreSQL arrive in Iceberg, and compares
-the two."""
+"""`Demo`: starts all parts, shows changes of PostgreSQL arriving in Iceberg, and compares the
+tables."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, catalog
 ARRIVE_SECONDS = 150.0  # until the tables equal PostgreSQL, after the last change
 COMMAND_SECONDS = 150.0
 LOOK_SECONDS = 0.3
-STATUS_SECONDS = 3.0  # between questions for failed tasks
+STATUS_SECONDS = 3.0  # between two checks for failed tasks
 COMPARE_SECONDS = 2.0  # between comparisons when nothing arrives
 ROWS_SHOWN = 3  # of a commit
 INDENT = 9  # below the seconds
 WHY_JAVA = (
-    "Debezium is a connector in Java, and connect-py runs connectors in Python.\n"
-    "So Debezium runs in Java's Kafka Connect beside it. They meet in Kafka's topics."
+    "Debezium is written in Java, and connect-py runs connectors written in Python.\n"
+    "Therefore, Debezium runs in Java's Kafka Connect. Both use the same Kafka topics."
 )
 
 
 class Demo:
-    """One run. `interrupted` ends it early, in good order."""
+    """One run. Setting `interrupted` ends it early and stops all parts."""
 
     def __init__(self, directory: Path, seconds: float | None, console: Console) -> None:
         self.directory = directory
@@ -56,21 +56,21 @@ class Demo:
         self._started = time.monotonic()
         self._arrivals: Arrivals
         self._comparison: Comparison
-        self._asked = 0.0
+        self._last_status_check = 0.0
 
     def run(self, story: Callable[[Demo], None] | None = None) -> bool:
-        """Run to the end; True when the tables equal those of PostgreSQL.
+        """Run to the end; return True if the tables equal PostgreSQL's.
 
-        `story` is what to do once all rows have arrived; without it a user changes rows, for
-        `seconds` or until Ctrl-C.
+        `story` is called when all rows have arrived. Without it, users change rows for `seconds`,
+        or until Ctrl-C.
 
-        Raises: ConnectError, PostgresError: Something did not start, ended by itself, or did not
-            arrive.
+        Raises:
+            ConnectError, PostgresError: A part did not start or exited, or a change did not arrive.
         """
         clear(self.directory)
         self.console.rule("[bold]connect-py demo: from PostgreSQL to Iceberg")
-        self.said(f"Everything is kept in {self.folder}")
-        parts = DemoParts(self.directory, self.said, self.interrupted)
+        self.report(f"All files are stored in {self.folder}")
+        parts = DemoParts(self.directory, self.report, self.interrupted)
         with parts:
             self.parts = parts
             if self.interrupted.is_set():
@@ -96,7 +96,7 @@ class Demo:
         self.console.print()
         self.wait_until_equal()
         if not self.interrupted.is_set():
-            make_archives_in_background()  # so that the next start is quicker
+            make_archives_in_background()  # reduces the next startup time
             self.verdict()
         if story is not None:
             if not self.interrupted.is_set():
@@ -104,51 +104,51 @@ class Demo:
             return not self.interrupted.is_set() and self.verdict()
         if not self.interrupted.is_set():
             self.console.print(self._what_to_try())
-        self._stay()
+        self._watch()
         if self.interrupted.is_set():
             self.console.print("Stopping; tables were not compared.")
             return True
         self.wait_until_equal()
         return self.verdict()
 
-    # --- what a user sees
+    # --- output
 
-    def said(self, text: str) -> None:
+    def report(self, message: str) -> None:
         """Print a line with the seconds since the start."""
         self.console.print(
             f"[dim]{time.monotonic() - self._started:5.1f} s[/]  "
-            f"{escape(self._folded(text).lstrip())}",
+            f"{escape(self._folded(message).lstrip())}",
             highlight=False,
         )
 
-    def _folded(self, text: str) -> str:
-        """A text in lines that stand below each other, right of the seconds."""
+    def _folded(self, message: str) -> str:
+        """Return a message wrapped to the terminal, with the lines aligned right of the seconds."""
         indent = " " * INDENT
         return textwrap.fill(
-            text,
+            message,
             self.console.width - 1,
             initial_indent=indent,
             subsequent_indent=indent,
             break_on_hyphens=False,
         )
 
-    def show(self, text: str) -> None:
+    def show(self, command: str) -> None:
         """Print a shell command."""
-        self.console.print(f"[bold]$ {escape(text)}", highlight=False, soft_wrap=True)
+        self.console.print(f"[bold]$ {escape(command)}", highlight=False, soft_wrap=True)
 
-    def command(self, text: str) -> str:
-        """Print a shell command, run it as it stands there, print and return its output.
+    def command(self, command: str) -> str:
+        """Print a shell command, run exactly this command, and print and return its output.
 
         Raises:
-            ConnectError: Its exit status is not 0, or it took too long.
+            ConnectError: Its exit status is not 0, or it timed out.
         """
-        self.show(text)
+        self.show(command)
         path = os.pathsep.join(
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         )
         try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", text],
+            process = subprocess.run(
+                ["/bin/sh", "-c", command],
                 env={**os.environ, "PATH": path, "COLUMNS": str(min(self.console.width, 80))},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -158,13 +158,15 @@ class Demo:
             )
         except subprocess.TimeoutExpired as error:
             raise ConnectError(
-                f"timed out after {COMMAND_SECONDS:g} s while running {text}"
+                f"timed out after {COMMAND_SECONDS:g} s while running {command}"
             ) from error
-        if done.returncode != 0:
-            raise ConnectError(f"status {done.returncode} of {text}\n{done.stdout}{done.stderr}")
-        if output := done.stdout.rstrip():
+        if process.returncode != 0:
+            raise ConnectError(
+                f"status {process.returncode} of {command}\n{process.stdout}{process.stderr}"
+            )
+        if output := process.stdout.rstrip():
             self.console.print(escape(output), highlight=False, soft_wrap=True)
-        return done.stdout
+        return process.stdout
 
     def verdict(self) -> bool:
         """Compare all tables, print the result, and return whether all are equal."""
@@ -192,33 +194,31 @@ class Demo:
             )
         if compared.left_out:
             names = ", ".join(compared.left_out)
-            self.console.print(
-                f"{compared.table}: not compared, types that this command does not know: {names}"
-            )
+            self.console.print(f"{compared.table}: not compared, unsupported types: {names}")
 
     def _print_arrival(self, arrival: Arrival) -> None:
         table, changes = f"{NAMESPACE}.{arrival.table}", arrival.changes
         if all(change.operation == "READ" for change in changes):
-            self.said(f"{table}: {len(changes):,} rows of Debezium's snapshot are in Iceberg")
+            self.report(f"{table}: {len(changes):,} rows of Debezium's snapshot are in Iceberg")
             return
         if len(changes) > ROWS_SHOWN:
-            waited = [arrival.seconds(change) for change in changes]
-            took = f"{min(waited):.1f} to {max(waited):.1f} s"
-            self.said(f"{table}: {len(changes):,} changes are in Iceberg, after {took}")
+            delays = [arrival.seconds(change) for change in changes]
+            delay = f"{min(delays):.1f} to {max(delays):.1f} s"
+            self.report(f"{table}: {len(changes):,} changes are in Iceberg, after {delay}")
             return
         for change in changes:
             key = ", ".join(f"{name}={value}" for name, value in change.key.items())
-            self.said(
+            self.report(
                 f"{change.operation} {table} {key}: in Iceberg after "
                 f"{arrival.seconds(change):.1f} s"
             )
             row = self._arrivals.row(arrival.table, change.key)
-            shown = (
-                "no such row"
+            content = (
+                "no row with this key"
                 if row is None
                 else " ".join(f"{name}={value}" for name, value in row.items())
             )
-            self.console.print(Text(self._folded(shown), style="green"))
+            self.console.print(Text(self._folded(content), style="green"))
 
     def _what_to_try(self) -> Panel:
         folder = self.folder
@@ -247,7 +247,7 @@ class Demo:
         """Show arrivals until every table equals PostgreSQL's, or the run is interrupted.
 
         Raises:
-            ConnectError: That took too long, or a part failed.
+            ConnectError: The tables were not equal in time, or a part failed.
         """
         deadline = time.monotonic() + ARRIVE_SECONDS
         compared = 0.0
@@ -257,41 +257,43 @@ class Demo:
                 different = [each for each in self._comparison.compare() if each.differences]
                 compared = time.monotonic()
                 if not different:
-                    self.look()  # what came in while the tables were compared
+                    self.look()  # changes that arrived during the comparison
                     return
                 if compared > deadline:
-                    wrong = "\n".join(
-                        f"{each.table}: {text}" for each in different for text in each.differences
+                    details = "\n".join(
+                        f"{each.table}: {difference}"
+                        for each in different
+                        for difference in each.differences
                     )
                     raise ConnectError(
                         f"the tables did not equal PostgreSQL's within {ARRIVE_SECONDS:g} "
-                        f"s:\n{wrong}"
+                        f"s:\n{details}"
                     )
             self.interrupted.wait(LOOK_SECONDS)
 
     def look(self) -> bool:
-        """Print what arrived since the last look; whether anything did.
+        """Print the changes that arrived since the last call; return True if there are any.
 
         Raises:
-            ConnectError: A worker ended, or a connector failed.
+            ConnectError: A worker exited, or a connector failed.
         """
         for process, connector in ((self.parts.java, SOURCE), (self.parts.worker, SINK)):
             process.check()
-            if time.monotonic() - self._asked > STATUS_SECONDS and (
+            if time.monotonic() - self._last_status_check > STATUS_SECONDS and (
                 trace := process.failed_trace(connector)
             ):
                 raise ConnectError(f"{connector} failed:\n{trace}")
-        if time.monotonic() - self._asked > STATUS_SECONDS:
-            self._asked = time.monotonic()
+        if time.monotonic() - self._last_status_check > STATUS_SECONDS:
+            self._last_status_check = time.monotonic()
         arrived = self._arrivals.new()
         for arrival in arrived:
             self._print_arrival(arrival)
         return bool(arrived)
 
-    def _stay(self) -> None:
-        begun = time.monotonic()
+    def _watch(self) -> None:
+        start = time.monotonic()
         while not self.interrupted.is_set():
-            if self._seconds is not None and time.monotonic() - begun >= self._seconds:
+            if self._seconds is not None and time.monotonic() - start >= self._seconds:
                 return
             self.look()
             self.interrupted.wait(LOOK_SECONDS)

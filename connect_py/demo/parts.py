@@ -1,4 +1,4 @@
-"""What the demonstration runs: PostgreSQL, Kafka, Java's Connect for Debezium, and our worker."""
+"""`DemoParts`: PostgreSQL, Kafka, Java's Kafka Connect for Debezium, and connect-py's worker."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from connect_py.quickstart.spark_sql import write_spark_sql
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, warehouse_uri
 
 DATABASE = "shop"
-PREFIX = "shop.public."  # of the topics: Debezium's prefix and the schema
+PREFIX = "shop.public."  # of topic names: Debezium's prefix and the schema
 SOURCE = "shop-source"
 SINK = "shop-sink"
 DEBEZIUM_USER = "debezium"
 LOCKS = ("broker", "connect", "debezium")
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-# After a kill, the group lets the new worker in when the session of the old one has ended.
+# After a kill, the new worker joins the group when the session of the old worker has expired.
 _SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
 class DemoParts:
-    """Starts the parts in their order; leaving the `with` block stops them in the other."""
+    """Starts the parts in order. Leaving the `with` block stops them in reverse order."""
 
     def __init__(
-        self, directory: Path, said: Callable[[str], None], interrupted: threading.Event
+        self, directory: Path, report: Callable[[str], None], interrupted: threading.Event
     ) -> None:
-        """Prepare.
+        """Start nothing yet.
 
         Args:
-            directory: An empty folder, for all that the parts write.
-            said: Called with a line of text for each part that runs.
-            interrupted: Set: a start in progress ends.
+            directory: An empty directory, for all files of the parts.
+            report: Called with a message for each part that has started.
+            interrupted: Setting it aborts a start in progress.
 
         Raises:
             PostgresError: PostgreSQL is not installed.
         """
         self._directory = directory
-        self._said = said
+        self._report = report
         self._interrupted = interrupted
         self._stack = ExitStack()
         self.postgres = PostgresServer(directory / "postgres")
@@ -68,20 +68,20 @@ class DemoParts:
         self._stack.close()
 
     def _start(self) -> None:
-        directory, said = self._directory, self._said
+        directory, report = self._directory, self._report
         for name in LOCKS:
             JarLock.shipped(name).resolve()
         spark_environment()
         unpack_archives("debezium", directory / "plugins")
-        said("Java libraries of Kafka, Connect, Debezium and Spark: there")
+        report("Java libraries of Kafka, Connect, Debezium and Spark: available")
         self._stack.callback(self.postgres.close)
         self.postgres.start()
         password = self._fill()
-        said(
+        report(
             f"PostgreSQL {self._version()} answers on port {self.postgres.port}, with a shop in it"
         )
         servers = self._stack.enter_context(self.broker).bootstrap_servers
-        said(f"Apache Kafka answers on {servers}")
+        report(f"Apache Kafka answers on {servers}")
         self.java = JavaConnectProcess(
             directory, "java-connect", "java-connect", servers, self._java_properties()
         )
@@ -100,15 +100,15 @@ class DemoParts:
             self._stack.callback(process.close)
         self._write_files(password)
         self.worker.wait_until_it_answers(self._interrupted)
-        said(f"connect-py answers on {self.worker.url}: the sink's worker")
+        report(f"connect-py answers on {self.worker.url}: the sink's worker")
         self.java.wait_until_it_answers(self._interrupted)
-        said(f"Java's Connect answers on {self.java.url}: Debezium's worker")
+        report(f"Java's Connect answers on {self.java.url}: Debezium's worker")
 
     def _version(self) -> str:
         return self.postgres.run("SHOW server_version").split()[0]
 
     def _fill(self) -> str:
-        """Make the database and Debezium's user; return its password."""
+        """Create the database and Debezium's user, and return the user's password."""
         password = secrets.token_urlsafe(18)
         user = f"CREATE ROLE {DEBEZIUM_USER} LOGIN REPLICATION PASSWORD '{password}';"
         self.postgres.run(f"CREATE DATABASE {DATABASE};\n{user}")
@@ -133,19 +133,19 @@ class DemoParts:
             (SOURCE, source_config(self.postgres.port, secret)),
             (SINK, sink_config(self._directory)),
         ):
-            text = json.dumps({"name": name, "config": config}, indent=2)
-            (self._directory / f"{name}.json").write_text(f"{text}\n")
+            document = json.dumps({"name": name, "config": config}, indent=2)
+            (self._directory / f"{name}.json").write_text(f"{document}\n")
         self.postgres.write_psql(self._directory / "psql", DATABASE)
         write_spark_sql(self._directory)
 
 
 def shop_sql() -> str:
-    """The statements that make the sample tables, their rows, and what Debezium needs."""
+    """Return the statements that create the sample tables with rows, and Debezium's publication."""
     return resources.files("connect_py.demo").joinpath("shop.sql").read_text("utf-8")
 
 
 def source_config(port: int, secret: Path) -> Mapping[str, str]:
-    """Debezium's connector for the database, for Java's worker."""
+    """Return the configuration of Debezium's connector, for Java's worker."""
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.hostname": HOST,
@@ -167,7 +167,7 @@ def source_config(port: int, secret: Path) -> Mapping[str, str]:
 
 
 def sink_config(directory: Path) -> Mapping[str, str]:
-    """The Iceberg sink for all topics of the database, for our worker."""
+    """Return the configuration of the Iceberg sink for all topics of the database."""
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "topics.regex": "shop\\.public\\..*",
@@ -192,6 +192,6 @@ def sink_config(directory: Path) -> Mapping[str, str]:
 
 
 def shown_path(path: Path) -> str:
-    """A path as a user would type it here: relative if that is shorter."""
+    """Return a path for the command line: relative if that is shorter."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(str(path)) else str(path)

@@ -1,5 +1,4 @@
-"""What a user would try, done by itself: each step with its command, its output, and the changes
-that arrive."""
+"""The automatic tour: each step with its command, its output, and the changes that arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from connect_py.demo.parts import SINK
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, catalog_uri
 
 KILLED_SECONDS: Final = 15.0
-COMMIT_SECONDS: Final = 1.5  # by then the worker has read rows and not committed them all
+COMMIT_SECONDS: Final = 1.5  # after this time, the worker has read rows but not committed all
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -24,7 +23,7 @@ print(table.scan("id = 7").to_arrow().to_pylist()[0])
 
 
 def take_tour(demo: Demo) -> None:
-    """Take every step; the last one leaves PostgreSQL and Iceberg equal.
+    """Perform every step. After the last step, PostgreSQL and Iceberg are equal.
 
     Raises:
         ConnectError: A command failed, or a change did not arrive.
@@ -48,7 +47,7 @@ def take_tour(demo: Demo) -> None:
 
 
 def _psql(demo: Demo, *statements: str) -> None:
-    """Run statements in psql, and wait until the tables have them."""
+    """Run statements in psql, and wait until their changes have arrived in the tables."""
     for statement in statements:
         demo.command(f'{demo.folder}/psql -c "{statement}"')
     demo.wait_until_equal()
@@ -57,7 +56,9 @@ def _psql(demo: Demo, *statements: str) -> None:
 def _change_rows(demo: Demo) -> None:
     _psql(demo, "INSERT INTO customers (name, email)\n  VALUES ('Grace', 'grace@example.org')")
     _psql(demo, "UPDATE customers SET city = 'Faro' WHERE id = 7")
-    _psql(demo, "DELETE FROM orders WHERE id = 9")  # and its lines, by their foreign key
+    _psql(
+        demo, "DELETE FROM orders WHERE id = 9"
+    )  # also deletes its lines, through their foreign key
 
 
 def _change_schema(demo: Demo) -> None:
@@ -84,12 +85,12 @@ def _kill(demo: Demo) -> None:
     demo.interrupted.wait(COMMIT_SECONDS)
     demo.command(f"kill -9 {worker.pid}")
     if not worker.wait(KILLED_SECONDS):
-        raise ConnectError("the worker did not end")
+        raise ConnectError("the worker did not exit")
     demo.command(f'{demo.folder}/psql -c "UPDATE customers SET credit = credit + 1"')
     demo.show(f"connect-distributed {demo.folder}/{worker.properties.name} &")
     worker.launch()
     worker.wait_until_it_answers(demo.interrupted)
-    demo.said("the worker answers again")
+    demo.report("the worker answers again")
     demo.wait_until_equal()
 
 
@@ -99,8 +100,8 @@ def _audit(demo: Demo) -> None:
 
 
 def _pyiceberg(demo: Demo) -> None:
-    text = LOOK.format(catalog=CATALOG, namespace=NAMESPACE, uri=catalog_uri(demo.directory))
-    (demo.directory / "look.py").write_text(text)
+    program = LOOK.format(catalog=CATALOG, namespace=NAMESPACE, uri=catalog_uri(demo.directory))
+    (demo.directory / "look.py").write_text(program)
     demo.command(f"cat {demo.folder}/look.py")
     demo.command(f"python {demo.folder}/look.py")
 

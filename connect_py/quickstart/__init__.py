@@ -1,6 +1,6 @@
-"""Everything on one machine, for a user who sees the product for the first time.
+"""The quickstart: the whole product on one machine, for new users.
 
-A broker, a worker, a small shop whose changes arrive as Debezium events, the Iceberg sink that is
-posted in front of the user's eyes, and a live view of the tables. At the end the tables are
-compared with what the shop did.
+It starts a broker, a worker, and a generator that writes the changes of a small shop as Debezium
+events; posts the Iceberg sink; and shows a live view of the tables. At the end, the tables are
+compared with the shop's data.
 """

@@ -1,5 +1,5 @@
-"""Changes of the shop as Debezium's PostgreSQL connector writes them: JSON with its schema, then a
-tombstone."""
+"""Messages of the shop's changes in the format of Debezium's PostgreSQL connector: JSON with its
+schema, and a tombstone after each delete."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _SOURCE = {
 
 
 def topic_of(table: str) -> str:
-    """The topic that holds a table's changes."""
+    """Return the topic of a table's changes."""
     return f"{PREFIX}.public.{table}"
 
 
@@ -72,8 +72,8 @@ def _struct(name: str, fields: list[dict[str, Any]], **more: Any) -> dict[str, A
     return {"type": "struct", "fields": fields, "optional": False, "name": name, **more}
 
 
-def _heads(table: str) -> tuple[str, str]:
-    """The constant text before the payload of key and value."""
+def _prefixes(table: str) -> tuple[str, str]:
+    """Return the constant prefixes of key and value, which end before the payload."""
     name = topic_of(table)
     columns = _COLUMNS[table]
     key = _struct(f"{name}.Key", [_field(column, columns[column]) for column in KEYS[table]])
@@ -88,14 +88,14 @@ def _heads(table: str) -> tuple[str, str]:
     )
     rest = [_field("op", _TEXT), _field("ts_ms", {**_LONG, "optional": True})]
     value = _struct(f"{name}.Envelope", [*sides, source, *rest])
-    return _head(key), _head(value)
+    return _prefix(key), _prefix(value)
 
 
-def _head(schema: Mapping[str, Any]) -> str:
+def _prefix(schema: Mapping[str, Any]) -> str:
     return '{"schema":' + json.dumps(schema, separators=(",", ":")) + ',"payload":'
 
 
-_HEADS = {table: _heads(table) for table in KEYS}
+_PREFIXES = {table: _prefixes(table) for table in KEYS}
 
 
 def _payload(row: Row | None) -> dict[str, Any] | None:
@@ -114,13 +114,13 @@ def _unscaled(value: Decimal) -> str:
 
 
 def key_bytes(change: Change) -> bytes:
-    """The message key of a change."""
+    """Return the message key of a change."""
     payload = {name: change.row[name] for name in KEYS[change.table]}
-    return (_HEADS[change.table][0] + json.dumps(payload, separators=(",", ":")) + "}").encode()
+    return (_PREFIXES[change.table][0] + json.dumps(payload, separators=(",", ":")) + "}").encode()
 
 
 def value_bytes(change: Change, number: int, now_ms: int) -> bytes:
-    """The message value of a change, the `number`th of all."""
+    """Return the message value of a change. `number` counts all changes."""
     envelope = {
         "before": _payload(change.before),
         "after": _payload(change.after),
@@ -140,7 +140,7 @@ def value_bytes(change: Change, number: int, now_ms: int) -> bytes:
         "ts_ms": now_ms,
     }
     return (
-        _HEADS[change.table][1]
+        _PREFIXES[change.table][1]
         + json.dumps(envelope, separators=(",", ":"), ensure_ascii=False)
         + "}"
     ).encode()

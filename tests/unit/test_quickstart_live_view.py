@@ -1,4 +1,4 @@
-"""What the quickstart shows, and where it keeps it."""
+"""The live view of the quickstart, and its directory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_last_view_shows_no_command_for_the_ended_worker(tmp_path: Path) -> None
     )
     tables: Any = SimpleNamespace(directory=tmp_path, state=lambda _: None)
     view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:1", 0.0)
-    shown = io.StringIO()
-    console = Console(file=shown, width=200)
+    output = io.StringIO()
+    console = Console(file=output, width=200)
     console.print(view.render())
-    assert "curl http://127.0.0.1:1/connectors/shop-sink/status" in shown.getvalue()
-    shown.truncate(0)
+    assert "curl http://127.0.0.1:1/connectors/shop-sink/status" in output.getvalue()
+    output.truncate(0)
     console.print(view.render(last=True))
-    assert "curl" not in shown.getvalue()
-    assert "PyIceberg" in shown.getvalue()
+    assert "curl" not in output.getvalue()
+    assert "PyIceberg" in output.getvalue()
 
 
 def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
@@ -47,11 +47,11 @@ def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
         directory=Path("/srv/shop/quickstart-data"), state=lambda _: state
     )
     view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:41031", 0.0, columns=80)
-    shown = io.StringIO()
-    Console(file=shown, width=80).print(view.render())
-    lines = shown.getvalue().splitlines()
+    output = io.StringIO()
+    Console(file=output, width=80).print(view.render())
+    lines = output.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert "…" not in shown.getvalue()
+    assert "…" not in output.getvalue()
     assert sum("1,234,567" in line and "0 s ago" in line for line in lines) == len(KEYS)
     assert any('uri = "sqlite:////srv/shop/quickstart-data/catalog.db"' in line for line in lines)
 

@@ -1,5 +1,4 @@
-"""The quickstart's shop must be a believable source: what it says it holds follows from the events
-it wrote."""
+"""The quickstart's shop: its tables result from its events."""
 
 from __future__ import annotations
 
@@ -36,13 +35,13 @@ def test_replaying_the_events_gives_the_shops_tables() -> None:
     for number, change in enumerate(_visits(shop, 3000)):
         key = json.loads(key_bytes(change))["payload"]
         event = json.loads(value_bytes(change, number, 1))["payload"]
-        place = tuple(key[name] for name in KEYS[change.table])
-        assert _decoded(event["before"]) == replayed[change.table].get(place)
+        row_key = tuple(key[name] for name in KEYS[change.table])
+        assert _decoded(event["before"]) == replayed[change.table].get(row_key)
         after = _decoded(event["after"])
         if after is None:
-            del replayed[change.table][place]
+            del replayed[change.table][row_key]
         else:
-            replayed[change.table][place] = after
+            replayed[change.table][row_key] = after
     assert replayed == shop.tables
     assert {change.op for change in _visits(Shop(seed=3), 3000)} == {"c", "u", "d"}
 

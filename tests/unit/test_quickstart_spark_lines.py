@@ -1,4 +1,4 @@
-"""What the quickstart tells of Spark comes from the worker's log."""
+"""Spark events of the quickstart, read from the worker's log."""
 
 from __future__ import annotations
 
