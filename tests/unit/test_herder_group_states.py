@@ -105,7 +105,7 @@ def test_restarted_worker_awaits_old_lease_and_refuses_url_in_use() -> None:
     assert one.join(view, 10.0)
     two = member(view)
     view.apply_heartbeat(Heartbeat("old", 2, URL, 1, AssignmentVersion(1, 1), 5, A), 11.0)
-    with pytest.raises(UrlInUseError, match="announces http://w1/"):
+    with pytest.raises(UrlInUseError, match="advertises the URL http://w1/"):
         two.join(view, 11.5)
 
 

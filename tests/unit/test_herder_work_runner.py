@@ -90,8 +90,8 @@ class Bench:
     def __post_init__(self) -> None:
         self.queue = RequestQueue(self.clock)
         publisher = StatusPublisher(self.statuses, "w:1", track_topics=True)  # type: ignore[arg-type]
-        publisher.on_tasks_wanted = lambda name: self.queue.put(
-            lambda: self.work.ask_task_configs(name)
+        publisher.on_tasks_requested = lambda name: self.queue.put(
+            lambda: self.work.request_task_configs(name)
         )
         self.worker = SlowWorker(publisher)
         self.worker.answers = []
@@ -155,7 +155,7 @@ def test_answer_is_published_once_and_only_if_it_is_news(bench: Bench) -> None:
         applied_configs={"a": config},
         start_numbers={"a": 3},
     )
-    bench.work.ask_task_configs("a")
+    bench.work.request_task_configs("a")
     bench.worker.answers[1].set_result([{"t": "0"}])
     bench.turn()
     assert len(bench.configs.published) == 1
@@ -177,7 +177,7 @@ def test_hanging_answer_of_an_earlier_life_neither_blocks_nor_counts(bench: Benc
 
 
 def test_request_while_an_answer_is_under_way_is_asked_again(bench: Bench) -> None:
-    bench.work.ask_task_configs("a")
+    bench.work.request_task_configs("a")
     assert len(bench.worker.answers) == 1
     bench.worker.answers[0].set_result([{"t": "perhaps old"}])
     bench.turn()
@@ -218,8 +218,8 @@ def test_connector_that_is_gone_or_paused_is_not_asked_again(bench: Bench) -> No
     bench.worker.answers[0].set_exception(NotFoundError("gone"))
     bench.turn(100.0)
     bench.configs.state = replace(STATE, target_states={"a": TargetState.PAUSED})
-    bench.work.ask_task_configs("a")
-    bench.work.ask_task_configs("b")
+    bench.work.request_task_configs("a")
+    bench.work.request_task_configs("b")
     assert len(bench.worker.answers) == 1
 
 

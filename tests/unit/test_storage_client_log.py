@@ -63,7 +63,7 @@ def test_new_topic_without_a_leader_warns_only_after_a_while(
     caplog.set_level("INFO")
     monkeypatch.setattr(client_log, "filters", [])
     for _ in range(12):
-        reader._ask_ends(cast(Consumer, None), [cast(Any, object())])
+        reader._request_ends(cast(Consumer, None), [cast(Any, object())])
         clock.sleep(ADMIN_PAUSE_SECONDS)
     assert [record.levelname for record in caplog.records] == ["INFO"] * 10 + ["WARNING"] * 2
     assert caplog.messages[0] == "end of topic t is not known yet: not leader"
