@@ -363,8 +363,6 @@ class AbstractHerder(HerderAnswers):
                     "failed to stop connector %s as requested by its task: %s",
                     name,
                     stop.exception(),
-                    name,
-                    stop.exception(),
                 )
 
         self._request_stop(name, start_number, reason).add_done_callback(ended)

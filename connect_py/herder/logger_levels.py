@@ -95,9 +95,6 @@ class LoggerLevels:
                 namespace,
                 level,
                 len(changed),
-                namespace,
-                level,
-                len(changed),
             )
             self._forward({"" if each == ROOT else each: number for each in changed})
         return changed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-STARTING: Final = re.compile(r"service spark-driver \(instance \d+\) is started")
+STARTING: Final = re.compile(r"service spark-driver \(instance \d+\): started process")
 # without the source location
 SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")
 COMMIT: Final = re.compile(

@@ -126,9 +126,7 @@ class StatusStore(LogStore):
             ):
                 log.error("failed to write the status of %s: %s", id, error.str())
                 return
-            client_log.warning(
-                "failed to write the status of %s, retrying: %s", id, error.str(), id, error.str()
-            )
+            client_log.warning("failed to write the status of %s, retrying: %s", id, error.str())
             timer = threading.Timer(RETRY_SECONDS, self._send_again, (id, status, sequence))
             timer.name = f"status-retry-{id}"
             timer.daemon = True

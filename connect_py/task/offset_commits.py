@@ -83,7 +83,6 @@ class OffsetCommits:
                     level,
                     "ignoring offset that pre_commit returned for %s, which is not being committed",
                     tp,
-                    tp,
                 )
             elif at.offset > current[tp]:
                 log.warning(

@@ -116,11 +116,11 @@ def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_pa
         "no-group": without(everything["no-group"], GROUP, "", [READ]),
     }
     expected = {
-        "no-create": "topic 'no-create-control' (control.storage.topic) is missing or hidden, and "
-        "may not be created",
-        "no-write": "topic 'no-write-control' may not be written (ACL: Write on it)",
-        "no-read": "topic 'no-read-control' may not be read",
-        "no-group": "group 'no-group' cannot be joined",
+        "no-create": "topic 'no-create-control' (control.storage.topic) does not exist or is not "
+        "visible, and creating it is not authorized",
+        "no-write": "not authorized to write to topic 'no-write-control' (required ACL: Write)",
+        "no-read": "not authorized to read topic 'no-read-control'",
+        "no-group": "not authorized to join group 'no-group'",
     }
     for one in granted.values():
         broker.allow(one)
@@ -182,7 +182,7 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
     try:
         one.start()
         assert (
-            "this worker runs without transactions: transactional id 'connect-cluster-lone'"
+            "running without transactions: not authorized to use transactional id 'connect-cluster-lone'"
             in one.log_end(200)
         )
         one.put("lines", source(tmp_path))

@@ -170,7 +170,7 @@ def test_connectors_may_have_their_own_drivers_up_to_the_limit(
     for case in cases[:2]:
         case.assert_complete([1])
     assert len(drivers(worker)) == 2
-    cases[1].await_log("process 2 of at most 2 starts on this worker")
+    cases[1].await_log("starting process 2 of at most 2 on this worker")
     cases[2].start(iceberg__ext__spark_driver="own")
     assert "connect_py.spark.drivers.max" in cases[2].await_failure()
     worker.delete(cases[1].name)
@@ -276,7 +276,7 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
         case.assert_complete([1, 2])
         log = worker.log_path.read_text()
         assert "announced.json cannot be read" in log
-        assert "service spark-driver (instance 1) is started" in log
+        assert "service spark-driver (instance 1): started process" in log
         assert "(instance 2)" not in log
         assert len(drivers(worker)) == 1
     finally:

@@ -57,11 +57,11 @@ def test_log_lines_of_task_process_arrive_with_their_context(
     sink.create_topic()
     with caplog.at_level(logging.INFO):
         task = sink.start()
-        until("the line", lambda: any("subscribes to" in r.getMessage() for r in caplog.records))
-    (line,) = [r for r in caplog.records if "subscribes to" in r.getMessage()]
+        until("the line", lambda: any("subscribing to" in r.getMessage() for r in caplog.records))
+    (line,) = [r for r in caplog.records if "subscribing to" in r.getMessage()]
     text = TextFormatter().format(line)
     assert (
-        f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.subscription:"
+        f" INFO [{sink.name}|task-0] subscribing to {sink.topic} (connect_py.task.subscription:"
         in text
     )
     assert line.__dict__["action"] == "subscribe"
@@ -282,7 +282,7 @@ def test_silent_task_process_is_killed_and_its_task_fails(
         news.wait_for("task_startup", task)
         pid = sink.events("start")[0]["pid"]
         os.kill(pid, signal.SIGSTOP)
-        assert "was silent for 2 s" in news.wait_for("task_failure", task)[2]
+        assert "was killed after 2 s without a heartbeat" in news.wait_for("task_failure", task)[2]
         until("the process is gone", lambda: not psutil.pid_exists(pid))
     finally:
         worker.stop()

@@ -53,7 +53,7 @@ def test_program_that_needs_newer_java_skips_an_older_one(
     use_package(monkeypatch, None)
     with pytest.raises(
         JavaNotFoundError,
-        match=r"no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed",
+        match=r"no Java 21 to 21 found: JAVA_HOME: .* but 21 or newer is required",
     ):
         find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21)
 

@@ -122,7 +122,7 @@ def test_record_refused_by_producer_fails_task_naming_dead_letter_topic() -> Non
     producer.takes = False
     letters = queue(producer)
     with pytest.raises(
-        ConnectError, match="could not be written to dead-letter topic 'dlq': no such luck"
+        ConnectError, match="failed to write a record to dead-letter topic 'dlq': no such luck"
     ):
         letters.report(failed(1))
     assert letters.failures == 1

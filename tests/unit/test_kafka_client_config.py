@@ -335,11 +335,11 @@ def test_max_poll_records_is_the_size_of_our_polls() -> None:
 def test_ineffective_client_setting_is_logged_once_per_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("connect_py.kafka.client_config._said", set())
+    monkeypatch.setattr("connect_py.kafka.client_config._logged_settings", set())
     caplog.set_level("INFO")
     for kind in ("consumer", "admin", "consumer"):
         translate({"max.poll.records": "9", "max.block.ms": "1", "max.blok.ms": "1"}, kind)
     assert caplog.messages == [  # and nothing of max.poll.records, which the worker obeys
-        "client setting max.block.ms has no meaning here and is ignored",
-        "unknown client setting max.blok.ms is ignored",
+        "ignoring client setting max.block.ms, which has no effect",
+        "ignoring unknown client setting max.blok.ms",
     ]

@@ -36,7 +36,7 @@ def test_plugin_path_is_one_plugin_or_a_folder_of_plugins(
         )
     assert found == [one, two]
     assert "Could not get listing for plugin path: /no/such/folder. Ignoring." in caplog.text
-    assert "jars holds no Python plugins" in caplog.text
+    assert "jars does not contain Python plugins" in caplog.text
 
 
 def test_versions_of_one_connector_are_listed_and_chosen_by_range(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_broken_plugin_is_named_and_stops_nobody(
     ]
     assert "RuntimeError: broken on purpose" in caplog.text
     assert (
-        f"plugins in {tmp_path / 'leaves'} cannot be used: listing them ended with status 3"
+        f"failed to list plugins in {tmp_path / 'leaves'}: exit status 3"
         in caplog.text
     )
     assert "module httpx of" in caplog.text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from connect_py.quickstart.spark_lines import SparkLines
 
-STARTED = "[..] INFO service spark-driver (instance 1) is started as process 9182 (x:1)\n"
+STARTED = "[..] INFO service spark-driver (instance 1): started process 9182 (x:1)\n"
 SESSION = "[..] INFO Spark session: version 4.1.1, master local[2], UI off, JVM 7 (x:1)\n"
 COMMIT = (
     "[..] INFO commit 1-2 to shop.%s: committed by engine %s, %d rows in 2 files, %d "

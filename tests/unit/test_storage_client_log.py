@@ -66,4 +66,4 @@ def test_new_topic_without_a_leader_warns_only_after_a_while(
         reader._request_ends(cast(Consumer, None), [cast(Any, object())])
         clock.sleep(ADMIN_PAUSE_SECONDS)
     assert [record.levelname for record in caplog.records] == ["INFO"] * 10 + ["WARNING"] * 2
-    assert caplog.messages[0] == "end of topic t is not known yet: not leader"
+    assert caplog.messages[0] == "failed to read the end offsets of topic t, will retry: not leader"

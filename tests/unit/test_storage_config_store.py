@@ -35,5 +35,5 @@ def test_failed_write_logs_one_line_and_raises_the_cause(
     with pytest.raises(ConnectError, match="Error writing target state to Kafka") as failed:
         write(store)
     assert isinstance(failed.value.__cause__, ConnectError)
-    assert caplog.messages == ["the target state was not written: Local: Message timed out"]
+    assert caplog.messages == ["failed to write the target state: Local: Message timed out"]
     assert caplog.records[0].exc_info is None

@@ -53,6 +53,6 @@ def test_failed_write_aborts_its_transaction_and_raises_an_error(
 ) -> None:
     monkeypatch.setattr(transactional_offset_writer, "Producer", BrokenProducer)
     monkeypatch.setattr(BrokenProducer, "fails_at", fails_at)
-    with pytest.raises(ConnectError, match="offsets were not written to topic 'o'"):
+    with pytest.raises(ConnectError, match="failed to write offsets to topic 'o'"):
         write_in_transaction({}, "o", [(b"k", None)], 1.0)
     assert BrokenProducer.calls == calls

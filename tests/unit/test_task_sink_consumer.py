@@ -283,7 +283,7 @@ def test_lost_position_that_stays_unknown_is_an_error(monkeypatch: pytest.Monkey
     consumer, client = _reader(monkeypatch, [_lost()], _Task())
     client.watermarks = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     consumer.poll(100, 0)
-    with pytest.raises(ConnectError, match="where to read orders-0 on is not known"):
+    with pytest.raises(ConnectError, match="failed to find the position of orders-0"):
         consumer.poll(100, 0)
 
 
@@ -315,12 +315,12 @@ def test_start_of_a_partition_without_offset_is_requested_until_known(
 def test_an_assignment_whose_beginning_stays_unknown_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
+    with pytest.raises(ConnectError, match="failed to find the start position of orders-0"):
         _assigned_without_an_offset(
             monkeypatch, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
         )
     monkeypatch.setattr(start_positions, "REQUEST_SECONDS", 0)
-    with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
+    with pytest.raises(ConnectError, match="failed to find the start position of orders-0"):
         _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError._TIMED_OUT)])
 
 

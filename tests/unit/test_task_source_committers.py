@@ -335,7 +335,7 @@ def test_a_failed_task_leaves_nothing_of_its_open_transaction() -> None:
 
 def test_records_may_not_go_where_the_offsets_are() -> None:
     committer = Bench().exactly_once(TransactionBoundary.POLL)
-    with pytest.raises(ConnectError, match="may not write to 'offsets'"):
+    with pytest.raises(ConnectError, match="must not write to its offset topic 'offsets'"):
         committer.sending("offsets")
 
 

@@ -66,6 +66,6 @@ def test_a_worker_that_does_not_find_kafka_says_why(monkeypatch: pytest.MonkeyPa
         DistributedWorker()._cluster_id(
             StorageClients({"bootstrap.servers": "localhost:9"}, "test-")
         )
-    assert "bootstrap.servers=localhost:9: the Kafka cluster does not answer" in str(refused.value)
+    assert "bootstrap.servers=localhost:9: the Kafka cluster did not respond" in str(refused.value)
     assert "failed: Connection refused" in str(refused.value)
     assert "KafkaError{" not in str(refused.value)
