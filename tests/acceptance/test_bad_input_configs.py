@@ -303,7 +303,8 @@ def test_task_fails_after_waiting_too_long_for_its_catalog(case: SinkCase) -> No
     case.worker.put(case.name, {**elsewhere, **more})
     trace = case.await_failure()
     assert (
-        "timed out waiting for coordinator: iceberg.ext.fail-after-waiting-ms=8000 exceeded" in trace
+        "timed out waiting for coordinator: iceberg.ext.fail-after-waiting-ms=8000 exceeded"
+        in trace
     )
     assert case.waiting() is None, "a failed task waits for nothing"
 

@@ -246,7 +246,9 @@ def test_offsets_are_changed_with_the_help_of_a_service(
     whole = config(tmp_path / "answers")
     plugin = with_processes.plugins.connector_of(whole)
     host = with_processes._connectors.host_of(plugin.location)
-    assert host.request_plugin(AlterOffsets, plugin, "c", whole, {}, PROPS, 1).result(SECONDS) is True
+    assert (
+        host.request_plugin(AlterOffsets, plugin, "c", whole, {}, PROPS, 1).result(SECONDS) is True
+    )
     until(lambda: service_value(with_processes, "users") == 0, "the change still counts")
     until(lambda: service_value(with_processes, "up") == 0, "the service did not end")
 

@@ -215,7 +215,9 @@ def test_hanging_provider_is_an_error_at_once_until_it_answers() -> None:
     resolver = ConfigResolver({"vault": vault}, answer_seconds=0.05)
     with pytest.raises(ConfigError, match=r"config provider vault did not respond within 0\.05 s"):
         resolver.resolve({"password": "${vault:slow:password}"})
-    with pytest.raises(ConfigError, match="config provider vault has not completed an earlier request"):
+    with pytest.raises(
+        ConfigError, match="config provider vault has not completed an earlier request"
+    ):
         resolver.resolve({"password": "${vault:slow:password}"})
     assert vault.asked == 1
     patient = ConfigResolver({"vault": vault})

@@ -222,11 +222,15 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(
         ),
         (
             {"errors.deadletterqueue.iceberg.table": "db.dead"},
-            ["DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"],
+            [
+                "DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"
+            ],
         ),
         (
             {"errors.deadletterqueue.iceberg.replay.topic": "again"},
-            ["DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"],
+            [
+                "DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"
+            ],
         ),
         ({"name": " "}, ["Invalid value  for configuration name: String may not be empty"]),
         (
@@ -451,8 +455,7 @@ def test_java_only_login_is_refused_in_validation_with_an_alternative() -> None:
     )
     (text,) = infos.errors()
     assert text.startswith(
-        "consumer.override.sasl.mechanism: AWS_MSK_IAM is supported only by Java clients; use "
-        "OAUTH"
+        "consumer.override.sasl.mechanism: AWS_MSK_IAM is supported only by Java clients; use OAUTH"
     )
 
 

@@ -365,7 +365,7 @@ def test_failed_conversion_to_columns_is_logged_once_without_losing_rows(
         assert len(delivery) == 4 * MIN_ROWS
     (told,) = caplog.records
     assert (told.levelname, told.exc_info is None) == ("WARNING", False)
-    assert "behind Odd, Un" in told.getMessage()
+    assert "after Odd, Un" in told.getMessage()
 
 
 class LastGood(Unmoved):

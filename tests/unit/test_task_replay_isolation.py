@@ -35,4 +35,4 @@ def test_an_isolation_level_that_is_overruled_is_told(
     _warn_of_isolation(
         TaskSpec(ConnectorTaskId("c", 0), worker, connector, {}, TargetState.STARTED, 0, ())
     )
-    assert ("not read_uncommitted" in caplog.text) == warned
+    assert ("instead of read_uncommitted" in caplog.text) == warned

@@ -79,7 +79,7 @@ def test_task_fails_after_the_configured_wait_and_names_the_key() -> None:
     waits.bound_waiting(60_000, "x.fail-after-ms")
     with pytest.raises(
         ConnectError,
-        match=r"waited for schema registry longer than x\.fail-after-ms=60000 allows: ref",
+        match=r"timed out waiting for schema registry: x\.fail-after-ms=60000 exceeded: ref",
     ):
         waits.check()
     waits.waits("schema registry", None)

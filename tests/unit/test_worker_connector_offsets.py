@@ -65,7 +65,7 @@ class Hosts:
     def host_of(self, _location: str | None) -> Hosts:
         return self
 
-    def ask(self, _question: type, plugin: Plugin, *_: Any) -> Future[Any]:
+    def request_plugin(self, _question: type, plugin: Plugin, *_: Any) -> Future[Any]:
         self.asked.append(plugin)
         answer: Future[Any] = Future()
         answer.set_result(True)

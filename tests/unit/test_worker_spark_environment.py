@@ -50,7 +50,7 @@ def test_connectors_are_told_that_java_is_missing_and_the_remedy(
     monkeypatch.setenv(JARS_VARIABLE, str(tmp_path / "iceberg.jar"))
     worker_process._export_spark_environment()
     assert why_absent(os.environ) == (
-        "Spark cannot start: no Java 17 to 21 was found: JAVA_HOME: /opt/java8/bin/java is Java "
+        "Spark cannot start: no Java 17 to 21 found: JAVA_HOME: /opt/java8/bin/java is Java "
         "8, and 17 or newer is needed: install Java 17 or 21, or set JAVA_HOME, and restart the "
         "worker (CONNECT_PY_JAVA not set)"
     )
