@@ -182,8 +182,8 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
     try:
         one.start()
         assert (
-            "running without transactions: not authorized to use transactional id 'connect-cluster-lone'"
-            in one.log_end(200)
+            "running without transactions: not authorized to use transactional id "
+            "'connect-cluster-lone'" in one.log_end(200)
         )
         one.put("lines", source(tmp_path))
         one.wait_for_states("lines", "RUNNING", "RUNNING")

@@ -223,13 +223,15 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(
         (
             {"errors.deadletterqueue.iceberg.table": "db.dead"},
             [
-                "DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"
+                "DemoSink does not support a dead letter table; use "
+                "errors.deadletterqueue.topic.name"
             ],
         ),
         (
             {"errors.deadletterqueue.iceberg.replay.topic": "again"},
             [
-                "DemoSink does not support a dead letter table; use errors.deadletterqueue.topic.name"
+                "DemoSink does not support a dead letter table; use "
+                "errors.deadletterqueue.topic.name"
             ],
         ),
         ({"name": " "}, ["Invalid value  for configuration name: String may not be empty"]),
