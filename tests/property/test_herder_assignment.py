@@ -48,8 +48,8 @@ def check_whole_and_balanced(configured: Items, loads: dict[str, MemberLoad]) ->
     assert len(held) == len(set(held))
     assert set(held) == set(configured)
     for kind in (str, ConnectorTaskId):
-        loads = [sum(isinstance(item, kind) for item in load.items) for load in loads.values()]
-        assert max(loads) - min(loads) <= 1
+        counts = [sum(isinstance(item, kind) for item in load.items) for load in loads.values()]
+        assert max(counts) - min(counts) <= 1
 
 
 @given(CONNECTORS, MEMBERS)
