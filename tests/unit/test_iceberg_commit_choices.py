@@ -134,7 +134,7 @@ def test_table_that_cannot_be_merged_names_its_write_merge_mode(
 
 def test_request_without_its_ledger_or_its_key_is_refused() -> None:
     version = TableVersion("u", None, None)
-    with pytest.raises(ValueError, match="lacks ledger"):
+    with pytest.raises(ValueError, match="missing summary key ledger"):
         CommitRequest("db.t", "c", version, "ledger", "{}", {})
     with pytest.raises(ValueError, match="key columns"):
         CommitRequest(

@@ -308,7 +308,7 @@ def test_a_task_that_keeps_no_letters_refuses_the_key() -> None:
         def stop(self) -> None:
             return
 
-    with pytest.raises(ConfigError, match="Plain keeps no dead letters"):
+    with pytest.raises(ConfigError, match="Plain does not support a dead letter table"):
         TaskDeadLetters(Plain(), FakeClock())
 
 
