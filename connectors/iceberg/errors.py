@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from connect_py.api.errors import ConnectError, RetriableError
+from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class TableError(ConnectError):
@@ -53,6 +56,20 @@ class ExpectationFailedError(TableError):
 
     def __reduce__(self) -> tuple[type[TableError], tuple[str, str]]:
         return type(self), (self.table, self.failed)
+
+
+class SchemaChangesPendingError(TableError):
+    """Rows wait for changes of their table that the configuration does not allow without a
+    user."""
+
+    def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
+        super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
+        self.changes = tuple(changes)
+
+    def __reduce__(  # type: ignore[override]  # the superclass returns strings
+        self,
+    ) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:
+        return type(self), (self.table, self.changes)
 
 
 class CatalogUnavailableError(RetriableError):

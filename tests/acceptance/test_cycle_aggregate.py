@@ -73,7 +73,7 @@ def test_aggregate_of_a_worker_is_exact_through_deaths(case: SinkCase, tmp_path:
         await_rows(100 * number + 100)
     assert (
         case.worker.log_path.read_text(errors="replace").count(
-            f"{aggregate}: is made from all rows"
+            f"{aggregate}: rebuilding from all rows"
         )
         <= 2
     )

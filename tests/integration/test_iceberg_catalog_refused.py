@@ -24,7 +24,7 @@ from connectors.iceberg.driver.lake_client import LakeClient
         pytest.param(
             {"type": "jdbc", "uri": "sqlite:////no/catalog.db", "warehouse": "file:///no"},
             "No suitable driver found for sqlite:////no/catalog.db: iceberg.catalog.uri must be "
-            "one of JDBC",
+            "a JDBC URL",
             marks=pytest.mark.long,
         ),
     ],

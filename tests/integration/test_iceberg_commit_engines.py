@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,8 +14,7 @@ from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, Lake, Sink, lake, o
 from short_form import short_form
 
 from connect_py.api.errors import CommitStateUnknownError
-from connectors.iceberg.catalog.java_catalog import JavaCatalog
-from connectors.iceberg.catalog.java_table import JavaTable
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commit import engine as engine_module
 from connectors.iceberg.commit.engine import AFTER_ROWS
@@ -436,6 +436,34 @@ def test_commit_that_landed_before_the_answer_was_lost_is_found(
         sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id
         == sink.version().ledger_snapshot
     )
+    assert keys(sink) == [(1, "a"), (1, "b")]
+
+
+def test_follow_up_work_runs_if_the_response_of_the_swap_was_lost(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, the commit deletes the files of a scratch snapshot that its swap removed (rule 40)."""
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    branch, table = "connect-work-1", lake.catalog.table(sink.name)
+    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
+    rows = lake.catalog.spark.table(f"lake.{sink.name}")
+    writer = rows.writeTo(f"lake.{sink.name}.`branch_{branch}`")
+    writer.option("snapshot-property.connect-py.scratch", branch).append()
+    scratch = table.refresh().refs[branch]
+    (scratch_file,) = table.files_added_by(table.java_table.snapshot(scratch))
+    swap = TableUpdate.swap
+
+    def lose_the_response(self: TableUpdate, properties: Mapping[str, str]) -> None:
+        swap(self, properties)
+        raise CommitStateUnknownError("the response was lost")
+
+    monkeypatch.setattr(TableUpdate, "swap", lose_the_response)
+    sink.commit(sink.stage([order(1, "b")]))
+    metadata = table.refresh()
+    assert branch not in metadata.refs
+    assert scratch not in metadata.snapshots
+    assert not Path(scratch_file.removeprefix("file:")).exists()
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 

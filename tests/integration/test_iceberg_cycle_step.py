@@ -12,10 +12,9 @@ from fixtures.iceberg_commit import ENGINES, ORDERS_SCHEMA, Lake, Sink, lake, or
 from short_form import short_form
 
 from connectors.iceberg.catalog.table_update import TableUpdate
-from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
-from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.errors import SchemaChangesPendingError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import MAIN, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind

@@ -16,11 +16,11 @@ from fixtures.iceberg_staging_rows import batch, config, record, stage, stager, 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
-from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.conversion.column_history import HISTORY
 from connectors.iceberg.coordinator.table_manager import TableManager
+from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.driver.lake_session import LakeSession
-from connectors.iceberg.driver.lake_sessions import LakeSessions
+from connectors.iceberg.errors import SchemaChangesPendingError
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState

@@ -21,8 +21,7 @@ from fixtures.iceberg_commit import KEY, ORDERS_KEY, ORDERS_SCHEMA, Sink, lake_c
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.driver import driver_program
-from connectors.iceberg.driver.lake_client import LakeClient
-from connectors.iceberg.driver.lake_sessions import LakeSessions
+from connectors.iceberg.driver.lake_client import LakeClient, LakeSessions
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus
 from connectors.iceberg.table.table import WriteMode

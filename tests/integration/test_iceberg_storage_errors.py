@@ -86,7 +86,7 @@ def test_refused_storage_credentials_error_names_the_setting_to_check(
 ) -> None:
     with pytest.raises(
         CatalogUnavailableError,
-        match=r"refuses the credentials: see iceberg\.catalog\.s3\.\*: .* 403",
+        match=r"refuses the credentials, see iceberg\.catalog\.s3\.\*: .* 403",
     ):
         _create(tmp_path, **s3.settings(key="somebody-else"))
 

@@ -45,7 +45,8 @@ def warm_up(lake: Lake, caplog: pytest.LogCaptureFixture) -> Iterator[WarmUp]:
     warm_up = WarmUp(lake.runtime)
     yield warm_up
     with warm_up.request(COMMIT):
-        assert warm_up.join(SECONDS)
+        warm_up.join(SECONDS)
+        assert not warm_up.is_alive()
 
 
 @pytest.mark.long  # in every run: test_no_step_starts_while_a_request_runs_and_none_after_a_commit
@@ -61,7 +62,8 @@ def test_idle_driver_commits_to_private_tables_and_removes_them(
     faults.read_environment_again()
     try:
         warm_up.start()
-        assert warm_up.join(SECONDS)
+        warm_up.join(SECONDS)
+        assert not warm_up.is_alive()
     finally:
         monkeypatch.undo()
         faults.read_environment_again()
@@ -82,7 +84,8 @@ def test_no_step_starts_while_a_request_runs_and_none_after_a_commit(
         pass
     until(folder.exists, "the warm-up did not start after the last request")
     with warm_up.request(COMMIT):
-        assert warm_up.join(SECONDS)
+        warm_up.join(SECONDS)
+        assert not warm_up.is_alive()
     assert steps(caplog.text) < STEPS
     assert not folder.exists()
 

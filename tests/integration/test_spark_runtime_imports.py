@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
-from connectors.iceberg.driver.training import training_config, training_steps
+from connectors.iceberg.driver.warm_up import training_config, training_steps
 from connectors.iceberg.protocol.commit_request import EngineSettings
 
 folder = Path(sys.argv[1])

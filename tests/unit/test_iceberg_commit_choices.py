@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from connectors.iceberg.commit.change_builder import choose_strategy
-from connectors.iceberg.commit.merge_statement import MergeSource, delete_matched, full_merge
+from connectors.iceberg.commit.change_builder import (
+    MergeSource,
+    choose_strategy,
+    delete_matched,
+    full_merge,
+)
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.table_manager import why_not_merged
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings

@@ -37,13 +37,13 @@ from connect_py.api.schema import (
 )
 from connect_py.columns import arrow
 from connect_py.testing import FakePluginMetrics
-from connectors.iceberg.commit.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.conversion.column_default import column_default
 from connectors.iceberg.conversion.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.conversion.table_evolution import TableEvolution
 from connectors.iceberg.conversion.type_fit import takes
 from connectors.iceberg.conversion.types import TypeOptions
+from connectors.iceberg.coordinator.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table.table import TableDescription

@@ -13,7 +13,7 @@ from iceberg_staging_rows import config
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.coordinator.table_manager import TableManager
-from connectors.iceberg.driver.lake_sessions import LakeSessions
+from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import (
     CommitOutcome,
@@ -201,7 +201,7 @@ def test_all_sessions_are_opened_again_after_the_death_of_the_driver(
     assert [client.starts for client in case.driver.clients] == [2, 2]
     assert case.replaced_drivers() == 1
     assert [each.getMessage() for each in caplog.records] == [
-        "the Spark driver died; continuing with a new one"
+        "the Spark driver ended unexpectedly, continuing with a new one"
     ]
 
 

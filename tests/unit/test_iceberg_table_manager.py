@@ -17,8 +17,8 @@ from connect_py.testing import FakePluginMetrics, FakeSharedServices, FakeSinkTa
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.table_manager import DEATHS, SPARK, TableManager, status_of
+from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.driver.lake_session import LoadedTable
-from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     PairUnreadError,

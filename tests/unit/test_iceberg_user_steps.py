@@ -11,13 +11,17 @@ from iceberg_staging_rows import config, table
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.catalog.java_errors import JavaError
-from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
-from connectors.iceberg.driver.driver_program import _noted
+from connectors.iceberg.driver.driver_program import _last_note
+from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.driver.lake_session import LoadedTable
-from connectors.iceberg.driver.lake_sessions import LakeSessions
-from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    SchemaChangesPendingError,
+    SparkDiedError,
+    SparkLostError,
+)
 from connectors.iceberg.protocol.commit_request import (
     CommitOutcome,
     CommitRequest,
@@ -145,5 +149,5 @@ def test_interrupted_statement_says_what_was_under_way() -> None:
 
     with pytest.raises(CatalogUnavailableError) as raised:
         statement()
-    assert _noted(raised.value) == " while iceberg.ext.cycle-sql ran"
-    assert _noted(ValueError("another one")) == ""
+    assert _last_note(raised.value) == " while iceberg.ext.cycle-sql ran"
+    assert _last_note(ValueError("another one")) == ""

@@ -28,8 +28,8 @@ import org.apache.iceberg.util.DeleteFileSet;
 /**
  * A table on fixed metadata that records the files of a row delta instead of committing them.
  *
- * Spark calls this object while it plans and runs a MERGE, so Python cannot implement it. Scans, file IO, and encryption
- * are those of the real table. The validations that Spark requests are ignored; the real commit sets its own. Janino
+ * Spark calls this object while it plans and runs a MERGE, so Python cannot implement it. It uses the scans, file IO,
+ * and encryption of the real table. The validations that Spark requests are ignored; the real commit sets its own. Janino
  * compiles this class: no lambdas, no generics where a cast is needed.
  */
 public class RecordedTable extends BaseTable implements InvocationHandler {
@@ -73,9 +73,10 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         return (OverwriteFiles) recorder(OverwriteFiles.class);
     }
 
-    /** What was recorded, in one call: each call through py4j costs a round trip. */
+    /** Returns the recorded files in one call: each call through py4j costs a round trip. */
     public Map report() {
         List locations = new ArrayList();
+        int dataFiles = addedRows.size() + removedRows.size();
         long rows = 0;
         boolean namesEveryFile = true;
         for (Object each : addedDeletes) {
@@ -94,12 +95,12 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
             locations.add(((DataFile) each).location());
         }
         Map report = new HashMap();
-        report.put("commits", Integer.valueOf(commits));
+        report.put("is_empty", Boolean.valueOf(commits == 0));
+        report.put("is_overwrite", Boolean.valueOf(dataFiles > 0 && addedDeletes.isEmpty()));
         report.put("locations", locations);
-        report.put("replaced-rows", Long.valueOf(rows));
-        report.put("data-files", Integer.valueOf(addedRows.size() + removedRows.size()));
-        report.put("delete-files", Integer.valueOf(addedDeletes.size()));
-        report.put("names-every-file", Boolean.valueOf(namesEveryFile));
+        report.put("replaced_rows", Long.valueOf(rows));
+        report.put("data_files", Integer.valueOf(dataFiles));
+        report.put("names_every_file", Boolean.valueOf(namesEveryFile));
         return report;
     }
 

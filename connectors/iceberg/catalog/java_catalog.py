@@ -1,22 +1,47 @@
-"""`JavaCatalog`: a catalog as Iceberg's Java classes present it, called through py4j."""
+"""`JavaCatalog` and `JavaTable`: a catalog and its tables as Iceberg's Java classes present them,
+called through py4j.
+
+Rows never pass through Python. Spark SQL and DataFrames read and write them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import EXCEPTIONS, is_a, translating
-from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.sql_names import relation
+from connectors.iceberg.catalog.table_update import RecordedTable, TableChange, TableUpdate
+from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.sort_by import SortTerm
+from connectors.iceberg.config.spark_config import STAGING_CATALOG
+from connectors.iceberg.conversion.column_history import HISTORY, ColumnHistory
+from connectors.iceberg.conversion.full_names import Field, columns_inside
 from connectors.iceberg.errors import TableMissingError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-# a format 3 writer asks for them when it rewrites rows
+# Columns of staged changes that the table does not have, as fields of Iceberg's schema JSON.
+CHANGE_COLUMNS: Final[Sequence[Mapping[str, Any]]] = tuple(
+    {"id": FIELD_IDS[name], "name": name, "required": False, "type": type_} for name, type_ in PLAIN
+)
+# The writer of a format 3 table expects these columns.
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
+# Bytes that opening a file counts for when a MERGE plans its tasks. With Iceberg's default of 4 MB,
+# Spark starts one task for every four small files.
+_OPEN_FILE_COST: Final = "65536"
+_DEFAULTS_SINCE: Final = 3  # format version with default values of columns
 
 
 class JavaCatalog:
@@ -24,21 +49,22 @@ class JavaCatalog:
     namespace `a.b`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
-        self._spark = spark
-        self._name = name
+        self.spark = spark
+        self.name = name
         self.java = JavaClasses(spark)
         self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(
             spark._jsparkSession, name
         )
 
     def load(self, name: str) -> JavaTable:
-        found = self._catalog.loadTable(self._identifier(name))
-        if not self.java.is_instance(found, "org.apache.iceberg.HasTableOperations"):
+        """Load a table."""
+        java_table = self._catalog.loadTable(self._identifier(name))
+        if not self.java.is_instance(java_table, "org.apache.iceberg.HasTableOperations"):
             raise TableUnsuitableError(name, "is a metadata table")
-        return JavaTable(self._spark, self.java, found, name)
+        return JavaTable(self.java, java_table, name)
 
     def find(self, name: str) -> JavaTable | None:
-        """The table; None if there is none."""
+        """Load a table; return None if it does not exist."""
         try:
             with translating(name):
                 return self.load(name)
@@ -48,18 +74,23 @@ class JavaCatalog:
     def create(
         self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]
     ) -> bool:
-        """Returns False when the table exists already."""
+        """Create a table and its namespaces. Return False if the table exists already."""
         java = self.java
-        identifier = self._identifier(name)
-        parsed = java.iceberg("SchemaParser").fromJson(schema)
-        by = (
-            java.unpartitioned
-            if spec is None
-            else java.iceberg("PartitionSpecParser").fromJson(parsed, spec)
-        )
-        self._create_namespaces(name.split(".")[:-1])
+        java_schema = java.iceberg("SchemaParser").fromJson(schema)
+        java_spec = java.unpartitioned
+        if spec is not None:
+            java_spec = java.iceberg("PartitionSpecParser").fromJson(java_schema, spec)
+        levels = name.split(".")[:-1]
+        for length in range(1, len(levels) + 1):
+            # A namespace may exist, or only an administrator may create it. The error of the
+            # table's creation shows any real problem.
+            with suppress(Exception):
+                namespace = relation(self.name, ".".join(levels[:length]))
+                self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
         try:
-            self._catalog.createTable(identifier, parsed, by, java.map(properties))
+            self._catalog.createTable(
+                self._identifier(name), java_schema, java_spec, java.map(properties)
+            )
         except Exception as error:
             if is_a(error, f"{EXCEPTIONS}AlreadyExistsException"):
                 return False
@@ -69,11 +100,508 @@ class JavaCatalog:
     def _identifier(self, name: str) -> Any:
         return self.java.iceberg("catalog.TableIdentifier").parse(name)
 
-    def _create_namespaces(self, levels: Sequence[str]) -> None:
-        """Every level; one that exists, or that only an administrator may make, is no obstacle."""
-        for length in range(1, len(levels) + 1):
-            with suppress(Exception):  # the error of the table's creation is the one that counts
-                self._spark.sql(
-                    f"CREATE NAMESPACE IF NOT EXISTS "
-                    f"{relation(self._name, '.'.join(levels[:length]))}"
-                )
+
+class JavaTable:
+    """One load of a table, for one attempt of a commit or for one request."""
+
+    def __init__(self, java: JavaClasses, java_table: Any, name: str) -> None:
+        self.name = name
+        self.java = java
+        self.java_table = java_table
+        self._operations = java_table.operations()
+
+    # --- metadata
+
+    def metadata(self) -> TableMetadata:
+        """Return the metadata of the last load or refresh."""
+        return self.java.metadata(self._operations.current())
+
+    def metadata_location(self) -> str:
+        """Return the URI of the metadata file."""
+        return str(self._operations.current().metadataFileLocation())
+
+    def refresh(self) -> TableMetadata:
+        """Read the newest metadata from the catalog and return it."""
+        self.java_table.refresh()
+        return self.metadata()
+
+    def has_changed(self) -> bool:
+        """Refresh, and return True if the metadata is different."""
+        before = self.metadata_location()
+        self.java_table.refresh()
+        return self.metadata_location() != before
+
+    def io_properties(self) -> dict[str, str]:
+        """Return the settings of the table's file IO, with the vended credentials of its data."""
+        io, location = self.java_table.io(), self.metadata().data_location
+        properties: dict[str, str] = self.java.json(io.properties())
+        if self.java.is_instance(io, "org.apache.iceberg.io.SupportsStorageCredentials"):
+            credentials = [(str(each.prefix()), each) for each in io.credentials()]
+            for prefix, credential in sorted(credentials, key=lambda each: len(each[0])):
+                if location.startswith(prefix):  # the longest prefix wins
+                    properties |= self.java.json(credential.config())
+        return properties
+
+    # --- changes of the schema and of properties
+
+    def evolve(self, changes: Sequence[SchemaChange]) -> bool:
+        """Make the changes that the table lacks, in one transaction. Return True if there were
+        any."""
+        transaction = self.java_table.newTransaction()
+        # newer than the loaded metadata if another writer evolved the table, too
+        metadata = self.java.metadata(transaction.startMetadata())
+        changes = _missing_changes(self.name, metadata.schema, metadata.format_version, changes)
+        if not changes:
+            return False
+        update = transaction.updateSchema()
+        for change in changes:
+            self._apply(update, change)
+        update.commit()
+        after = self.java.metadata(transaction.currentMetadata())
+        properties = _history_property(metadata.properties, metadata.schema, after.schema, changes)
+        if properties:
+            self.set_properties(properties, transaction)
+        transaction.commitTransaction()
+        return True
+
+    def _apply(self, update: Any, change: SchemaChange) -> None:
+        *parents, name = change.path
+        path, parent = ".".join(change.path), ".".join(parents) or None
+        match change.kind:
+            case ChangeKind.ADD if change.default is not None:
+                # the default stays in Java: Python would turn a small long into an int
+                column = self._column(change)
+                update.addColumn(parent, name, column.type(), None, column.initialDefaultLiteral())
+            case ChangeKind.ADD:
+                update.addColumn(parent, name, self._column(change).type())
+            case ChangeKind.VERSION:
+                doc = f"Values of {name} since their type changed"
+                update.addColumn(parent, change.name, self._column(change).type(), doc)
+            case ChangeKind.RENAME:
+                update.renameColumn(path, change.name)
+            case ChangeKind.WIDEN:
+                update.updateColumn(path, self._column(change).type())
+            case ChangeKind.OPTIONAL:
+                update.makeColumnOptional(path)
+
+    def _column(self, change: SchemaChange) -> Any:
+        """Return the type and the default of a change as a Java column."""
+        column = {
+            "id": 1_000_000,
+            "name": "x",
+            "required": False,
+            "type": json.loads(change.type or ""),
+        }
+        if change.default is not None:
+            column["initial-default"] = json.loads(change.default)
+        return self.java.schema([column]).findField("x")
+
+    def set_properties(self, properties: Mapping[str, str], transaction: Any = None) -> None:
+        """Set properties in a transaction, or at once if there is none."""
+        update = (transaction or self.java_table).updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+
+    def set_sort_order(self, terms: Sequence[SortTerm]) -> bool:
+        """Give the table this sort order. Return False if it has it already."""
+        update, nulls = self.java_table.replaceSortOrder(), self.java.iceberg("NullOrder")
+        for each in terms:
+            add = update.desc if each.descending else update.asc
+            null_order = nulls.NULLS_FIRST if each.nulls_first else nulls.NULLS_LAST
+            add(self.java.transform(each.term), null_order)
+        if self.java_table.sortOrder().sameOrder(update.apply()):
+            return False
+        update.commit()
+        return True
+
+    def set_partition_fields(self, terms: Sequence[PartitionTerm]) -> bool:
+        """Partition new files by these fields. Return False if they are the table's fields
+        already."""
+        metadata = self.metadata()
+        columns = {column["id"]: path for path, column in columns_inside(metadata.schema)}
+        existing_fields = {
+            (".".join(columns.get(field["source-id"], ())), field["transform"]): field["name"]
+            for field in metadata.spec["fields"]
+            if field["transform"] != "void"
+        }
+        new_fields = {
+            (each.column, each.iceberg_transform): each
+            for each in terms
+            if each.transform != "void"
+        }
+        if existing_fields.keys() == new_fields.keys():
+            return False
+        update = self.java_table.updateSpec()
+        for key in existing_fields.keys() - new_fields.keys():
+            update.removeField(existing_fields[key])
+        for key, each in new_fields.items():
+            if key not in existing_fields:
+                update.addField(each.name, self.java.transform(each))
+        update.commit()
+        return True
+
+    # --- staged files
+
+    def staged(
+        self, files: Sequence[StagedFile | Any], extra: Sequence[Mapping[str, Any]] = ()
+    ) -> AbstractContextManager[str]:
+        """Provide files that no snapshot references as a relation for Spark SQL, and its name.
+
+        Iceberg reads the files by field ID, with the table's file IO.
+
+        Args:
+            files: Staged files, or Java data files.
+            extra: Columns that the table does not have, as fields of Iceberg's schema JSON; their
+                IDs are not used by columns of the table.
+        """
+        java, table = self.java, self.java_table
+        if extra:
+            builder = java.iceberg("TableMetadata").buildFrom(self._operations.current())
+            builder.setCurrentSchema(self._optional(extra), max(field["id"] for field in extra))
+            table = self._as_if(builder.discardChanges().build())
+        no_deletes = java.array("org.apache.iceberg.DeleteFile", [])
+        spec = java.unpartitioned  # files of keys do not have the columns of partitions
+        schema = java.iceberg("SchemaParser").toJson(table.schema())
+        spec_json = java.iceberg("PartitionSpecParser").toJson(spec)
+        residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(java.every_row)
+        task = java.iceberg("BaseFileScanTask")
+        tasks = []
+        for file in files:
+            content = _content(file) if isinstance(file, StagedFile) else self.content_file(file)
+            unpartitioned = java.content_file({**content, "spec-id": 0, "partition": {}}, spec)
+            tasks.append(task(unpartitioned, no_deletes, schema, spec_json, residuals))
+        return scan_relation(java, table, tasks)
+
+    def _optional(self, extra: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the table's schema with more columns. Every column may be null, as staged changes
+        lack values."""
+        columns = [*self.metadata().schema["fields"], *extra]
+        return self.java.schema([{**column, "required": False} for column in columns])
+
+    def _as_if(self, metadata: Any, io: Any = None) -> Any:
+        """Return the Java table with other metadata, which the catalog does not see. `io`: its file
+        IO; None: the table's."""
+        locations = self.java.iceberg("LocationProviders").locationsFor(
+            self.java_table.location(), metadata.properties()
+        )
+        operations = self.java.iceberg("StaticTableOperations")(
+            metadata, io or self.java_table.io(), locations
+        )
+        return self.java.iceberg("BaseTable")(operations, self.java_table.name())
+
+    def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
+        """Return the Java table as if its files were written to a location, with these settings of
+        the file IO in addition to its own."""
+        java, metadata, io = self.java, self._operations.current(), self.java_table.io()
+        properties = {**java.json(metadata.properties()), "write.data.path": location}
+        if io_properties:
+            settings = java.map({**java.json(io.properties()), **io_properties})
+            hadoop = self.java.spark._jsc.hadoopConfiguration()
+            io = java.iceberg("CatalogUtil").loadFileIO(io.getClass().getName(), settings, hadoop)
+        return self._as_if(metadata.replaceProperties(java.map(properties)), io)
+
+    def scan_tasks(self, snapshot: int, condition: Any) -> list[Any]:
+        """Return Java tasks that read whole files: the files that may have rows of a condition."""
+        scan = self.java_table.newScan().useSnapshot(snapshot).filter(condition).ignoreResiduals()
+        with closing(scan.planFiles()) as tasks:
+            return list(self.java.each(tasks))
+
+    def write(self, rows: DataFrame, folder: str) -> list[Any]:
+        """Write rows of the table's columns to a folder below its data location.
+
+        Return Java data files, which no snapshot references.
+        """
+        lineage = _LINEAGE if self._operations.current().formatVersion() >= 3 else ()
+        rows = rows.selectExpr("*", *(f"cast(NULL AS bigint) AS {column}" for column in lineage))
+        return write_files(self.java, self.elsewhere(self._folder(folder), {}), rows)
+
+    def _folder(self, folder: str) -> str:
+        return f"{self.metadata().data_location}/{folder}"
+
+    def write_unbound(
+        self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]
+    ) -> list[Any]:
+        """Write rows as `write` does, unpartitioned and with more columns. Every column may be
+        null."""
+        java = self.java
+        builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID()
+        builder.setLocation(self.java_table.location())
+        builder.setCurrentSchema(self._optional(extra), extra[-1]["id"])
+        builder.setDefaultPartitionSpec(java.unpartitioned)
+        builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
+        builder.setProperties(java.map({"write.data.path": self._folder(folder)}))
+        return write_files(java, self._as_if(builder.discardChanges().build()), rows)
+
+    def changes_at(self, path: str) -> StagedFile | None:
+        """Return a Parquet file of changes as if a task had staged it, or None if it is missing."""
+        file = self.java_table.io().newInputFile(path)
+        if not file.exists():
+            return None
+        config = self.java.iceberg("MetricsConfig").getDefault()
+        metrics = self.java.iceberg("parquet.ParquetUtil").fileMetrics(file, config)
+        size, rows = int(file.getLength()), int(metrics.recordCount())
+        return StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0)
+
+    def data_file(self, file: StagedFile) -> Any:
+        """Return a staged file of whole rows as a Java data file, with the metrics of its footer.
+
+        Raises:
+            TableUnsuitableError: The file holds another number of rows.
+        """
+        java, spec = self.java, self.java_table.specs()[file.spec_id]
+        fields = self.metadata().spec_of(file.spec_id)["fields"]
+        values = zip(fields, file.partition, strict=True)
+        partition = {
+            str(field["field-id"]): json.loads(value)
+            for field, value in values
+            if value is not None
+        }
+        content = {**_content(file), "spec-id": file.spec_id, "partition": partition}
+        config = java.iceberg("MetricsConfig").forTable(self.java_table)
+        metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(
+            self.java_table.io().newInputFile(file.path, file.size), config
+        )
+        if metrics.recordCount() != file.rows:
+            raise TableUnsuitableError(
+                self.name,
+                f"{file.path} has {metrics.recordCount()} rows, but its task reported {file.rows}",
+            )
+        builder = java.iceberg("DataFiles").builder(spec).copy(java.content_file(content, spec))
+        return builder.withMetrics(metrics).build()
+
+    def content_file(self, file: Any) -> dict[str, Any]:
+        """Return Iceberg's JSON form of a Java data file."""
+        spec = self.java_table.specs()[file.specId()]
+        content: dict[str, Any] = json.loads(
+            self.java.iceberg("ContentFileParser").toJson(file, spec)
+        )
+        return content
+
+    def as_staged(self, file: Any) -> StagedFile:
+        """Return a Java data file of whole rows as if a task had staged it."""
+        content = self.content_file(file)
+        return StagedFile(
+            StagedKind.ROWS,
+            content["file-path"],
+            content["record-count"],
+            content["file-size-in-bytes"],
+            self.metadata().schema["schema-id"],
+            content["spec-id"],
+            tuple(None if value is None else json.dumps(value) for value in content["partition"]),
+        )
+
+    # --- updates
+
+    def new_update(self) -> TableUpdate:
+        """Begin a change of the newest metadata."""
+        return TableUpdate(self.java, self.java_table, self._operations)
+
+    def record(self, ref: str, folder: str) -> AbstractContextManager[RecordedTable]:
+        """Provide the loaded metadata to Spark SQL as a table; a MERGE into it commits nothing.
+
+        Args:
+            ref: The branch that is read; main if the branch does not exist.
+            folder: Where the files of the MERGE are written, below the table's data location.
+        """
+        overrides = {
+            "write.data.path": self._folder(folder),
+            "read.split.open-file-cost": _OPEN_FILE_COST,
+        }
+        return self._recorded(self._operations.current(), ref, overrides).registered()
+
+    @contextmanager
+    def show(self, change: TableChange, ref: str) -> Iterator[str]:
+        """Provide the rows as the recorded files of a change leave them, and the name of the
+        relation. The metadata stays in this JVM.
+
+        Raises:
+            StaleAttemptError: The change is not valid on the newest metadata.
+        """
+        update = self.new_update()
+        update.add(dataclasses.replace(change, files=()), ref, {})
+        try:
+            with self._recorded(update.after, ref, {}).registered() as table:
+                yield table.relation
+        finally:
+            for path in self.own_metadata_files(update.snapshot):
+                self.delete_file(path)
+
+    def _recorded(self, metadata: Any, ref: str, overrides: Mapping[str, str]) -> RecordedTable:
+        branch = ref if ref != MAIN and metadata.ref(ref) is not None else None
+        java_table = self.java("connectpy.RecordedTable")(
+            self._operations, metadata, self.name, branch, self.java.map(overrides)
+        )
+        return RecordedTable(self.java, java_table, self.name)
+
+    # --- files
+
+    def has_data_files(self, snapshot: Snapshot | None) -> bool:
+        """Return True if a snapshot's manifests list data files, whatever its summary counts."""
+        return snapshot is not None and any(
+            manifest.hasAddedFiles() or manifest.hasExistingFiles()
+            for manifest in self.data_manifests(snapshot["snapshot-id"])
+        )
+
+    def changes(self, snapshot: Any) -> Any:
+        """Return the files that a Java snapshot added and removed, as Java's `SnapshotChanges`."""
+        builder = self.java.iceberg("SnapshotChanges").builderFor(self.java_table)
+        return builder.snapshot(snapshot).build()
+
+    def own_metadata_files(self, snapshot: Any) -> list[str]:
+        """Return the manifest list of a Java snapshot, and the manifests that it wrote itself."""
+        manifests = snapshot.allManifests(self.java_table.io())
+        paths = (each.path() for each in manifests if each.snapshotId() == snapshot.snapshotId())
+        return [str(snapshot.manifestListLocation()), *map(str, paths)]
+
+    def files_added_by(self, snapshot: Any) -> list[str]:
+        """Return the locations of the data and delete files that a Java snapshot added."""
+        changes = self.changes(snapshot)
+        files = [*changes.addedDeleteFiles(), *changes.addedDataFiles()]
+        return [str(file.location()) for file in files]
+
+    def delete_file(self, location: str) -> None:
+        """Delete a file with the table's file IO."""
+        self.java_table.io().deleteFile(location)
+
+    def first_bytes(self, path: str, size: int) -> bytes:
+        """Return the beginning of a file, or all of it if it is shorter."""
+        with closing(self.java_table.io().newInputFile(path).newStream()) as stream:
+            return bytes(stream.readNBytes(size))
+
+    def data_files(self, snapshot: int) -> Iterator[Any]:
+        """Yield the Java data files of a snapshot, with their metrics."""
+        scan = self.java_table.newScan().useSnapshot(snapshot).includeColumnStats()
+        with closing(scan.planFiles()) as tasks:
+            for task in self.java.each(tasks):
+                yield task.file()
+
+    def list_files(self, location: str) -> Iterator[str] | None:
+        """Return every file below a location, or None if the storage cannot list."""
+        io = self.java_table.io()
+        if not self.java.is_instance(io, "org.apache.iceberg.io.SupportsPrefixOperations"):
+            return None
+        return (str(info.location()) for info in self.java.each(io.listPrefix(location)))
+
+    def manifests(self, snapshot: int) -> list[Any]:
+        """Return the Java manifests of a snapshot."""
+        return list(self.java_table.snapshot(snapshot).allManifests(self.java_table.io()))
+
+    def data_manifests(self, snapshot: int) -> list[Any]:
+        """Return the Java manifests of a snapshot that list data files."""
+        return list(self.java_table.snapshot(snapshot).dataManifests(self.java_table.io()))
+
+    def files_of_manifest(self, manifest: Any) -> Iterator[str]:
+        """Yield the locations of the live entries of a manifest."""
+        manifests = self.java.iceberg("ManifestFiles")
+        is_data = str(manifest.content()) == "DATA"
+        read = manifests.read if is_data else manifests.readDeleteManifest
+        io, specs = self.java_table.io(), self.java_table.specs()
+        with closing(read(manifest, io, specs)) as files:
+            for file in self.java.each(files):
+                yield str(file.location())
+
+
+@contextmanager
+def scan_relation(java: JavaClasses, table: Any, tasks: Sequence[Any]) -> Iterator[str]:
+    """Provide the rows of Java scan tasks of a table as a relation for Spark SQL, and its name."""
+    name, sets = f"scan_{uuid.uuid4().hex}", java.singleton("spark.ScanTaskSetManager")
+    cache = java.singleton("spark.SparkTableCache")
+    cache.add(name, table)
+    sets.stageTasks(table, name, java.objects(tasks))
+    try:
+        yield f"{STAGING_CATALOG}.{name}"
+    finally:
+        sets.removeTasks(table, name)
+        cache.remove(name)
+
+
+def write_files(java: JavaClasses, table: Any, rows: DataFrame) -> list[Any]:
+    """Write rows as data files of a Java table; return Java data files, which no snapshot
+    references."""
+    name, cache = f"written_{uuid.uuid4().hex}", java.singleton("spark.SparkTableCache")
+    coordinator = java.singleton("spark.FileRewriteCoordinator")
+    cache.add(name, table)
+    try:
+        rows.writeTo(f"{STAGING_CATALOG}.{name}").option("fanout-enabled", "true").append()
+        return list(coordinator.fetchNewFiles(table, name))
+    finally:
+        coordinator.clearRewrite(table, name)
+        cache.remove(name)
+
+
+def _content(file: StagedFile) -> dict[str, Any]:
+    """Return Iceberg's JSON form of a staged file, without partition and metrics."""
+    return {
+        "spec-id": 0,
+        "content": "DATA",
+        "file-path": file.path,
+        "file-format": "PARQUET",
+        "partition": {},
+        "file-size-in-bytes": file.size,
+        "record-count": file.rows,
+    }
+
+
+def _missing_changes(
+    table: str, schema: Field, format_version: int, changes: Sequence[SchemaChange]
+) -> list[SchemaChange]:
+    """Return the changes that a table with this schema lacks.
+
+    Raises:
+        TableUnsuitableError: A changed column does not exist.
+    """
+    missing: list[SchemaChange] = []
+    for change in changes:
+        column = _column_at(schema, change.path)
+        new_name = change.path[-1] if change.name is None else change.name
+        has_new_name = _column_at(schema, (*change.path[:-1], new_name)) is not None
+        if change.kind in (ChangeKind.ADD, ChangeKind.RENAME) and has_new_name:
+            continue
+        if change.kind is ChangeKind.ADD:
+            default = change.default if format_version >= _DEFAULTS_SINCE else None
+            missing.append(dataclasses.replace(change, default=default))
+            continue
+        if column is None:
+            raise TableUnsuitableError(table, f"no column {'.'.join(change.path)}")
+        has_type = column["type"] == json.loads(change.type or "null")
+        is_done = {
+            ChangeKind.WIDEN: has_type,
+            ChangeKind.OPTIONAL: not column["required"],
+            ChangeKind.VERSION: has_new_name,
+        }
+        if is_done.get(change.kind):
+            continue
+        missing.append(change)
+        identifiers = schema.get("identifier-field-ids") or ()
+        if change.kind is ChangeKind.VERSION and column["id"] not in identifiers:
+            # a row has its value in one version
+            missing.append(SchemaChange(ChangeKind.OPTIONAL, change.path))
+    return missing
+
+
+def _history_property(
+    properties: Mapping[str, str], before: Field, after: Field, changes: Sequence[SchemaChange]
+) -> dict[str, str]:
+    """Return the property with former names and versions of columns, if these changes add some."""
+    history = ColumnHistory.of(properties)
+    names, versions = dict(history.names), dict(history.versions)
+    changes = [each for each in changes if each.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]
+    for change in changes:
+        column = _column_at(before, change.path)
+        assert column is not None  # otherwise, the change was refused
+        column_id = column["id"]
+        if change.kind is ChangeKind.RENAME:
+            names[column_id] = (*names.get(column_id, ()), change.path[-1])
+        else:  # added next to the column, in a struct that may have another name by now
+            (path,) = (path for path, field in columns_inside(after) if field["id"] == column_id)
+            version = _column_at(after, (*path[:-1], change.name or ""))
+            assert version is not None
+            versions[column_id] = (*versions.get(column_id, ()), version["id"])
+    return {HISTORY: ColumnHistory(names, versions).to_json()} if changes else {}
+
+
+def _column_at(schema: Field, path: Sequence[str]) -> Field | None:
+    """Return the column at a path: struct fields by name, `element` of a list, `key` or `value` of
+    a map."""
+    return dict(columns_inside(schema)).get(tuple(path))

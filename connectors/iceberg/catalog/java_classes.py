@@ -1,4 +1,4 @@
-"""`JavaClasses`: Java classes of one JVM by name, and plain values on their way to Java and
+"""`JavaClasses`: Java classes of one JVM by name, and the conversion of plain values to Java and
 back."""
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.own_classes import java_array
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_KEPT_METADATA: Final = 16  # metadata files whose content is cached, of all tables of a session
+_CACHED_METADATA: Final = 16  # metadata files whose content is cached, of all tables of a session
 
 
 class JavaClass:
@@ -37,9 +38,9 @@ class JavaClasses:
     """Java classes of one JVM by name, and the conversion of plain values to Java and back."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm = spark._jvm
-        self.gateway: Any = spark.sparkContext._gateway
+        self.spark = spark
         self._classes: dict[str, JavaClass] = {}
+        self._class_objects: dict[str, Any] = {}
         self._singletons: dict[str, Any] = {}
         self._parsed_metadata: OrderedDict[str, TableMetadata] = OrderedDict()  # by metadata file
         self.mapper: Any = self.iceberg("util.JsonUtil").mapper()
@@ -47,12 +48,11 @@ class JavaClasses:
         self.every_row: Any = self.iceberg("expressions.Expressions").alwaysTrue()
 
     def __call__(self, name: str) -> JavaClass:
-        """Return a class. py4j resolves a dotted name with one round trip for each part, so the
-        result is cached."""
-        java_class = self._classes.get(name)
-        if java_class is None:
-            java_class = self._classes[name] = JavaClass(attrgetter(name)(self._jvm))
-        return java_class
+        """Return a class, from a cache: py4j resolves a dotted name with one round trip for each
+        part."""
+        if name not in self._classes:
+            self._classes[name] = JavaClass(attrgetter(name)(self.spark._jvm))
+        return self._classes[name]
 
     def iceberg(self, name: str) -> JavaClass:
         """Return a class of Iceberg."""
@@ -61,123 +61,114 @@ class JavaClasses:
     def singleton(self, name: str) -> Any:
         """Return the result of the static method `get()` of an Iceberg class, which never changes.
 
-        Reflection finds the method by its signature. py4j takes the first method of that name,
-        which may be an instance method: the order of methods differs between Java releases.
+        Reflection finds the method by its signature. py4j uses the first method of that name, which
+        may be an instance method: the order of methods differs between Java releases.
         """
-        instance = self._singletons.get(name)
-        if instance is None:
-            no_types, no_arguments = (
-                self.array("java.lang.Class", []),
-                self.array("java.lang.Object", []),
-            )
-            method = (
-                self("java.lang.Class")
-                .forName(f"org.apache.iceberg.{name}")
-                .getMethod("get", no_types)
-            )
-            instance = self._singletons[name] = method.invoke(None, no_arguments)
-        return instance
+        if name not in self._singletons:
+            get = self.class_object(f"org.apache.iceberg.{name}").getMethod("get", self.types())
+            self._singletons[name] = get.invoke(None, self.array("java.lang.Object", []))
+        return self._singletons[name]
+
+    # --- values
 
     def array(self, name: str, elements: Sequence[Any]) -> Any:
         """Return a Java array of a class."""
-        array = self.gateway.new_array(attrgetter(name)(self._jvm), len(elements))
-        for place, element in enumerate(elements):
-            array[place] = element
-        return array
+        gateway: Any = self.spark.sparkContext._gateway
+        return java_array(gateway, attrgetter(name)(gateway.jvm), elements)
 
-    def list(self, texts: Iterable[str]) -> Any:
-        """A Java list of texts, through JSON: one call, however long it is."""
-        return self._parsed([*texts], "java.util.ArrayList")
-
-    def set(self, texts: Iterable[str]) -> Any:
-        """A Java set of texts."""
-        return self._parsed([*texts], "java.util.HashSet")
-
-    def each(self, iterable: Any) -> Iterator[Any]:
-        """What a Java `Iterable` has."""
-        return iter(
-            self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable)
-        )
+    def types(self, *names: str) -> Any:
+        """Return a Java array of class objects, for reflection."""
+        return self.array("java.lang.Class", [self.class_object(name) for name in names])
 
     def objects(self, objects: Iterable[Any]) -> Any:
-        """A Java list of Java objects."""
+        """Return a Java list of Java objects."""
         java_list = self("java.util.ArrayList")()
         for each in objects:
             java_list.add(each)
         return java_list
 
+    def set(self, values: Iterable[str]) -> Any:
+        """Return a Java set of strings, which takes one call."""
+        return self._from_json([*values], "java.util.HashSet")
+
     def map(self, values: Mapping[str, str]) -> Any:
-        """A Java map of texts, in one call."""
-        return self._parsed(dict(values), "java.util.HashMap")
+        """Return a Java map of strings, which takes one call."""
+        return self._from_json(dict(values), "java.util.HashMap")
 
-    def _parsed(self, document: Any, name: str) -> Any:
-        return self.mapper.readValue(json.dumps(document), self._class_object(name))
-
-    def _class_object(self, name: str) -> Any:
-        java_class = self._singletons.get(name)
-        if java_class is None:
-            java_class = self._singletons[name] = self("java.lang.Class").forName(name)
-        return java_class
+    def _from_json(self, document: Any, name: str) -> Any:
+        return self.mapper.readValue(json.dumps(document), self.class_object(name))
 
     def json(self, value: Any) -> Any:
-        """A Java map or list of plain values, as Python has them."""
+        """Return a Java map or list of plain values as Python values."""
         return json.loads(self.mapper.writeValueAsString(value))
 
+    def each(self, iterable: Any) -> Iterator[Any]:
+        """Iterate over a Java `Iterable`."""
+        return iter(
+            self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable)
+        )
+
+    def class_object(self, name: str) -> Any:
+        """Return the `java.lang.Class` of a class."""
+        if name not in self._class_objects:
+            self._class_objects[name] = self("java.lang.Class").forName(name)
+        return self._class_objects[name]
+
+    def is_instance(self, java_object: Any, name: str) -> bool:
+        """Return True if an object is an instance of a class."""
+        return bool(self.class_object(name).isInstance(java_object))
+
+    # --- Iceberg's forms of values
+
     def metadata(self, metadata: Any) -> TableMetadata:
-        """Return the metadata of a table. A metadata file never changes, so each one is parsed
-        once."""
+        """Return the metadata of a table. Each metadata file is parsed once, because it never
+        changes."""
         location = metadata.metadataFileLocation()
         parsed = self._parsed_metadata.get(location) if location is not None else None
         if parsed is None:
             parsed = TableMetadata(json.loads(self.iceberg("TableMetadataParser").toJson(metadata)))
             if location is not None:
                 self._parsed_metadata[location] = parsed
-                if len(self._parsed_metadata) > _KEPT_METADATA:
+                if len(self._parsed_metadata) > _CACHED_METADATA:
                     self._parsed_metadata.popitem(last=False)
         return parsed
 
     def schema(self, fields: Sequence[Mapping[str, Any]]) -> Any:
-        """A Java schema of these columns, as fields of Iceberg's schema JSON."""
+        """Return a Java schema of these columns, which are fields of Iceberg's schema JSON."""
         document = {"type": "struct", "schema-id": 0, "fields": fields}
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
-        """A Java content file of this partition spec, as Iceberg's JSON has it."""
+        """Return a Java content file of a partition spec from Iceberg's JSON form."""
         tree = self.mapper.readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 
     def transform(self, term: PartitionTerm) -> Any:
-        """A partition or sort field as Java's term."""
+        """Return a partition or sort field as a Java term."""
         expressions = self.iceberg("expressions.Expressions")
-        if term.transform == "identity":
-            return expressions.ref(term.column)
-        make = getattr(expressions, term.transform)
-        return make(term.column) if term.argument is None else make(term.column, term.argument)
+        name = "ref" if term.transform == "identity" else term.transform
+        arguments = () if term.argument is None else (term.argument,)
+        return getattr(expressions, name)(term.column, *arguments)
 
-    def has_subquery(self, spark: SparkSession, sql: str) -> bool:
+    def has_subquery(self, sql: str) -> bool:
         """Return True if a condition in SQL contains a query. The condition is parsed, and not
         analyzed."""
-        expression = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
-        return bool(
-            self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression").hasSubquery(
-                expression
-            )
-        )
+        expression = self.spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
+        subquery = self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression")
+        return bool(subquery.hasSubquery(expression))
 
-    def condition(self, spark: SparkSession, relation: str, sql: str) -> Any:
-        """An Iceberg expression of a condition in SQL on a table's columns."""
+    def condition(self, relation: str, sql: str) -> Any:
+        """Return the Iceberg expression of a condition in SQL on a table's columns."""
         converter = self("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")
-        resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, sql)
+        session = self.spark._jsparkSession
+        resolved = converter.collectResolvedSparkExpression(session, relation, sql)
         return converter.convertToIcebergExpression(resolved)
 
     def parquet_file(self, file: Any) -> Any:
-        """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's
-        own."""
-        by_name = self("java.lang.Class").forName
-        types = self.array("java.lang.Class", [by_name("org.apache.iceberg.io.InputFile")])
-        method = by_name("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod("file", types)
+        """Return a Java input file for Parquet's reader. Iceberg's class that converts it is not
+        public."""
+        method = self.class_object("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod(
+            "file", self.types("org.apache.iceberg.io.InputFile")
+        )
         method.setAccessible(True)
         return method.invoke(None, self.array("java.lang.Object", [file]))
-
-    def is_instance(self, object_: Any, name: str) -> bool:
-        return bool(self._class_object(name).isInstance(object_))

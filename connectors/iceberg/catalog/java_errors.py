@@ -1,4 +1,4 @@
-"""Our error for a Java exception, said once."""
+"""Translation of Java exceptions into the errors of the sink."""
 
 from __future__ import annotations
 
@@ -47,79 +47,85 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
-# Of a statement, or of the values that it meets; `SparkException` alone says that some job failed.
+# Errors of a statement or of the values that it reads; a plain `SparkException` means that a job
+# failed.
 _OF_STATEMENT: Final = re.compile(
     r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)"
 )
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
-# What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg,
+# Messages if Amazon's library is not on the class path: from the class itself, or from Iceberg,
 # which looks for a constructor then.
 _NO_LIBRARY: Final = re.compile(
     r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"
 )
 _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
-# What no waiting can mend: the configuration names what nothing on the class path serves.
+# Permanent errors: nothing on the class path supports the configured scheme.
 _LASTING: Final = (
     (
         re.compile(r"No suitable driver found for"),
-        "iceberg.catalog.uri must be one of JDBC, as jdbc:postgresql://..., and its driver among "
-        "the jars of Spark",
+        "iceberg.catalog.uri must be a JDBC URL such as jdbc:postgresql://..., and its driver must "
+        "be one of Spark's jars",
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is
+# Hadoop is used if no file IO is configured, and by Iceberg's resolving file IO if the library is
 # missing.
 _HADOOP_LACKS: Final = re.compile(
     r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
 )
-# What the storage says, and what a person can do about it.
+# Errors of the storage, and their remedies.
 _HINTS: Final = (
     (
         re.compile(r"Service: S3, Status Code: 40[13]"),
-        "the storage refuses the credentials: see iceberg.catalog.s3.*",
+        "the storage refuses the credentials, see iceberg.catalog.s3.*",
     ),
     (
         re.compile(r"bucket does not exist"),
-        "see iceberg.catalog.warehouse, and the location of the table",
+        "see iceberg.catalog.warehouse and the location of the table",
     ),
-    (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region, or AWS_REGION"),
+    (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region or AWS_REGION"),
 )
-_LONGEST: Final = 300  # characters of what Java says where we know better what to say
+_LONGEST: Final = 300  # characters of a Java message that follows a remedy
+_LONGEST_CHAIN: Final = 10  # of exceptions that caused each other
 
 
 def java_exception_of(error: BaseException) -> Any:
-    """The Java exception that py4j or pyspark raised for; None: it is no error of Java's."""
+    """Return the Java exception behind an error of py4j or pyspark, or None for other errors."""
     return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
 
 
 def is_a(error: BaseException, *names: str) -> bool:
-    """Whether the outermost exception of Java is of one of these classes."""
+    """Return True if the class of the outermost Java exception is listed."""
     exception = java_exception_of(error)
     return exception is not None and exception.getClass().getName() in names
 
 
 def caused_by(error: BaseException, *names: str) -> bool:
-    """Return True if a Java exception is of one of these classes, or was caused by one."""
+    """Return True if the class of a Java exception or of a cause is listed."""
     return any(name in names for name, _ in _chain(java_exception_of(error)))
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Whether a statement is wrong itself, or what it makes of values: not what it reads, nor the
-    JVM."""
+    """Return True if the statement itself or its evaluation is the cause, and neither the storage
+    nor the JVM."""
     return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
 @contextlib.contextmanager
 def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
-    """Raise our errors for those of Java, py4j and pyspark. `of_table`: the subject is the name of
-    a table."""
+    """Translate errors of Java, py4j, and pyspark within the block.
+
+    Args:
+        subject: The beginning of messages.
+        of_table: The subject is the name of a table.
+    """
     try:
         yield
     except ConnectError:
         raise
     except (Py4JNetworkError, ConnectionError) as error:
-        raise SparkDiedError(f"{subject}: the JVM of Spark is gone") from error
+        raise SparkDiedError(f"{subject}: the JVM of Spark has ended") from error
     except Exception as error:
         exception = java_exception_of(error)
         if exception is None:
@@ -131,13 +137,13 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
 
 
 def _shortened(error: Exception) -> str:
-    """What a Java error says now: py4j asks the JVM each time, which may be gone later. Of traces
-    the first frames."""
+    """Return the message with the first frames of its traces, while the JVM can still be asked for
+    it."""
     try:
         text = str(error)
     except (Py4JError, OSError):
         text = type(error).__name__
-    trace = getattr(error, "_stackTrace", None)  # pyspark keeps Java's apart
+    trace = getattr(error, "_stackTrace", None)  # pyspark stores the Java trace separately
     if trace and trace not in text:
         text = f"{text}\n{trace}"
     lines: list[str] = []
@@ -150,10 +156,10 @@ def _shortened(error: Exception) -> str:
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:
-    """Class and message of an exception and its causes, the outermost first, without what
-    reflection wraps around."""
+    """Return class and message of an exception and its causes, the outermost first, without the
+    wrappers of reflection."""
     chain: list[tuple[str, str]] = []
-    while exception is not None and len(chain) < 10:
+    while exception is not None and len(chain) < _LONGEST_CHAIN:
         name, cause = exception.getClass().getName(), exception.getCause()
         if name != _WRAPPER or cause is None:
             chain.append((name, str(exception.getMessage() or "").strip().split("\n", 1)[0]))
@@ -162,20 +168,24 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Judge by the outermost class that says something. `subject` begins the message, and names the
-    table if any."""
+    """Return the error of the sink for a Java exception, by its outermost known class.
+
+    Args:
+        subject: The beginning of the message; the name of the table if there is one.
+        exception: The Java exception.
+    """
     chain = _chain(exception)
     if any(_NO_LIBRARY.search(message) and name.endswith(_LINKING) for name, message in chain):
         return SparkLostError(
-            f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` "
-            f"on each worker, then "
-            "restart them; where CONNECT_PY_SPARK_JARS names the jars, add iceberg-aws-bundle to it"
+            f"{subject}: Iceberg's library for S3 and AWS is missing: run `connect-py jars s3` on "
+            "each worker and restart it; if CONNECT_PY_SPARK_JARS lists the jars, add "
+            "iceberg-aws-bundle to it"
         )
     if any(_HADOOP_LACKS.search(message) for _, message in chain):
         return SparkLostError(
-            f"{subject}: Hadoop's file systems do not know S3: set "
-            "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO, and run `connect-py "
-            "jars s3` on each worker if that was not done before its start"
+            f"{subject}: Hadoop has no file system for S3: set "
+            "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO; if `connect-py jars s3` "
+            "did not run on a worker before its start, run it and restart the worker"
         )
     for pattern, hint in _LASTING:
         for name, message in chain:
@@ -193,10 +203,10 @@ def translated(subject: str, exception: Any) -> ConnectError:
         if name in _UNSUITABLE:
             return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}")
     (name, message), (root, root_message) = chain[0], chain[-1]
-    text = f"{name.rsplit('.', 1)[-1]}: {message}"
-    if root_message and root_message not in message:  # what REST clients say first names no address
-        text += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
+    detail = f"{name.rsplit('.', 1)[-1]}: {message}"
+    if root_message and root_message not in message:  # only the cause names the address
+        detail += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
     for pattern, hint in _HINTS:
-        if pattern.search(text):
-            return CatalogUnavailableError(f"{subject}: {hint}: {text[:_LONGEST]}")
-    return CatalogUnavailableError(f"{subject}: {text}")
+        if pattern.search(detail):
+            return CatalogUnavailableError(f"{subject}: {hint}: {detail[:_LONGEST]}")
+    return CatalogUnavailableError(f"{subject}: {detail}")

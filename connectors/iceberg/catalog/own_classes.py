@@ -6,9 +6,9 @@
 | `RecordedTable` | Spark calls it while it plans and runs a MERGE |
 | `RecordedCatalog` | Spark creates it to find recorded tables by name |
 
-The Janino compiler that ships with Spark compiles the sources. The bytecode is kept in the folder
-that CONNECT_PY_SPARK_CLASSES names, which may be emptied at any time. The classes are defined in
-the system class loader, because Spark and Iceberg look up classes by name there.
+The Janino compiler that ships with Spark compiles the sources. The folder that
+CONNECT_PY_SPARK_CLASSES names caches the bytecode and may be emptied at any time. The classes are
+defined in the system class loader, because Spark and Iceberg look up classes by name there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 import os
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,11 @@ log = logging.getLogger(__name__)
 
 # a cache folder for compiled classes; unset: no cache
 CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"
-# a class follows those that it uses
-_CLASSES: Final = ("DurableFileSystem", "RecordedTable", "RecordedCatalog")
-_SOURCES: Final = {name: Path(__file__).with_name(f"{name}.java") for name in _CLASSES}
+# a class is listed after the classes that it uses
+_SOURCES: Final = [
+    Path(__file__).with_name(f"{name}.java")
+    for name in ("DurableFileSystem", "RecordedTable", "RecordedCatalog")
+]
 _FILE_SYSTEM: Final = "connectpy.DurableFileSystem"
 _KEY: Final = "fs.file.impl"
 
@@ -42,13 +44,12 @@ def define_classes(gateway: Any) -> None:
     """
     jvm = gateway.jvm
     cache = _cache_file(jvm)
-    cached = _read(cache) if cache is not None else None
-    if cached is not None:
+    if cache is not None and (cached := _read(cache)) is not None:
         for name, code in cached.items():
             _define(gateway, name, code)
         return
     compiled: dict[str, bytes] = {}
-    for source in _SOURCES.values():
+    for source in _SOURCES:
         for name, code in _compile(jvm, source).items():
             _define(gateway, name, code)
             compiled[name] = code
@@ -60,8 +61,8 @@ def use_durable_files(jvm: Any) -> None:
     """Make Hadoop force local files to the disk on close, and folders when a name in them changes.
 
     Hadoop creates one local file system per JVM, from the first configuration that asks for it. A
-    file system that the user configured is kept. So is Kerberos: the first caller would make Hadoop
-    log in.
+    file system that the user configured is not replaced. Neither is one with Kerberos: Hadoop
+    would log in.
     """
     configuration = jvm.org.apache.hadoop.conf.Configuration()
     if (
@@ -75,7 +76,15 @@ def use_durable_files(jvm: Any) -> None:
     )
     name = file_system.getClass().getName()
     if name != _FILE_SYSTEM:
-        log.warning("local files are not forced to the disk: Hadoop's file system is %s", name)
+        log.warning("Hadoop uses file system %s, local files are not forced to the disk", name)
+
+
+def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
+    """Return a Java array of a py4j class."""
+    array = gateway.new_array(java_class, len(elements))
+    for index, element in enumerate(elements):
+        array[index] = element
+    return array
 
 
 def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
@@ -87,19 +96,17 @@ def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
 
 
 def _define(gateway: Any, name: str, code: bytes) -> None:
-    """Define a class in the system class loader, as `ClassLoader.defineClass` is protected."""
-    jvm = gateway.jvm
-    by_name = jvm.java.lang.Class.forName
-    integer = jvm.java.lang.Integer.TYPE
-    types = gateway.new_array(jvm.java.lang.Class, 4)
-    for place, type_ in enumerate((by_name("java.lang.String"), by_name("[B"), integer, integer)):
-        types[place] = type_
-    method = by_name("java.lang.ClassLoader").getDeclaredMethod("defineClass", types)
+    """Define a class in the system class loader by reflection: `ClassLoader.defineClass` is
+    protected."""
+    lang = gateway.jvm.java.lang
+    by_name, integer = lang.Class.forName, lang.Integer.TYPE
+    types = (by_name("java.lang.String"), by_name("[B"), integer, integer)
+    method = by_name("java.lang.ClassLoader").getDeclaredMethod(
+        "defineClass", java_array(gateway, lang.Class, types)
+    )
     method.setAccessible(True)
-    arguments = gateway.new_array(jvm.java.lang.Object, 4)
-    for place, argument in enumerate((name, code, 0, len(code))):
-        arguments[place] = argument
-    method.invoke(jvm.java.lang.ClassLoader.getSystemClassLoader(), arguments)
+    arguments = java_array(gateway, lang.Object, (name, code, 0, len(code)))
+    method.invoke(lang.ClassLoader.getSystemClassLoader(), arguments)
 
 
 def _cache_file(jvm: Any) -> Path | None:
@@ -109,14 +116,14 @@ def _cache_file(jvm: Any) -> Path | None:
     if not folder:
         return None
     release = jvm.java.lang.System.getProperty("java.specification.version")
-    parts = [*(source.read_text() for source in _SOURCES.values()), release]
+    parts = [*(source.read_text() for source in _SOURCES), release]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return Path(folder) / f"classes-{digest}.zip"
 
 
 def _read(cache: Path) -> dict[str, bytes] | None:
-    """Return the cached bytecode by class name, in the order of definition, or None if there is
-    none."""
+    """Return the cached bytecode by class name, in the order of definition, or None without a
+    cache."""
     if not zipfile.is_zipfile(cache):
         return None
     with zipfile.ZipFile(cache) as file:

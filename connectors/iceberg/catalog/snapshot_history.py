@@ -1,5 +1,4 @@
-"""Everything that a table remembers: snapshots along one ref, and what its manifests say of data
-files."""
+"""The complete history of a table: snapshots along one ref, and the data files in its manifests."""
 
 from __future__ import annotations
 
@@ -7,46 +6,46 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from connectors.iceberg.catalog.java_table import JavaTable
+from connectors.iceberg.catalog.java_catalog import JavaTable
 from connectors.iceberg.staging.staged_file_name import PREFIX
 from connectors.iceberg.table.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
 
-_NAMED: Final = 100  # files that are named when something is wrong with them
+_MAX_FILES: Final = 100  # files that the history names if they are listed twice
 
 
 def read(table: JavaTable, ref: str) -> TableHistory:
-    """See `LakeSession.history`."""
+    """Return the history of a ref for an audit; reads every manifest of the existing snapshots."""
     metadata = table.metadata()
     head = metadata.head(ref)
-    added: dict[str, int] = {}  # path -> the snapshot that brought it
-    twice: list[tuple[str, int, int]] = []
+    snapshot_by_file: dict[str, int] = {}  # the newest snapshot that added a file
+    added_twice: list[tuple[str, int, int]] = []
     ancestors, complete = [], True
     for snapshot in metadata.ancestors(head):
-        parent, number = snapshot.get("parent-snapshot-id"), snapshot["snapshot-id"]
+        parent, snapshot_id = snapshot.get("parent-snapshot-id"), snapshot["snapshot-id"]
         complete = parent is None or parent in metadata.snapshots
         stagers = set()
-        for path in (
-            str(file.location()) for file in table.changes(table.snapshot(number)).addedDataFiles()
-        ):
-            newer, added[path] = added.get(path), number
+        for file in table.changes(table.java_table.snapshot(snapshot_id)).addedDataFiles():
+            path = str(file.location())
+            newer, snapshot_by_file[path] = snapshot_by_file.get(path), snapshot_id
             if newer is not None:
-                twice.append((path, number, newer))
+                added_twice.append((path, snapshot_id, newer))
             name = path.rpartition("/")[2]
             parts = name.split(".")
             if name.startswith(PREFIX) and len(parts) > 2:
                 stagers.add(parts[1])
         summary = {key: value for key, value in snapshot["summary"].items() if key != "operation"}
-        operation = snapshot["summary"].get("operation")
         ancestors.append(
             HistoricSnapshot(
-                number, snapshot["timestamp-ms"], operation, summary, tuple(sorted(stagers))
+                snapshot_id,
+                snapshot["timestamp-ms"],
+                snapshot["summary"].get("operation"),
+                summary,
+                tuple(sorted(stagers)),
             )
         )
-    live = Counter(table.live_data_files(head["snapshot-id"]) if head is not None else ())
-    live_twice = tuple(path for path, count in live.items() if count > 1)
-    present = {
-        number: frozenset(_by_group(s["summary"])) for number, s in metadata.snapshots.items()
-    }
+    manifests = [] if head is None else table.data_manifests(head["snapshot-id"])
+    live_files = Counter(path for each in manifests for path in table.files_of_manifest(each))
+    live_twice = tuple(path for path, count in live_files.items() if count > 1)
     return TableHistory(
         table.name,
         ref,
@@ -55,17 +54,17 @@ def read(table: JavaTable, ref: str) -> TableHistory:
         _by_group(metadata.properties),
         ancestors,
         complete,
-        present,
-        len(live),
-        live_twice[:_NAMED],
-        tuple(twice[:_NAMED]),
+        {key: frozenset(_by_group(s["summary"])) for key, s in metadata.snapshots.items()},
+        len(live_files),
+        live_twice[:_MAX_FILES],
+        tuple(added_twice[:_MAX_FILES]),
     )
 
 
-def _by_group(texts: Mapping[str, str]) -> dict[str, str]:
-    """Texts of ledgers by connect group."""
+def _by_group(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the ledgers in properties or in a summary, by connect group."""
     return {
-        key.removeprefix(LEDGER_PREFIX): text
-        for key, text in texts.items()
+        key.removeprefix(LEDGER_PREFIX): value
+        for key, value in properties.items()
         if key.startswith(LEDGER_PREFIX)
     }

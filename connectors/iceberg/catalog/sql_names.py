@@ -1,4 +1,4 @@
-"""Names and texts in Spark SQL."""
+"""Names and literals in Spark SQL."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 
 def quoted(name: str) -> str:
-    """A name as Spark's SQL takes it, whatever characters it has."""
+    """Return a quoted identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def shown(name: str) -> str:
-    """A name for people to copy, quoted where Spark's SQL asks for it."""
+    """Return a name for users to copy, quoted if Spark SQL requires it."""
     return name if name.isidentifier() and name.isascii() else quoted(name)
 
 
-def literal(text: str) -> str:
-    """A text as Spark's SQL takes it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def literal(value: str) -> str:
+    """Return a string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def relation(catalog: str, table: str, branch: str | None = None) -> str:
-    """A table, or one of its branches, by its full name."""
+    """Return the full name of a table, or of a branch."""
     parts = [catalog, *table.split(".")]
     if branch is not None:
         parts.append(f"branch_{branch}")
@@ -29,5 +29,6 @@ def relation(catalog: str, table: str, branch: str | None = None) -> str:
 
 
 def same_key(keys: Sequence[str], left: str = "t", right: str = "s", prefix: str = "") -> str:
-    """The condition that two rows have equal keys; `prefix` begins the names on the right."""
+    """Return the condition that two rows have equal keys; names on the right begin with
+    `prefix`."""
     return " AND ".join(f"{left}.{quoted(key)} = {right}.{quoted(prefix + key)}" for key in keys)

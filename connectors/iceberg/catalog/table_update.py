@@ -1,18 +1,19 @@
-"""`TableUpdate`: one change of a table's metadata, checked against its base and swapped in once."""
+"""Changes of a table: the recorded files of a MERGE, and the update that swaps the metadata."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import VALIDATION, is_a
+from connectors.iceberg.catalog.sql_names import quoted
+from connectors.iceberg.config.spark_config import RECORDED_CATALOG
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
-
-if TYPE_CHECKING:
-    from connectors.iceberg.catalog.recorded_table import RecordedTable
+from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 
 class StaleAttemptError(Exception):
@@ -20,8 +21,66 @@ class StaleAttemptError(Exception):
     one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The files that a MERGE into a recorded table wrote and removed."""
+
+    is_empty: bool  # no row of the table matched
+    is_overwrite: bool  # data files were replaced without delete files (copy-on-write)
+    locations: Sequence[str]  # of the files that the MERGE wrote
+    replaced_rows: int
+    data_files: int  # added and removed data files
+    names_every_file: bool  # each delete file names its data file
+
+
+class RecordedTable:
+    """A table object that only this JVM sees: a MERGE into it is recorded instead of committed.
+
+    See `RecordedTable.java`.
+    """
+
+    def __init__(self, java: JavaClasses, java_table: Any, name: str) -> None:
+        """Wrap a table object that is not registered yet; Spark's UI and event log show the name of
+        the table."""
+        self.java_table = java_table
+        self._java = java
+        self._key = f"{name}-{uuid.uuid4().hex[:12]}"
+        self.relation = f"{RECORDED_CATALOG}.{quoted(self._key)}"  # its name in Spark SQL
+
+    @contextmanager
+    def registered(self) -> Iterator[Self]:
+        """Let Spark SQL find the table by its name within the block."""
+        catalog = self._java("connectpy.RecordedCatalog")
+        catalog.add(self._key, self.java_table)
+        try:
+            yield self
+        finally:
+            catalog.remove(self._key)
+
+    def recording(self) -> Recording:
+        """Return the files that were recorded so far."""
+        return Recording(**self._java.json(self.java_table.report()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """The data and delete files of one snapshot, and the metadata on which they are valid
+    (rule 16)."""
+
+    files: Sequence[Any] = ()  # Java data files with new rows, or with the rows of `replaced`
+    replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
+    replaces_all: bool = False  # the new rows replace all existing rows
+    recorded: RecordedTable | None = None  # its files are added, too
+    is_overwrite: bool = False  # see `Recording`
+    replaced_rows: int = 0
+    is_bound_to_head: bool = False  # valid only on the head that it was computed for
+    # that the MERGE or the rewrite read; None: the table was empty
+    read_snapshot: int | None = None
+    refuses_foreign_rows: bool = False  # rows that other writers added since then are a conflict
+
+
 class TableUpdate:
-    """A transaction on the newest metadata, and the change of the metadata that makes it visible.
+    """A transaction on the newest metadata, and the change of the metadata that the swap publishes.
 
     Nothing is visible to others before `swap`. A crash before it leaves manifests that no metadata
     references.
@@ -29,158 +88,69 @@ class TableUpdate:
 
     def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
         self._java = java
-        self._table = table
         self._operations = operations
         self._transaction = table.newTransaction()
         self._base = self._transaction.startMetadata()
-        self._after = self._base
         self._builder: Any = None
         self._properties: dict[str, str] = {}
-        self.snapshot: Any = None  # the Java snapshot, once one of the methods below has created it
+        self.after = self._base  # the Java metadata with the new snapshot
+        self.snapshot: Any = None  # the Java snapshot, after one of the methods has created it
 
     def base(self) -> TableMetadata:
-        """The metadata that the swap compares with: what is checked on it holds at the swap."""
+        """Return the metadata that the swap compares with: checks of it are valid at the swap."""
         return self._java.metadata(self._base)
 
-    def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        update = self._transaction_on(ref).newAppend()
-        for file in files:
-            update.appendFile(file)
-        self._stage(update, ref, summary)
+    @property
+    def snapshot_id(self) -> int:
+        """The ID of the new snapshot."""
+        return int(self.snapshot.snapshotId())
 
-    def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        """The files in place of every row that is there."""
-        update = self._transaction_on(ref).newOverwrite()
-        update.overwriteByRowFilter(self._java.every_row)
-        for file in files:
-            update.addFile(file)
-        self._stage(update, ref, summary)
+    # --- snapshots
 
-    def row_delta(
-        self,
-        ref: str,
-        summary: Mapping[str, str],
-        files: Sequence[Any],
-        recorded: RecordedTable | None,
-        read_snapshot: int | None,
-        *,
-        refuse_foreign_rows: bool,
-    ) -> None:
-        """Add data files, and the deletes that a MERGE recorded.
-
-        Args:
-            ref: The branch of the new snapshot.
-            summary: Entries for its summary.
-            files: Java data files with new rows.
-            recorded: The recorded table; None: there are no deletes.
-            read_snapshot: The snapshot that the MERGE read; None: the table was empty.
-            refuse_foreign_rows: Whether rows that other writers added since then are a conflict.
-
-        Raises: StaleAttemptError: Another commit since then removed data files that the deletes
-            reference.
-        """
-        transaction = self._transaction_on(ref)
-        update = transaction.newRowDelta()
-        if recorded is not None:
-            recorded.add_to(update)
-        update.validateDeletedFiles()
-        if read_snapshot is not None:
-            update.validateFromSnapshot(read_snapshot)
-        if refuse_foreign_rows:
-            update.conflictDetectionFilter(self._java.every_row)
-            update.validateNoConflictingDataFiles()
-        for file in files:
-            update.addRows(file)
-        self._stage(update, ref, summary)
-
-    def take(
-        self,
-        ref: str,
-        summary: Mapping[str, str],
-        recorded: RecordedTable,
-        read_snapshot: int | None,
-    ) -> None:
-        """Add everything that a full MERGE recorded. The caller has checked that the ref has not
-        moved since."""
-        transaction = self._transaction_on(ref)
-        update = transaction.newOverwrite() if recorded.is_overwrite else transaction.newRowDelta()
-        recorded.add_to(update)
-        if read_snapshot is not None:
-            update.validateFromSnapshot(read_snapshot)
-        self._stage(update, ref, summary)
-
-    def rewrite(
-        self,
-        ref: str,
-        read: Snapshot,
-        replaced: Sequence[Any],
-        files: Sequence[Any],
-        replaced_deletes: Sequence[Any] = (),
-        summary: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Replace data files by new files that hold the same rows as the old files did at a
-        snapshot.
-
-        Args: replaced_deletes: Delete files that apply to no other data file; they are removed as
-            well.
+    def add(self, change: TableChange, ref: str, summary: Mapping[str, str]) -> None:
+        """Add a snapshot to a branch.
 
         Raises:
-            StaleAttemptError: A commit since then removed a replaced file, or deleted rows of it.
+            StaleAttemptError: Since the snapshot that was read, another commit removed data files
+                that the change references, deleted rows of replaced files, or added rows although
+                the change refuses them.
         """
-        update = self._transaction_on(ref).newRewrite().validateFromSnapshot(read["snapshot-id"])
-        for file in replaced:
+        transaction = self._transaction_on(ref)
+        if change.replaces_all:
+            update = transaction.newOverwrite().overwriteByRowFilter(self._java.every_row)
+            add_file = update.addFile
+        elif change.is_overwrite:
+            update = transaction.newOverwrite()
+            add_file = update.addFile
+        elif change.replaced:
+            update = transaction.newRewrite()
+            add_file = update.addFile
+        elif change.recorded is None and not change.refuses_foreign_rows:
+            update = transaction.newAppend()
+            add_file = update.appendFile
+        else:
+            update = transaction.newRowDelta().validateDeletedFiles()
+            add_file = update.addRows
+        if change.recorded is not None:
+            change.recorded.java_table.addTo(update)
+        if change.read_snapshot is not None:
+            update.validateFromSnapshot(change.read_snapshot)
+        if change.refuses_foreign_rows:
+            update.conflictDetectionFilter(self._java.every_row)
+            update.validateNoConflictingDataFiles()
+        for file in change.replaced:
             update.deleteFile(file)
-        for file in replaced_deletes:
-            update.deleteFile(file)
-        for file in files:
-            update.addFile(file)
-        if (sequence := read.get("sequence-number")) and self._base.formatVersion() > 1:
-            update.dataSequenceNumber(sequence)
+        for file in change.files:
+            add_file(file)
+        # None if it has expired, which the validation reports
+        read = self._base.snapshot(change.read_snapshot) if change.replaced else None
+        if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
+            update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes apply, too
         self._stage(update, ref, summary)
 
-    def change(self) -> None:
-        """A change of refs and snapshots alone."""
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base)
-
-    def publish(self, ref: str, snapshot: int) -> None:
-        """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
-        self.snapshot = self._base.snapshot(snapshot)
-        self._after = self._transaction.currentMetadata()
-        self._builder = (
-            self._java.iceberg("TableMetadata")
-            .buildFrom(self._after)
-            .setBranchSnapshot(snapshot, ref)
-        )
-
-    def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
-        """The ref goes back to a snapshot, on which stands a new one without rows."""
-        branch = f"connect-py-rewind-{snapshot}"
-        self._transaction.manageSnapshots().createBranch(branch, snapshot).commit()
-        self._stage(self._transaction.newFastAppend(), branch, summary)
-        self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
-
-    def begin_branch(self, name: str, snapshot: int | None) -> None:
-        """Have a branch at this snapshot, before a snapshot is made on it; None: the table has none
-        yet."""
-        manage = self._transaction.manageSnapshots()
-        if snapshot is None:
-            if self._base.ref(name) is not None:
-                manage.removeBranch(name).commit()
-        elif self._base.ref(name) is None:
-            manage.createBranch(name, snapshot).commit()
-        else:
-            manage.replaceBranch(name, snapshot).commit()
-
-    def start_branch(self, name: str, ref: str) -> None:
-        """Let a branch start at the head of another ref, before a snapshot is added to it. No-op if
-        they are equal."""
-        if name != ref:
-            head = self.base().head(ref)
-            self.begin_branch(name, None if head is None else head["snapshot-id"])
-
     def _transaction_on(self, ref: str) -> Any:
-        """The transaction, in which the branch exists: else Iceberg would count its files from
-        zero."""
+        """Return the transaction after creating the branch: Iceberg would count the files of a
+        missing branch from zero."""
         head = self._base.currentSnapshot()
         if self._transaction.currentMetadata().ref(ref) is None and head is not None:
             self._transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
@@ -195,37 +165,65 @@ class TableUpdate:
             if is_a(error, VALIDATION):
                 raise StaleAttemptError(str(error).split("\n", 1)[0]) from error
             raise
-        self._after = self._transaction.currentMetadata()
-        self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self._after, ref)
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after)
+        self.after = self._transaction.currentMetadata()
+        self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self.after, ref)
+        self.change()
+
+    # --- refs and properties
+
+    def change(self) -> None:
+        """Begin a change of refs and properties. A new snapshot begins one, too."""
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self.after)
+
+    def publish(self, ref: str, snapshot: int) -> None:
+        """Make an existing snapshot, which is on another branch, the head of the ref."""
+        self.snapshot = self._base.snapshot(snapshot)
+        self.change()
+        self._builder.setBranchSnapshot(snapshot, ref)
+
+    def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
+        """Reset the ref to a snapshot, and add a snapshot without rows."""
+        branch = f"connect-py-rewind-{snapshot}"
+        self._transaction.manageSnapshots().createBranch(branch, snapshot).commit()
+        self._stage(self._transaction.newFastAppend(), branch, summary)
+        self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
+
+    def begin_branch(self, name: str, snapshot: int | None) -> None:
+        """Let a branch start at this snapshot, before a snapshot is added to it. None: the table
+        has no snapshot."""
+        manage = self._transaction.manageSnapshots()
+        if snapshot is None:
+            if self._base.ref(name) is not None:
+                manage.removeBranch(name).commit()
+        elif self._base.ref(name) is None:
+            manage.createBranch(name, snapshot).commit()
+        else:
+            manage.replaceBranch(name, snapshot).commit()
 
     def remove_snapshots(self, snapshots: Sequence[int]) -> list[Any]:
         """Remove snapshots in the same change; return the Java snapshots."""
-        removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
+        removed = [self.after.snapshot(snapshot) for snapshot in snapshots]
         if removed:
             self._builder.removeSnapshots(self._java.objects(removed))
         return removed
 
     def set_tag(self, name: str, snapshot: int, keep_ms: int | None) -> None:
-        """`keep_ms`: the age of the snapshot at which an expiry removes the tag; None: never."""
+        """Set a tag. `keep_ms`: the age of the tag at which expiration removes it; None: never."""
         tag = self._java.iceberg("SnapshotRef").tagBuilder(snapshot)
         self._builder.setRef(name, (tag if keep_ms is None else tag.maxRefAgeMs(keep_ms)).build())
 
     def remove_ref(self, name: str) -> None:
+        """Remove a branch or a tag."""
         self._builder.removeRef(name)
 
     def remove_compared(self, branch: str) -> None:
-        """Remove a branch, refused if it moved: a REST catalog compares the refs that a change
-        sets, not the others."""
+        """Remove a branch; the swap is refused if it moved. A REST catalog compares only the refs
+        that a change sets."""
         self._builder.setBranchSnapshot(self.snapshot_id, branch)
         self.remove_ref(branch)
 
-    @property
-    def snapshot_id(self) -> int:
-        return int(self.snapshot.snapshotId())
-
     def drop_properties(self, names: Collection[str]) -> None:
-        """Take properties of the table out in the same change."""
+        """Remove properties of the table in the same change."""
         self._builder.removeProperties(self._java.set(names))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
@@ -235,18 +233,17 @@ class TableUpdate:
     def swap(self, properties: Mapping[str, str]) -> None:
         """Swap the metadata once: `TableOperations.commit` neither retries nor cleans up.
 
-        Args: properties: Properties of the table to set in the same change, in addition to those of
-            `set_properties`.
+        Args:
+            properties: Properties of the table to set in the same change, in addition to
+                `set_properties`.
         """
-        properties = {**self._properties, **properties}
-        builder = (
-            self._builder.setProperties(self._java.map(properties)) if properties else self._builder
-        )
-        self._after = builder.build()
-        self._operations.commit(self._base, self._after)
+        if properties := {**self._properties, **properties}:
+            self._builder.setProperties(self._java.map(properties))
+        self.after = self._builder.build()
+        self._operations.commit(self._base, self.after)
 
     def changed_refs(self) -> list[str]:
         """Return the branches and tags except main that the swap sets or removes."""
-        before, after = self.base().refs, self._java.metadata(self._after).refs
+        before, after = self.base().refs, self._java.metadata(self.after).refs
         names = {*before, *after} - {MAIN}
         return sorted(name for name in names if before.get(name) != after.get(name))

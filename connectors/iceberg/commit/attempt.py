@@ -1,95 +1,185 @@
-"""`Attempt`: one try of a commit on one head of the table, and how a commit is found in its
-metadata."""
+"""`Attempt`: one try of a commit on one head of the table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.catalog.table_update import StaleAttemptError
-from connectors.iceberg.commit.cycle_rows import CycleRows
-from connectors.iceberg.commit.cycle_table import CycleTable
-from connectors.iceberg.commit.table_change import TableChange
-from connectors.iceberg.protocol.commit_request import (
-    COMMIT_ID_KEY,
-    CommitRequest,
-)
-from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
+from connectors.iceberg.catalog.java_catalog import CHANGE_COLUMNS, JavaCatalog, JavaTable
+from connectors.iceberg.catalog.sql_names import quoted
+from connectors.iceberg.catalog.table_update import RecordedTable, StaleAttemptError, TableChange
+from connectors.iceberg.conversion.types import ORDER
+from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.table.table import StagedFile, StagedKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MERGES = (EngineName.MERGE, EngineName.FULL_MERGE)
 
 
-class LedgerMovedError(Exception):
-    """The table has another version than the coordinator expects: another coordinator or a user
-    changed it."""
+@dataclass(frozen=True, slots=True)
+class CycleRows:
+    """The rows that an attempt adds, and the keys of the rows that it removes."""
+
+    staged: Sequence[StagedFile] = ()  # files of whole rows that are added unchanged
+    deletes: Sequence[StagedFile] = ()  # files of the keys whose rows are removed
+    written: Sequence[Any] = ()  # Java data files that the attempt wrote
+    order: str | None = None  # column that holds the order of the changes
+    has_unchecked_keys: bool = False  # the MERGE has to check that each key is staged once
+
+    @property
+    def added(self) -> Sequence[StagedFile | Any]:
+        """The files whose rows are added."""
+        return [*self.staged, *self.written]
 
 
-@dataclass(slots=True)
 class Attempt:
-    """One try of a commit on one head of the table."""
+    """The table at one head, the rows of the cycle, and the files that this attempt writes.
 
-    cycle: CycleTable
-    reason: str  # for the strategy
-    target_ref: str  # the ref of the new snapshot; the approval rule may redirect it
-    rows: CycleRows
-    change: TableChange
-    reads_table: bool = False  # set by rules: their results depend on the rows at the head
+    Steps and rules set the attributes. Reads go through relations that the stack owns.
+    """
+
+    def __init__(
+        self,
+        catalog: JavaCatalog,
+        table: JavaTable,
+        request: CommitRequest,
+        strategy: tuple[EngineName, str],
+        stack: ExitStack,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            catalog: The catalog of the table, with the Spark session.
+            table: The loaded table.
+            request: The request, resolved for the loaded metadata.
+            strategy: How the commit changes the table, and the reason.
+            stack: Closes the relations.
+        """
+        self.catalog = catalog
+        self.spark = catalog.spark
+        self.table = table
+        self.metadata: TableMetadata = table.metadata()
+        self.request = request
+        self.strategy, self.reason = strategy
+        self.head = self.metadata.head(request.ref)
+        self.head_id: int | None = None if self.head is None else self.head["snapshot-id"]
+        self.keys = list(request.key_columns)
+        # The commit replaces all earlier rows.
+        self.is_truncate = any(file.kind is StagedKind.TRUNCATES for file in request.files)
+        # A column of the table holds the order of the changes in the source.
+        self.is_ordered = request.ordered and ORDER in self.metadata.column_names()
+        # The folder of the files that this commit writes. Rule 18 finds them by its prefix.
+        self.folder = f"{request.file_prefix}{request.commit_id}-made"
+        self._stack = stack
+        self.rows = CycleRows()
+        self.change = TableChange()
+        self.target_ref = request.ref  # of the new snapshot; the approval rule may redirect it
+        self.reads_table = False  # rows, or results of rules, depend on the rows at the head
+        self.summary: dict[str, str] = {}  # of the new snapshot
+        self.properties: dict[str, str] = {}  # of the table, to be set with the commit
+        self.unmatched = 0  # completed rows with a value that was not found
+        self.older_changes = 0  # changes that were left out because the table has a later one
+        self.findings: dict[type, Any] = {}  # results of rules, by class
+        self.written: list[str] = []  # locations of the files that this attempt wrote
+        self.superseded: list[str] = []  # written files whose rows are added by other files
+
+    # --- reading
+
+    @cached_property
+    def recorded(self) -> RecordedTable:
+        """The table pinned at the head. A MERGE into it is recorded instead of committed."""
+        return self._stack.enter_context(self.table.record(self.request.ref, self.folder))
+
+    @property
+    def target(self) -> str | None:
+        """The relation of the rows at the head, or None if there are none or the commit replaces
+        all of them."""
+        return self.recorded.relation if self.strategy in MERGES else None
+
+    def head_rows(self) -> DataFrame:
+        """Return the rows at the head, with the current columns."""
+        return self.own_columns(self.spark.table(self.recorded.relation))
+
+    def rows_after_change(self) -> DataFrame:
+        """Return the rows as the recorded files of the change leave them."""
+        relation = self._stack.enter_context(self.table.show(self.change, self.request.ref))
+        return self.own_columns(self.spark.table(relation))
+
+    def staged(self, files: Sequence[StagedFile]) -> DataFrame:
+        """Return the rows of staged files, including the columns that the table does not have."""
+        relation = self.table.staged(files, CHANGE_COLUMNS)
+        return self.spark.table(self._stack.enter_context(relation))
+
+    def relation_of(self, files: Sequence[StagedFile | Any]) -> str:
+        """Return a relation of staged files and of Java data files."""
+        return self._stack.enter_context(self.table.staged(files))
+
+    def added_rows(self) -> DataFrame:
+        """Return the rows that the commit adds."""
+        return self.own_columns(self.spark.table(self.relation_of(self.rows.added)))
+
+    def own_columns(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the table's columns only: in format 3, relations also show columns of
+        row lineage."""
+        return rows.select(*map(quoted, self.metadata.column_names()))
+
+    # --- writing
+
+    def write(self, rows: DataFrame) -> list[Any]:
+        """Write rows and return their Java data files, which no snapshot references."""
+        return self._remember(self.table.write(self.own_columns(rows), self.folder))
+
+    def write_unbound(self, rows: DataFrame, extra: Sequence[Mapping[str, Any]]) -> Any:
+        """Write one file of rows with columns that the table does not have; every column may be
+        null.
+
+        Args:
+            rows: The rows.
+            extra: The additional columns, as fields of Iceberg's schema JSON.
+        """
+        names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
+        rows = rows.select(*map(quoted, names)).coalesce(1)
+        (file,) = self._remember(self.table.write_unbound(rows, self.folder, extra))
+        return file
+
+    def replace_rows(self, rows: DataFrame) -> None:
+        """Write rows that are added instead of the current rows of the attempt."""
+        written = self.write(rows)
+        self.superseded += [str(file.location()) for file in self.rows.written]
+        self.rows = replace(self.rows, staged=[], written=written)
+
+    def _remember(self, files: list[Any]) -> list[Any]:
+        self.written += [str(file.location()) for file in files]
+        return files
+
+    # --- validity
 
     def check_valid_for(self, base: TableMetadata, request: CommitRequest) -> None:
         """Check that the change of this attempt can be applied to newer metadata (rule 16).
 
-        Raises: StaleAttemptError: The commit ref was redirected or rolled back, or it moved
-            although the rows or the change
-                depend on the head.
+        Raises:
+            StaleAttemptError: The commit ref was redirected or rolled back, or it moved although
+                the rows or the change depend on the head.
         """
-        ref, head = self.cycle.request.ref, self.cycle.head
+        ref = self.request.ref
         if request.ref != ref:
-            raise StaleAttemptError(
-                "commits that await approval were published or discarded meanwhile"
-            )
+            raise StaleAttemptError("commits that await approval were published or discarded")
         current = base.head(ref)
-        number = None if head is None else head["snapshot-id"]
-        if (None if current is None else current["snapshot-id"]) == number:
+        if (None if current is None else current["snapshot-id"]) == self.head_id:
             return
-        if head is not None and all(
-            each["snapshot-id"] != number for each in base.ancestors(current)
+        if self.head_id is not None and all(
+            each["snapshot-id"] != self.head_id for each in base.ancestors(current)
         ):
             raise StaleAttemptError(f"{ref} was rolled back meanwhile")
-        if self.reads_table or self.rows.reads_table:
+        if self.reads_table:
             raise StaleAttemptError(f"{ref} moved after its rows were read")
         if self.change.is_bound_to_head:
             raise StaleAttemptError(
                 f"{ref} moved, and the changes of the MERGE are valid only on the head it read"
             )
-
-
-def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
-    """Return the snapshot of a commit, or None if it has not landed."""
-    if metadata.uuid != request.expected.uuid:
-        return None
-    snapshot_id = metadata.find_commit(request.ref, request.commit_id)
-    if snapshot_id is None:  # it may have expired
-        return _named_snapshot(metadata.properties.get(request.property_key), request.commit_id)
-    return snapshot_id
-
-
-def check_ledger(metadata: TableMetadata, request: CommitRequest) -> None:
-    """Raise LedgerMovedError if the table does not have the expected version (rule 16)."""
-    version = table_version(metadata.view(request.ref, request.property_key))
-    if version != request.expected:
-        raise LedgerMovedError(f"expected {request.expected}, found {version}")
-
-
-def snapshot_summary(request: CommitRequest, rows: CycleRows) -> dict[str, str]:
-    """Return the summary of the snapshot of a commit."""
-    return {**request.summary, **rows.summary, COMMIT_ID_KEY: request.commit_id}
-
-
-def _named_snapshot(text: str | None, commit_id: str) -> int | None:
-    """Return the snapshot that the ledger property names, if the property was written by this
-    commit."""
-    if text is None or commit_id not in text:
-        return None
-    try:
-        ledger_property = LedgerProperty.from_json(text)
-    except LedgerFormatError:
-        return None
-    return ledger_property.snapshot if ledger_property.ledger.commit == commit_id else None

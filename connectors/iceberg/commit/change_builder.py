@@ -1,25 +1,37 @@
-"""Step 4c: the change of the table, for which Spark finds the replaced rows with one `MERGE
-INTO`."""
+"""Step 4c: the change of the table, for which Spark finds the replaced rows with one `MERGE INTO`.
+
+The sources of the statements are subqueries: a temporary view fails on copy-on-write tables.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from connectors.iceberg.catalog.staged_rows import data_file
-from connectors.iceberg.commit.cycle_rows import CycleRows, check_duplicates, merge_sources
-from connectors.iceberg.commit.cycle_table import CycleTable
-from connectors.iceberg.commit.merge_statement import DUPLICATE_KEY, delete_matched, full_merge
-from connectors.iceberg.commit.table_change import Append, Overwrite, Rewrite, RowDelta, TableChange
+from connectors.iceberg.catalog.java_catalog import JavaTable
+from connectors.iceberg.catalog.sql_names import literal, quoted, same_key
+from connectors.iceberg.catalog.table_update import TableChange
+from connectors.iceberg.commit.attempt import MERGES, Attempt
+from connectors.iceberg.commit.cycle_rows import check_duplicates
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings
-from connectors.iceberg.protocol.table_metadata import WRITE_MODES, Snapshot, TableMetadata
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES, TableMetadata
 from connectors.iceberg.table.table import StagedKind, WriteMode
-
-if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_table import JavaTable
 
 # up to here, one task reads all keys faster than a shuffle distributes them
 _SMALL_CYCLE_ROWS: Final = 50_000
+DUPLICATE_KEY: Final = "connect-py: a key is staged twice"  # in the message of a failed key check
+_DELETED: Final = "__connect_py_deleted"
+_COUNT: Final = "__connect_py_count"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """A relation whose keys change rows of the table."""
+
+    relation: str  # a name, or a query in parentheses
+    deletes: bool  # the rows of these keys are removed without a replacement
 
 
 def choose_strategy(
@@ -29,7 +41,7 @@ def choose_strategy(
     if request.mode is WriteMode.APPEND:
         return EngineName.APPEND, "rows are appended"
     if not request.files:
-        return EngineName.APPEND, "there are no rows"
+        return EngineName.APPEND, "the cycle has no rows"
     if any(file.kind is StagedKind.TRUNCATES for file in request.files):
         return EngineName.OVERWRITE, "the table is truncated"
     if metadata.is_empty(request.ref) and not table.has_data_files(metadata.head(request.ref)):
@@ -37,117 +49,193 @@ def choose_strategy(
     if metadata.format_version < 2:
         return EngineName.FULL_MERGE, "the table's format has no deletes"
     if settings.full_merge:
-        return EngineName.FULL_MERGE, "the configuration says so"
+        return EngineName.FULL_MERGE, "iceberg.ext.commit-engine=merge"
     if metadata.properties.get(WRITE_MODES[0], "copy-on-write").lower() != "merge-on-read":
         return EngineName.FULL_MERGE, "the table is copy-on-write"
-    return EngineName.MERGE, "rows may replace others"
+    return EngineName.MERGE, "rows may replace existing rows"
 
 
-class ChangeBuilder:
-    """Builds the change of a table from the rows of a cycle."""
+def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
+    """Return the change for the rows of an attempt; upserts and deletes run one MERGE on the
+    recorded table.
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
+    The row counts that tasks reported are checked against the footers of their files.
 
-    def build(self, cycle: CycleTable, rows: CycleRows) -> TableChange:
-        """Return the change; upserts and deletes run one MERGE on the recorded table.
-
-        Raises:
-            DuplicateKeyError: The MERGE found a key that is staged twice.
-            TableUnsuitableError: Spark rewrote data files of a merge-on-read table.
-        """
-        match cycle.strategy:
-            case EngineName.MERGE:
-                return self._merge(cycle, rows)
-            case EngineName.FULL_MERGE:
-                return self._full_merge(cycle, rows)
-            case EngineName.OVERWRITE:
-                return Overwrite(
-                    files=_data_files(cycle, rows), replaced_rows=_row_count(cycle.head)
-                )
-        return self._new_rows(cycle, _data_files(cycle, rows))
-
-    def _new_rows(self, cycle: CycleTable, files: list[Any]) -> TableChange:
-        """Return a change without deletes. Rows that other writers add meanwhile may be a
-        conflict."""
-        request = cycle.request
-        if self._settings.refuse_foreign_rows and request.mode is WriteMode.MERGE and files:
-            return RowDelta(
-                files=files, read_snapshot=_snapshot_id(cycle.head), refuse_foreign_rows=True
-            )
-        return Append(files=files)
-
-    def _merge(self, cycle: CycleTable, rows: CycleRows) -> TableChange:
-        files = _data_files(cycle, rows)
-        sources = merge_sources(cycle, rows)
-        if not sources:
-            return self._new_rows(cycle, files)
-        statement = delete_matched(
-            cycle.recorded.relation,
-            cycle.keys,
-            sources,
-            rows.order,
-            checks_keys=rows.has_unchecked_keys,
-            in_one_task=sum(file.rows for file in cycle.request.files) <= _SMALL_CYCLE_ROWS,
+    Raises:
+        DuplicateKeyError: The MERGE found a key that is staged twice.
+        TableUnsuitableError: Spark rewrote data files of a merge-on-read table, or a file holds
+            another number of rows.
+        StaleAttemptError: See `check_duplicates`.
+    """
+    table, rows = attempt.table, attempt.rows
+    is_full_merge = attempt.strategy is EngineName.FULL_MERGE  # inserts the rows itself
+    files = [] if is_full_merge else [*map(table.data_file, rows.staged), *rows.written]
+    if attempt.strategy is EngineName.OVERWRITE:
+        summary = {} if attempt.head is None else attempt.head["summary"]
+        records, deletes = summary.get("total-records", 0), summary.get("total-position-deletes", 0)
+        return TableChange(
+            files=files, replaces_all=True, replaced_rows=int(records) - int(deletes)
         )
-        try:
-            cycle.spark.sql(statement)
-        except Exception as error:
-            if rows.has_unchecked_keys and DUPLICATE_KEY in str(error):
-                check_duplicates(cycle)  # raises an error that names the keys
-            raise
-        recording = cycle.recorded.recording()
-        cycle.written += recording.locations
-        if recording.data_files:
+    refuses = settings.refuse_foreign_rows and attempt.request.mode is WriteMode.MERGE
+    sources = merge_sources(attempt) if attempt.strategy in MERGES else []
+    if sources:
+        _run_merge(attempt, sources)
+        recording = attempt.recorded.recording()
+        attempt.written += recording.locations
+        if recording.data_files and not is_full_merge:
             raise TableUnsuitableError(
-                cycle.table.name,
+                table.name,
                 "the MERGE rewrote data files although the table is merge-on-read; nothing was "
                 "committed",
             )
-        if recording.is_empty:
-            return self._new_rows(cycle, files)
-        return RowDelta(
-            files=files,
-            replaced_rows=recording.replaced_rows,
-            is_bound_to_head=not recording.names_every_file,
-            read_snapshot=_snapshot_id(cycle.head),
-            refuse_foreign_rows=self._settings.refuse_foreign_rows,
-            recorded=cycle.recorded,
+        if not recording.is_empty:
+            return TableChange(
+                files=files,
+                recorded=attempt.recorded,
+                is_overwrite=recording.is_overwrite,
+                replaced_rows=recording.replaced_rows,
+                is_bound_to_head=is_full_merge or not recording.names_every_file,
+                read_snapshot=attempt.head_id,
+                refuses_foreign_rows=refuses and not is_full_merge,
+            )
+    if refuses and files:
+        return TableChange(files=files, read_snapshot=attempt.head_id, refuses_foreign_rows=True)
+    return TableChange(files=files)
+
+
+def merge_sources(attempt: Attempt) -> list[MergeSource]:
+    """Return the relations that a MERGE reads: upserted rows and deleted keys."""
+    rows = attempt.rows
+    sources: list[MergeSource] = []
+    upserts: str | None = None
+    if rows.added:
+        upserts = attempt.relation_of(rows.added)
+        sources.append(MergeSource(upserts, deletes=False))
+    if rows.deletes:
+        relation = attempt.relation_of(rows.deletes)
+        if attempt.strategy is EngineName.FULL_MERGE and rows.order is not None:
+            relation = last_deletes(relation, upserts, attempt.keys, rows.order)
+        sources.append(MergeSource(relation, deletes=True))
+    return sources
+
+
+def _run_merge(attempt: Attempt, sources: list[MergeSource]) -> None:
+    relation, keys, rows = attempt.recorded.relation, attempt.keys, attempt.rows
+    if attempt.strategy is EngineName.FULL_MERGE:
+        columns = attempt.metadata.column_names()
+        attempt.spark.sql(full_merge(relation, columns, keys, sources, rows.order))
+        return
+    statement = delete_matched(
+        relation,
+        keys,
+        sources,
+        rows.order,
+        checks_keys=rows.has_unchecked_keys,
+        in_one_task=sum(file.rows for file in attempt.request.files) <= _SMALL_CYCLE_ROWS,
+    )
+    try:
+        attempt.spark.sql(statement)
+    except Exception as error:
+        if rows.has_unchecked_keys and DUPLICATE_KEY in str(error):
+            check_duplicates(attempt)  # raises an error that names the keys
+        raise
+
+
+def delete_matched(
+    target: str,
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None = None,
+    *,
+    checks_keys: bool = False,
+    in_one_task: bool = False,
+) -> str:
+    """Return the statement that removes the rows of the keys; the staged files already hold the new
+    rows.
+
+    Args:
+        target: The recorded table.
+        keys: The key columns.
+        sources: The staged rows.
+        order: The column that holds the order of rows; a row that is later than its source is not
+            removed. None: no order.
+        checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice.
+        in_one_task: Read the keys in one task, which saves a shuffle for small cycles.
+    """
+    source, same = _matches(keys, sources, order)
+    if checks_keys:
+        columns = ", ".join(map(quoted, keys))
+        hint = "/*+ COALESCE(1) */ " if in_one_task else ""
+        counted = (
+            f"SELECT {columns}, count(*) AS {_COUNT} FROM (SELECT {hint}{columns} FROM "
+            f"({source})) GROUP BY {columns}"
         )
-
-    def _full_merge(self, cycle: CycleTable, rows: CycleRows) -> TableChange:
-        sources = merge_sources(cycle, rows)
-        if not sources:
-            return Append()
-        columns = cycle.metadata.column_names()
-        cycle.spark.sql(
-            full_merge(cycle.recorded.relation, columns, cycle.keys, sources, rows.order)
+        source = (
+            f"SELECT {columns} FROM ({counted}) WHERE assert_true({_COUNT} = 1, "
+            f"{literal(DUPLICATE_KEY)}) IS NULL"
         )
-        recording = cycle.recorded.recording()
-        cycle.written += recording.locations
-        if recording.is_empty:
-            return Append()
-        return Rewrite(
-            replaced_rows=recording.replaced_rows,
-            is_bound_to_head=True,
-            recorded=cycle.recorded,
-            read_snapshot=_snapshot_id(cycle.head),
+    return f"MERGE INTO {target} t USING ({source}) s ON {same} WHEN MATCHED THEN DELETE"
+
+
+def replaced_rows(
+    table: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None,
+) -> str:
+    """Return a query of the rows of a table that either `MERGE` removes or replaces."""
+    names = ", ".join(f"t.{quoted(name)}" for name in columns)
+    source, same = _matches(keys, sources, order)
+    return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({source}) s ON {same}"
+
+
+def full_merge(
+    target: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None,
+) -> str:
+    """Return the statement that inserts, updates, and deletes, for every table format and write
+    mode."""
+    selects = []
+    staged = {*keys, order}
+    for source in sources:
+        names = ", ".join(
+            quoted(name) if name in staged or not source.deletes else f"NULL AS {quoted(name)}"
+            for name in columns
         )
+        deleted = f"{str(source.deletes).lower()} AS {_DELETED}"
+        selects.append(f"SELECT {names}, {deleted} FROM {source.relation}")
+    assignments = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+    names = ", ".join(map(quoted, columns))
+    values = ", ".join(f"s.{quoted(name)}" for name in columns)
+    _, same = _matches(keys, sources, order)
+    return (
+        f"MERGE INTO {target} t USING ({' UNION ALL '.join(selects)}) s ON {same} "
+        f"WHEN MATCHED AND s.{_DELETED} THEN DELETE WHEN MATCHED THEN UPDATE SET {assignments} "
+        f"WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({names}) VALUES ({values})"
+    )
 
 
-def _data_files(cycle: CycleTable, rows: CycleRows) -> list[Any]:
-    """Return Java data files; the row counts that tasks reported are checked against the
-    footers."""
-    return [*(data_file(cycle.table, cycle.metadata, file) for file in rows.staged), *rows.written]
+def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: str) -> str:
+    """Return a source with one delete per key, for keys that are not upserted: a full MERGE may
+    match each row only once."""
+    columns = ", ".join(f"d.{quoted(key)}" for key in keys)
+    without = f" LEFT ANTI JOIN {upserts} u ON {same_key(keys, 'd', 'u')}" if upserts else ""
+    newest = f"max(d.{quoted(order)}) AS {quoted(order)}"
+    return f"(SELECT {columns}, {newest} FROM {deletes} d{without} GROUP BY {columns})"
 
 
-def _snapshot_id(head: Snapshot | None) -> int | None:
-    return None if head is None else int(head["snapshot-id"])
-
-
-def _row_count(head: Snapshot | None) -> int:
-    """Return the number of rows at a head, by its summary."""
-    if head is None:
-        return 0
-    summary = head["summary"]
-    return int(summary.get("total-records", "0")) - int(summary.get("total-position-deletes", "0"))
+def _matches(
+    keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
+) -> tuple[str, str]:
+    """Return a query of the changed keys, and the condition that a row `t` matches a key `s`."""
+    columns, same = [*keys], same_key(keys)
+    if order is not None:
+        columns.append(order)
+        same += f" AND NOT coalesce(t.{quoted(order)} > s.{quoted(order)}, false)"
+    names = ", ".join(map(quoted, columns))
+    query = " UNION ALL ".join(f"SELECT {names} FROM {source.relation}" for source in sources)
+    return query, same

@@ -1,9 +1,8 @@
-"""One change per key, where the changes of a key come in several Kafka partitions: the one that is
-last in the source.
+"""The last change per key, if the changes of a key are spread over several Kafka partitions.
 
-Tasks reduce their own partitions. Here a window over the changes of the cycle picks the last one of
-each key by the order that the source tells. A change that is older than a truncate, or than the row
-in the table, is left out: a partition may lag behind the others.
+Tasks reduce their own partitions. Here, a window over the changes of the cycle selects the last one
+of each key by the order of the source. A change that is older than a truncate, or than the row in
+the table, is left out: a partition may lag behind the others.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.catalog.sql_names import literal, quoted
-from connectors.iceberg.commit.cycle_table import CycleTable
+from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.protocol.ledger import group_of
 from connectors.iceberg.staging.staged_changes import PARTIAL
@@ -25,19 +24,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# and the connect group id: property that says where the last truncate stood
+# followed by the connect group ID: property with the order of the last truncate
 TRUNCATED: Final = "connect-py.truncated."
-FILE = "__connect_py_file"  # where a change is staged; a file of last changes has each key once
+# the file that stages a change; a file of last changes has each key once
+FILE: Final = "__connect_py_file"
+LAST: Final = "__connect_py_last"  # the last change of its key
 _DELETE: Final = "__connect_py_delete"
-LAST: Final = "__connect_py_last"
 _STATE: Final = "__connect_py_state"
 _OLD, _SUPERSEDED, _LAST, _TIED = 0, 1, 2, 3
-_ORDER_TEXT: Final = f"coalesce({ORDER}, '') AS {ORDER}"
+_NOT_NULL_ORDER: Final = f"coalesce({ORDER}, '') AS {ORDER}"
 
 
 class UnorderedKeysError(Exception):
-    """Nothing says which of a key's changes is the last; `rows` has the keys and the files of some
-    of them."""
+    """The last change of some keys is unknown; `rows` has the keys and the files of their
+    changes."""
 
     def __init__(self, rows: DataFrame) -> None:
         super().__init__("keys without an order")
@@ -45,120 +45,109 @@ class UnorderedKeysError(Exception):
 
 
 class CycleOrder:
-    """For one attempt at a commit with ordering columns."""
+    """The order of the changes of one attempt."""
 
-    def __init__(self, cycle: CycleTable) -> None:
-        self._cycle = cycle
-        self._keys = [quoted(key) for key in cycle.keys]
-        name = TRUNCATED + group_of(cycle.request.property_key)
-        known = cycle.metadata.properties.get(name, "")
-        truncates = [
-            file.order for file in cycle.request.files if file.kind is StagedKind.TRUNCATES
-        ]
-        self.limit = max([known, *truncates])
-        self.properties = {name: self.limit} if truncates and self.limit != known else {}
-        self.older = 0
-        self._judged: DataFrame | None = None
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._keys = [quoted(key) for key in attempt.keys]
+        self._ranked: DataFrame | None = None
+        name = TRUNCATED + group_of(attempt.request.property_key)
+        last_truncate = attempt.metadata.properties.get(name, "")
+        files = attempt.request.files
+        truncates = [file.order for file in files if file.kind is StagedKind.TRUNCATES]
+        self._truncate = max([last_truncate, *truncates])  # earlier changes are left out
+        if self._truncate != last_truncate:
+            attempt.properties[name] = self._truncate
 
     def later_rows(self, rows: DataFrame) -> DataFrame | None:
-        """Those of the table's rows that came after the truncate of this cycle; None: there are
-        none."""
-        later = rows.where(f"{ORDER} > {literal(self.limit)}")
-        return None if not self.limit or later.isEmpty() else later
+        """Return the rows of the table that are later than the truncate of this cycle, or None if
+        there are none."""
+        later = rows.where(f"{ORDER} > {literal(self._truncate)}")
+        return None if not self._truncate or later.isEmpty() else later
 
-    def judge(self, files: Sequence[StagedFile]) -> bool:
-        """Find the last change of each key among these files; returns whether some row is left out.
+    def rank(self, files: Sequence[StagedFile]) -> bool:
+        """Find the last change of each key in these files. Return True if some row is left out.
 
         Raises:
-            UnorderedKeysError: Nothing says which of a key's changes is the last.
+            UnorderedKeysError: The last change of some keys is unknown.
         """
         of_key = f"PARTITION BY {_STATE} IS NULL, {', '.join(self._keys)}"
         newest = f"({of_key} ORDER BY {ORDER} DESC, {_DELETE})"
-        ranked = self._without_old(self._changes(files)).selectExpr(
+        rows = self._without_old(self._changes(files)).selectExpr(
             "*",
             f"row_number() OVER {newest} AS __rank",
             f"lead({ORDER}) OVER {newest} AS __next_order",
             f"lead({_DELETE}) OVER {newest} AS __next_delete",
             f"count(*) OVER ({of_key}) AS __count",
         )
-        unsaid = (
-            f"__count > 1 AND ({ORDER} = '' OR ({ORDER} = __next_order AND {_DELETE} = "
-            f"__next_delete))"
+        same_place = f"{ORDER} = __next_order AND {_DELETE} = __next_delete"
+        state = (
+            f"CASE WHEN {_STATE} IS NOT NULL THEN {_STATE} WHEN __rank > 1 THEN {_SUPERSEDED} "
+            f"WHEN __count > 1 AND ({ORDER} = '' OR ({same_place})) THEN {_TIED} "
+            f"ELSE {_LAST} END AS {_STATE}"
         )
-        state = f"WHEN __rank > 1 THEN {_SUPERSEDED} WHEN {unsaid} THEN {_TIED} ELSE {_LAST}"
-        state = f"CASE WHEN {_STATE} IS NOT NULL THEN {_STATE} {state} END AS {_STATE}"
-        judged = self._judged = ranked.selectExpr(*self._keys, ORDER, FILE, state).localCheckpoint()
-        if not (tied := judged.where(f"{_STATE} = {_TIED}")).isEmpty():
-            raise UnorderedKeysError(
-                judged.join(tied.select(*self._keys), list(self._cycle.keys), "left_semi")
-            )
-        self.older = judged.where(f"{_STATE} = {_OLD}").count()
-        if self.older:
+        ranked = self._ranked = rows.selectExpr(*self._keys, ORDER, FILE, state).localCheckpoint()
+        tied = ranked.where(f"{_STATE} = {_TIED}").select(*self._keys)
+        if not tied.isEmpty():
+            raise UnorderedKeysError(ranked.join(tied, self._attempt.keys, "left_semi"))
+        older = self._attempt.older_changes = ranked.where(f"{_STATE} = {_OLD}").count()
+        if older:
             log.info(
-                "table %s: %d changes are older than a truncate or than the rows that are there: "
-                "they are left out",
-                self._cycle.request.table,
-                self.older,
-                extra={"action": "older_changes", "table": self._cycle.request.table},
+                "table %s: left out %d changes that are older than a truncate or than the rows of "
+                "the table",
+                self._attempt.request.table,
+                older,
+                extra={"action": "older_changes", "table": self._attempt.request.table},
             )
-        return bool(self.older) or not judged.where(f"{_STATE} = {_SUPERSEDED}").isEmpty()
+        return bool(older) or not ranked.where(f"{_STATE} = {_SUPERSEDED}").isEmpty()
 
     def last_rows(self, files: Sequence[StagedFile]) -> DataFrame:
-        """The rows of these files that are the last changes of their keys."""
-        return placed(self._cycle.staged(files)).join(
-            self._last(), [FILE, *self._cycle.keys], "left_semi"
-        )
+        """Return the rows of these files that are the last changes of their keys."""
+        rows = with_files(self._attempt.staged(files))
+        return rows.join(self._last(), [FILE, *self._attempt.keys], "left_semi")
 
     def counting(self, rows: DataFrame) -> DataFrame:
-        """Those of the cycle's changes that are not too old, with `LAST`: whether it is the last
-        one of its key."""
-        others = [quoted(name) for name in rows.columns if name != ORDER]
-        rows = (
-            self._without_old(rows.selectExpr(*others, _ORDER_TEXT))
-            .where(f"{_STATE} IS NULL")
+        """Return the changes of the cycle that are not too old. `LAST` marks the last change of
+        each key."""
+        names = [quoted(name) for name in rows.columns if name != ORDER]
+        rows = self._without_old(rows.selectExpr(*names, _NOT_NULL_ORDER))
+        last = self._last().selectExpr("*", f"true AS {LAST}")
+        return (
+            rows.where(f"{_STATE} IS NULL")
             .drop(_STATE)
-        )
-        return rows.join(
-            self._last().selectExpr("*", f"true AS {LAST}"), [FILE, *self._cycle.keys], "left"
+            .join(last, [FILE, *self._attempt.keys], "left")
         )
 
     def _last(self) -> DataFrame:
-        assert self._judged is not None  # `judge` comes first
-        return self._judged.where(f"{_STATE} = {_LAST}").select(FILE, *self._keys)
+        assert self._ranked is not None  # `rank` was called before
+        return self._ranked.where(f"{_STATE} = {_LAST}").select(FILE, *self._keys)
 
     def _changes(self, files: Sequence[StagedFile]) -> DataFrame:
-        """Keys, order and place of every change in these files."""
+        """Return keys, order, and file of every change in these files."""
         frames = []
         for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.CHANGES):
             if group := [file for file in files if file.kind is kind]:
-                rows = placed(self._cycle.staged(group))
+                rows = with_files(self._attempt.staged(group))
                 if kind is StagedKind.CHANGES:
                     rows = rows.where(PARTIAL)
-                deletes = str(kind is StagedKind.DELETES).lower()
-                frames.append(
-                    rows.selectExpr(*self._keys, _ORDER_TEXT, f"{deletes} AS {_DELETE}", FILE)
-                )
-        return reduce(lambda one, other: one.unionByName(other), frames)
+                delete = f"{str(kind is StagedKind.DELETES).lower()} AS {_DELETE}"
+                frames.append(rows.selectExpr(*self._keys, _NOT_NULL_ORDER, delete, FILE))
+        return reduce(lambda left, right: left.unionByName(right), frames)
 
     def _without_old(self, changes: DataFrame) -> DataFrame:
-        """The changes with `_STATE`, which tells those older than a truncate or, without one, than
-        the table's row."""
-        old = f"{ORDER} < {literal(self.limit)}"
-        if self._cycle.target is not None:
-            there = self._cycle.spark.table(self._cycle.target).where(f"{ORDER} IS NOT NULL")
-            newest = (
-                there.groupBy(*self._keys)
-                .agg({ORDER: "max"})
-                .withColumnRenamed(f"max({ORDER})", "__newest")
-            )
-            changes = changes.join(newest, list(self._cycle.keys), "left")
+        """Return the changes with `_STATE`, which marks changes that are older than a truncate
+        or than the table's row."""
+        old = f"{ORDER} < {literal(self._truncate)}"
+        if self._attempt.target is not None:
+            rows = self._attempt.spark.table(self._attempt.target).where(f"{ORDER} IS NOT NULL")
+            newest = rows.groupBy(*self._keys).agg({ORDER: "max"})
+            newest = newest.withColumnRenamed(f"max({ORDER})", "__newest")
+            changes = changes.join(newest, self._attempt.keys, "left")
             old += f" OR coalesce(__newest > {ORDER}, false)"
-        made = changes.selectExpr(
-            "*", f"CASE WHEN {ORDER} != '' AND ({old}) THEN {_OLD} END AS {_STATE}"
-        )
-        return made.drop("__newest")
+        state = f"CASE WHEN {ORDER} != '' AND ({old}) THEN {_OLD} END AS {_STATE}"
+        return changes.selectExpr("*", state).drop("__newest")
 
 
-def placed(rows: DataFrame) -> DataFrame:
-    """Rows with the file that stages each."""
+def with_files(rows: DataFrame) -> DataFrame:
+    """Return rows with the file that stages each row."""
     return rows.selectExpr("*", f"input_file_name() AS {FILE}")

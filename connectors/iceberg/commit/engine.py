@@ -4,55 +4,60 @@ table's metadata.
 The parts of protocol steps 4 and 5 (4e is step 5), and the state that a crash after each of them
 leaves behind:
 
-4a. Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit. 4b.
-Complete the rows (`cycle_rows`). Leaves data files with the prefix of this epoch; rule 18 removes
-them. 4c. Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
-prefix. 4d. Build the new metadata (`table_change`). Leaves manifests that no metadata references;
-the table's maintenance
-    removes them as orphan files.
-4e. Swap the metadata. The outcome may be unknown; 4a of the next attempt looks for the commit ID
-    before anything else (rule 17).
+- 4a: Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit.
+- 4b: Complete the rows (`cycle_rows`). Leaves data files with the prefix of this epoch; rule 18
+  removes them.
+- 4c: Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
+  prefix.
+- 4d: Build the new metadata (`TableUpdate.add`). Leaves manifests that no metadata references; the
+  table's maintenance removes them as orphan files.
+- 4e: Swap the metadata. The outcome may be unknown; 4a of the next attempt looks for the commit ID
+  before anything else (rule 17).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
-from connectors.iceberg.catalog.java_catalog import JavaCatalog
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
 from connectors.iceberg.catalog.java_errors import MISSING_FILE, caused_by, translating
-from connectors.iceberg.catalog.table_update import StaleAttemptError
-from connectors.iceberg.commit.attempt import (
-    Attempt,
-    LedgerMovedError,
-    check_ledger,
-    find_commit,
-    snapshot_summary,
-)
-from connectors.iceberg.commit.change_builder import ChangeBuilder, choose_strategy
-from connectors.iceberg.commit.commit_run import CommitRun
+from connectors.iceberg.catalog.table_update import StaleAttemptError, TableUpdate
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.change_builder import build_change, choose_strategy
 from connectors.iceberg.commit.cycle_rows import complete_rows
-from connectors.iceberg.commit.cycle_table import CycleTable
-from connectors.iceberg.commit.output_columns import SchemaEvolvedError
 from connectors.iceberg.commit.refused_refs import naming_ref_settings
-from connectors.iceberg.commit.rules.all_rules import all_rules
-from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.commit.rules.rule import CommitRule
+from connectors.iceberg.commit.rules.rule_set import RuleSet
+from connectors.iceberg.commit.user_sql import SchemaEvolvedError
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    TableError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.protocol.commit_request import (
+    COMMIT_ID_KEY,
     SNAPSHOT_ID,
+    CommitCounts,
     CommitOutcome,
     CommitRequest,
+    CommitStatus,
+    EngineName,
     EngineSettings,
 )
 from connectors.iceberg.protocol.faults import fault_point
+from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
+from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+log = logging.getLogger(__name__)
 
-    from connectors.iceberg.catalog.java_table import JavaTable
+_BACKOFF_SECONDS: Final = (0.0, 0.1, 0.3, 1.0)
 
 # Fault points
 AFTER_ROWS: Final = "after_completed_rows"
@@ -63,20 +68,19 @@ BEFORE_SWAP: Final = "before_compare_and_swap"
 AFTER_SWAP: Final = "after_swap"
 
 
+class LedgerMovedError(Exception):
+    """The table has another version than the coordinator expects: another coordinator or a user
+    changed it."""
+
+
 class CommitEngine:
     """Commits staged files to the tables of one catalog, in one Spark session, one commit at a
     time."""
 
-    def __init__(
-        self, spark: SparkSession, catalog: JavaCatalog, catalog_name: str, settings: EngineSettings
-    ) -> None:
-        self._spark = spark
+    def __init__(self, catalog: JavaCatalog, settings: EngineSettings) -> None:
         self._catalog = catalog
-        self._catalog_name = catalog_name
         self._settings = settings
-        self._change_builder = ChangeBuilder(settings)
-        self._rules = all_rules(spark, catalog, catalog_name, self.commit)
-        self._sleep: Callable[[float], None] = time.sleep
+        self.rules = RuleSet(catalog, self.commit)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         """Create one snapshot, or return the reason why there is none.
@@ -84,42 +88,41 @@ class CommitEngine:
         The same request may be repeated after every outcome; a commit that has landed is found by
         its ID.
 
-        Raises: TableMissingError, TableForbiddenError, TableUnsuitableError: The table cannot take
-            this commit. DuplicateKeyError: Two staged rows have the same key, and nothing defines
-            their order. CatalogUnavailableError: As far as is known, nothing landed, or the commit
-            landed and its follow-up work
-                failed. The caller repeats the same request.
+        Raises:
+            TableMissingError, TableForbiddenError, TableUnsuitableError: The table cannot accept
+                this commit.
+            DuplicateKeyError: Two staged rows have the same key, and nothing defines their order.
+            CatalogUnavailableError: As far as is known, nothing landed, or the commit landed and
+                its follow-up work failed. The caller repeats the same request.
         """
         started = time.monotonic()
-        runs = (rule.begin(request) for rule in self._rules)
-        run = CommitRun(request, [rule_run for rule_run in runs if rule_run is not None])
+        run = CommitRun(request)
         with ExitStack() as stack:
             try:
                 outcome = self._run(run, stack)
-            except LedgerMovedError as error:
-                outcome = run.conflict(error)
-            except (CatalogUnavailableError, CommitStateUnknownError) as error:
-                if not run.is_outcome_unknown:
-                    run.delete_files_of_failed_attempts()
-                    raise
-                outcome = run.unknown(error)
-            except Exception:
+            except Exception as error:
                 run.delete_files_of_failed_attempts()
-                raise
-        run.delete_files_of_failed_attempts()
+                if isinstance(error, LedgerMovedError):
+                    status = CommitStatus.CONFLICT
+                elif run.is_outcome_unknown and isinstance(
+                    error, CatalogUnavailableError | CommitStateUnknownError
+                ):
+                    log.warning(
+                        "commit %s of table %s has an unknown outcome: %s",
+                        request.commit_id,
+                        request.table,
+                        error,
+                    )
+                    status = CommitStatus.UNKNOWN
+                else:
+                    raise
+                outcome = run.outcome(status, str(error))
+            else:
+                run.delete_files_of_failed_attempts()
         milliseconds = round(1000 * (time.monotonic() - started))
         return dataclasses.replace(
             outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds)
         )
-
-    def settle(self, table: JavaTable, property_key: str) -> None:
-        """Finish what earlier commits announced. Called when a table is opened, before any commit.
-
-        Raises:
-            CatalogUnavailableError: The table cannot be opened yet.
-        """
-        for rule in self._rules:
-            rule.settle(table, property_key, None)
 
     def _run(self, run: CommitRun, stack: ExitStack) -> CommitOutcome:
         # Survives a lost race as long as its change is valid for the new head.
@@ -127,81 +130,54 @@ class CommitEngine:
         while True:
             if run.is_outcome_unknown:
                 fault_point(LOOKING_AGAIN)
-            # 4a, also after the last try (rule 17)
-            table = run.loaded(self._load(run.request.table))
-            for rule in self._rules:
-                rule.settle(table, run.request.property_key, run.request)
+            with translating(run.request.table):  # 4a, also after the last try (rule 17)
+                table = run.table = self._catalog.load(run.request.table)
+            run.is_outcome_unknown = False
+            self.rules.settle(table, run.request.property_key, run.request)
             metadata = table.metadata()
+            run.rules = run.rules or self.rules.of(run.request, metadata)
             request = run.resolve(metadata)
             if (snapshot_id := find_commit(metadata, request)) is not None:
-                return run.committed(snapshot_id)
+                return run.committed(table, snapshot_id)
             check_ledger(metadata, request)
-            run.raise_refusal()
-            if not run.has_tries_left:
-                return run.exhausted()
-            self._sleep(run.backoff())
+            if run.tries and not run.prepare_retry():
+                return run.outcome(CommitStatus.FAILED_RETRY, str(run.failure or ""))
+            run.tries += 1
             try:
                 if attempt is None:
                     attempt = self._find_replaced_rows(run, table, request, stack)
                 snapshot_id = self._swap(run, table, attempt)
-            except SchemaEvolvedError:
+            except SchemaEvolvedError:  # a rule added columns; counts as a try
                 attempt = None
-                run.restart()
-            except (
-                StaleAttemptError
-            ) as error:  # another writer changed what the attempt is based on
-                attempt = None
-                run.retry(error)
-            except (
-                ConnectError
-            ) as error:  # even a refused swap may have landed: the next load shows it
-                if not run.is_outcome_unknown:
-                    self._raise_if_ledger_moved(run)
-                    raise
-                run.retry(error)
+            except StaleAttemptError as error:  # another writer changed its base
+                attempt, run.failure = None, error
+            except ConnectError as error:
+                # Even a refused swap may have landed, and a newer coordinator may have caused any
+                # other error: the next load shows it.
+                run.failure = error
+                run.is_final = not run.is_outcome_unknown or isinstance(error, TableError)
             else:
-                # None if an earlier call of commit() sent the swap that landed.
-                if (landed := run.attempt_of(snapshot_id)) is not None:
-                    run.landed(snapshot_id)
-                    for rule_run in run.rules:
-                        rule_run.committed(landed, table)
-                return run.committed(snapshot_id)
-
-    def _load(self, name: str) -> JavaTable:
-        with translating(name):
-            return self._catalog.load(name)
-
-    def _raise_if_ledger_moved(self, run: CommitRun) -> None:
-        """Raise LedgerMovedError if a newer coordinator has committed: its cleanup may have caused
-        an error."""
-        metadata = self._load(run.request.table).metadata()
-        request = run.resolve(metadata)
-        if find_commit(metadata, request) is None:
-            check_ledger(metadata, request)
+                return run.committed(table, snapshot_id)
 
     def _find_replaced_rows(
         self, run: CommitRun, table: JavaTable, request: CommitRequest, stack: ExitStack
     ) -> Attempt:
         """Run 4b and 4c on the head of the loaded table.
 
-        Raises: StaleAttemptError: A file disappeared while it was read, because another writer
-            replaced and expired it.
+        Raises:
+            StaleAttemptError: A file disappeared while it was read, because another writer replaced
+                and expired it.
         """
-        strategy, reason = choose_strategy(table, table.metadata(), request, self._settings)
-        cycle = run.begin(
-            CycleTable(self._spark, self._catalog_name, table, request, strategy, stack)
-        )
+        strategy = choose_strategy(table, table.metadata(), request, self._settings)
+        attempt = Attempt(self._catalog, table, request, strategy, stack)
+        run.attempts.append(attempt)
         with translating(table.name):
             try:
-                rows = complete_rows(
-                    cycle, rows_are_final=not any(rule.changes_rows for rule in run.rules)
-                )
+                complete_rows(attempt, are_final=not any(rule.changes_rows for rule in run.rules))
                 for rule in run.rules:
-                    rows = rule.rows(cycle, rows)
+                    rule.change_rows(attempt)
                 fault_point(AFTER_ROWS)
-                attempt = Attempt(
-                    cycle, reason, request.ref, rows, self._change_builder.build(cycle, rows)
-                )
+                attempt.change = build_change(attempt, self._settings)
                 fault_point(AFTER_MERGE)
                 for rule in run.rules:
                     rule.inspect(attempt)
@@ -229,22 +205,182 @@ class CommitEngine:
                 return snapshot_id  # an earlier swap with an unknown outcome has landed
             check_ledger(base, request)
             attempt.check_valid_for(base, request)
-            update.start_branch(attempt.target_ref, request.ref)
-            attempt.change.add_to(
-                update, attempt.target_ref, snapshot_summary(request, attempt.rows)
+            if attempt.target_ref != request.ref:  # the approval branch starts at the commit ref
+                head = base.head(request.ref)
+                update.begin_branch(
+                    attempt.target_ref, None if head is None else head["snapshot-id"]
+                )
+            update.add(
+                attempt.change,
+                attempt.target_ref,
+                {**request.summary, **attempt.summary, COMMIT_ID_KEY: request.commit_id},
             )
             for rule in run.rules:
                 rule.amend(attempt, update)
-            ledger_property = request.property_template.replace(
-                SNAPSHOT_ID, str(update.snapshot_id)
-            )
-            update.set_properties({**request.properties, **attempt.rows.properties})
+            snapshot_id = update.snapshot_id
+            ledger = request.property_template.replace(SNAPSHOT_ID, str(snapshot_id))
+            update.set_properties({**request.properties, **attempt.properties})
             fault_point(BEFORE_SWAP)
-            with run.sending_swap(update, attempt):
-                try:
-                    with translating(table.name):
-                        update.swap({request.property_key: ledger_property})
-                except TableUnsuitableError as error:
-                    raise naming_ref_settings(error, update, request) from error.__cause__
-                fault_point(AFTER_SWAP)
-            return update.snapshot_id
+            run.swaps[snapshot_id] = update, attempt
+            run.is_outcome_unknown = True  # until the swap returns
+            try:
+                with translating(table.name):
+                    update.swap({request.property_key: ledger})
+            except TableUnsuitableError as error:
+                raise naming_ref_settings(error, update, request) from error.__cause__
+            fault_point(AFTER_SWAP)
+            run.is_outcome_unknown = False
+            return snapshot_id
+
+
+def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
+    """Return the snapshot of a commit, or None if it has not landed."""
+    if metadata.uuid != request.expected.uuid:
+        return None
+    snapshot_id = metadata.find_commit(request.ref, request.commit_id)
+    text = metadata.properties.get(request.property_key, "")
+    if snapshot_id is None and request.commit_id in text:  # the snapshot may have expired
+        try:
+            ledger_property = LedgerProperty.from_json(text)
+        except LedgerFormatError:
+            return None
+        if ledger_property.ledger.commit == request.commit_id:
+            return ledger_property.snapshot
+    return snapshot_id
+
+
+def check_ledger(metadata: TableMetadata, request: CommitRequest) -> None:
+    """Raise LedgerMovedError if the table does not have the expected version (rule 16)."""
+    version = table_version(metadata.view(request.ref, request.property_key))
+    if version != request.expected:
+        raise LedgerMovedError(f"expected {request.expected}, found {version}")
+
+
+@dataclass(slots=True)
+class CommitRun:
+    """One call of `CommitEngine.commit`: its attempts, the swaps that it sent, and the files to
+    delete."""
+
+    request: CommitRequest
+    rules: Sequence[CommitRule] = ()
+    table: JavaTable | None = None  # the last load
+    is_outcome_unknown: bool = False  # a swap was sent, and the table has not been read since
+    attempts: list[Attempt] = field(default_factory=list)
+    swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)  # by snapshot ID
+    landed: int | None = None  # snapshot ID
+    tries: int = 0
+    failure: Exception | None = None  # of the last try; None after a change of the schema
+    is_final: bool = False  # no other try can succeed
+    conflicts: int = 0  # failures that were followed by another try
+
+    def resolve(self, metadata: TableMetadata) -> CommitRequest:
+        """Return the request for this metadata."""
+        request = self.request
+        for rule in self.rules:
+            request = rule.resolve(request, metadata)
+        return request
+
+    # --- retries
+
+    def prepare_retry(self) -> bool:
+        """Wait before another try, and log its reason. Return False after the last try.
+
+        Raises:
+            ConnectError: The last try failed before its swap, or the catalog refused the swap
+                permanently, such as with a 403.
+        """
+        if self.is_final and self.failure is not None:
+            raise self.failure
+        if self.tries >= self.request.attempt_limit:
+            return False
+        if self.failure is not None:
+            seconds = _BACKOFF_SECONDS[min(self.tries - 1, len(_BACKOFF_SECONDS) - 1)]
+            log.warning(
+                "commit %s of table %s failed (attempt %d of %d), retrying in %.1f s: %s",
+                self.request.commit_id,
+                self.request.table,
+                self.tries,
+                self.request.attempt_limit,
+                seconds,
+                self.failure,
+                extra={"action": "commit_repeated", "table": self.request.table},
+            )
+            self.conflicts += 1
+            self.failure = None
+            time.sleep(seconds)
+        return True
+
+    # --- outcomes
+
+    def committed(self, table: JavaTable, snapshot_id: int) -> CommitOutcome:
+        """Run the follow-up work of a commit that landed, and return its outcome.
+
+        The commit may have landed by an earlier swap whose outcome was unknown.
+        """
+        self.landed = snapshot_id
+        outcome = self.outcome(CommitStatus.COMMITTED, "it had landed before", snapshot_id)
+        if snapshot_id not in self.swaps:  # an earlier call of `commit` sent the swap
+            return outcome
+        _, attempt = self.swaps[snapshot_id]
+        for rule in self.rules:
+            rule.committed(attempt, table)
+        counts = dataclasses.replace(
+            outcome.counts,
+            added_files=len(attempt.change.files),
+            added_rows=sum(file.rows for file in attempt.rows.staged)
+            + sum(int(file.recordCount()) for file in attempt.rows.written),
+            replaced_rows=attempt.change.replaced_rows,
+            unmatched_patches=attempt.unmatched,
+            older_changes=attempt.older_changes,
+        )
+        outcome = dataclasses.replace(
+            outcome,
+            engine=attempt.strategy,
+            reason="",
+            counts=counts,
+            because=attempt.reason,
+        )
+        for rule in self.rules:
+            outcome = rule.outcome(attempt, outcome)
+        return outcome
+
+    def outcome(
+        self, status: CommitStatus, reason: str, snapshot_id: int | None = None
+    ) -> CommitOutcome:
+        """Return an outcome without the figures of an attempt."""
+        counts = CommitCounts(foreign_conflicts=self.conflicts)
+        return CommitOutcome(status, EngineName.MERGE, snapshot_id, reason, counts)
+
+    # --- cleanup
+
+    def delete_files_of_failed_attempts(self) -> None:
+        """Delete the files of attempts that did not land.
+
+        Rule 17: if a swap was sent, nothing is deleted unless a commit of this run has landed.
+        The remaining files have the prefix of this epoch, and rule 18 removes them; the remaining
+        manifests are orphan files for the table's maintenance.
+        """
+        table, landed = self.table, self.swaps.get(self.landed or 0)
+        if table is None or (self.swaps and landed is None):
+            return
+        paths: set[str] = set()
+        try:
+            for attempt in self.attempts:
+                if landed is not None and attempt is landed[1]:
+                    paths.update(attempt.superseded)
+                    continue
+                paths.update(attempt.written)
+                for rule in self.rules:
+                    rule.discard(attempt)
+            with translating(table.name):
+                for snapshot_id, (update, _) in self.swaps.items():
+                    if snapshot_id != self.landed:
+                        paths.update(table.own_metadata_files(update.snapshot))
+                for path in paths:
+                    table.delete_file(path)
+        except ConnectError as error:
+            log.info(
+                "table %s: files of failed attempts remain until the next cleanup: %s",
+                table.name,
+                error,
+            )

@@ -1,8 +1,8 @@
-"""Which row of an old key has the values that an insert under a new key lacks: plain data in, a
-plan out.
+"""Match of the halves of key changes: which row of an old key has the values that an insert under
+the new key lacks.
 
-Of each row only its id, its pair and the names of the columns that it lacks are looked at, never a
-value.
+Plain data in, a plan out. Of each row, only its ID, its pair, and the names of its lacking columns
+are considered, never a value.
 """
 
 from __future__ import annotations
@@ -13,42 +13,49 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 
+# by row: other rows, and the columns whose values they provide
+Fills = Mapping[int, Sequence[tuple[int, frozenset[str]]]]
+
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A change that is half of a pair, or that belongs to a life which began with one."""
+    """A change that is half of a pair, or that belongs to a lifetime that began with one."""
 
-    row: int  # its id
+    row: int  # its ID
     lacking: frozenset[str] = frozenset()
     half: int | None = None
     pair: str | None = None
     place: tuple[object, ...] = ()  # orders the halves of equal pairs
     partial: bool = False  # to be completed
-    # half, pair and number, among equal ones, of the life's first change
+    # half, pair, and number (among equal pairs) of the first change of the lifetime
     begun_by: tuple[int, str, int] | None = None
 
 
 @dataclass(slots=True)
 class PairPlan:
-    """What to do with these rows."""
+    """The plan for these rows."""
 
-    # By row: from which other rows it takes which columns.
-    fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
-    # by row to complete: columns found nowhere
+    fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)  # see `Fills`
+    # by row to be completed: columns whose values were not found
     unknown: dict[int, frozenset[str]] = field(default_factory=dict)
-    # rows to complete, or to keep, that lack values of a row whose delete was not read
+    # rows, to be completed or still open, that lack values of a row whose delete was not read
     unread: int = 0
     open_deletes: list[int] = field(default_factory=list)  # rows whose insert was not read yet
-    # half and pair of those whose delete was not
+    # half and pair of inserts whose delete was not read yet
     open_inserts: list[tuple[int, str]] = field(default_factory=list)
 
 
 def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
-    """Find the pairs. `opened`: halves that earlier cycles left alone; each is older than those of
-    this cycle."""
+    """Find the pairs.
+
+    Args:
+        cycle: The rows of this cycle.
+        opened: Halves of earlier cycles that are still open, which are older than the rows
+            of this cycle.
+    """
     deletes: Mapping[str, list[PairRow]] = defaultdict(list)
     inserts: Mapping[str, list[PairRow]] = defaultdict(list)
-    before: dict[str, int] = defaultdict(int)
+    old_inserts: dict[str, int] = defaultdict(int)
     for rows in (opened, cycle):
         for row in sorted(rows, key=lambda each: each.place):
             if row.pair is None or row.half is None:
@@ -57,50 +64,43 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
                 deletes[row.pair].append(row)
             else:
                 inserts[row.pair].append(row)
-                before[row.pair] += rows is opened
+                old_inserts[row.pair] += rows is opened
     plan = PairPlan()
 
-    def source(row: PairRow) -> PairRow | None:
+    def delete_of(row: PairRow) -> PairRow | None:
+        """Return the delete of the pair that began the lifetime of a row."""
         assert row.begun_by is not None
         _, pair, number = row.begun_by
-        # the same change again, as after offsets were altered: the first saw its own row
+        # the same change again, such as after offsets were altered: the first had its own row
         if pair.endswith(PLACED):
             return min(deletes[pair], key=lambda each: each.half == Half.NOTHING, default=None)
-        place = before[pair] + number - 1
-        return deletes[pair][place] if place < len(deletes[pair]) else None
+        index = old_inserts[pair] + number - 1
+        return deletes[pair][index] if index < len(deletes[pair]) else None
 
     def fill(row: PairRow) -> frozenset[str]:
-        """Plan the values of a row; returns the columns that no row has."""
-        at, lacking, seen = row, row.lacking, {row.row}
-        while (
-            lacking
-            and at.begun_by is not None
-            and (found := source(at)) is not None
-            and found.row not in seen
-        ):
-            if found.half == Half.NOTHING:
+        """Plan the values of a row; return the columns that no row has."""
+        current, lacking, visited = row, row.lacking, {row.row}
+        while lacking and current.begun_by is not None:
+            image = delete_of(current)
+            if image is None and current.begun_by[0] == Half.INSERT:
+                plan.unread += 1
+            if image is None or image.half == Half.NOTHING or image.row in visited:
                 break
-            seen.add(found.row)
-            if known := lacking - found.lacking:
-                plan.fills.setdefault(row.row, []).append((found.row, known))
-            at, lacking = found, lacking & found.lacking
-        if (
-            lacking
-            and at.begun_by is not None
-            and at.begun_by[0] == Half.INSERT
-            and source(at) is None
-        ):
-            plan.unread += 1
+            visited.add(image.row)
+            if columns := lacking - image.lacking:
+                plan.fills.setdefault(row.row, []).append((image.row, columns))
+            current, lacking = image, lacking & image.lacking
         return lacking
 
     for row in cycle:
-        if row.partial and row.lacking and (left := fill(row)):
-            plan.unknown[row.row] = left
+        if row.partial and row.lacking and (columns := fill(row)):
+            plan.unknown[row.row] = columns
     for pair in {**deletes, **inserts}:
-        both = min(len(deletes[pair]), len(inserts[pair]))
-        first = slice(both, None) if not pair.endswith(PLACED) else slice(0, 0 if both else 1)
-        for row in deletes[pair][first]:
+        matched = min(len(deletes[pair]), len(inserts[pair]))
+        # a pair with a unique ID has two halves, however often each was read
+        rest = slice(matched, None) if not pair.endswith(PLACED) else slice(0, 0 if matched else 1)
+        for row in deletes[pair][rest]:
             plan.open_deletes.append(row.row)
             fill(row)
-        plan.open_inserts += [(row.half or 0, pair) for row in inserts[pair][first]]
+        plan.open_inserts += [(row.half or 0, pair) for row in inserts[pair][rest]]
     return plan

@@ -1,18 +1,17 @@
-"""Rows whose values the source did not send become whole rows, in Spark, by the changes of their
-cycle.
+"""Completion of rows whose values the source did not send, in Spark, by the changes of their cycle.
 
-The changes of a key, in the order of the source, fall into lives: a life ends with a delete, and
-begins with the next insert. Within a life a value stays until a change brings another one. What no
-change of the cycle brings is in the row of the table, for a life that was under way before the
-cycle; or, for a life that began with a change of the key, in the row of the old key as it stood
-when the key was changed.
+In the order of the source, the changes of a key form lifetimes: a lifetime ends with a delete, and
+the next insert begins another one. Within a lifetime, a value is valid until a change brings a new
+one. A value that no change of the cycle brings is taken from the row of the table if the lifetime
+began before the cycle. If it began with a change of the key, the value is taken from the row of the
+old key, as of the change of the key.
 
-Such a change is a pair: a delete that names the new key and an insert that names the old one, in
-partitions of their own. Both have a text in common that is made of both keys and of their place in
-the source; pairs with equal texts come in equal order. Half of a pair that was read alone is kept
-in a file until the other half comes: the row as it stood, or the fact that its values were not
-needed. The summary of each of our snapshots names that file. So does a property of the table, for
-when others have expired our snapshots.
+Such a change is a pair: a delete that names the new key and an insert that names the old key, each
+in its own partition. Both contain the same pair ID, which consists of both keys and of their place
+in the source; pairs with equal IDs are read in equal order. If only one half of a pair was read, a
+file holds it until the other half is read: the row at the time of the delete, or the fact that its
+values were not needed. The summary of each of our snapshots names that file. A property of the
+table names it, too, in case other writers expire our snapshots (rule 31).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.java_catalog import CHANGE_COLUMNS
 from connectors.iceberg.catalog.sql_names import literal, quoted
-from connectors.iceberg.commit.cycle_order import LAST, placed
-from connectors.iceberg.commit.cycle_table import CycleTable
-from connectors.iceberg.commit.key_pairs import PairPlan, PairRow, match
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.cycle_order import LAST, CycleOrder, with_files
+from connectors.iceberg.commit.key_pairs import Fills, PairPlan, PairRow, match
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.errors import PairUnreadError, TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, group_of, look_up
@@ -48,50 +47,46 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from connectors.iceberg.commit.cycle_order import CycleOrder
-
 log = logging.getLogger(__name__)
 
-# and the connect group id: summary member that names a file
+# followed by the connect group ID: summary entry that names the file of open pairs
 OPEN_PAIRS: Final = "connect-py.open-pairs."
-_LACKING: Final = "__lacking"  # names of the columns whose values are not known
-_SENT: Final = "__sent"  # whether the change itself, or one before it in its life, brought a value
+_LACKING: Final = "__lacking"  # names of the columns whose values are unknown
+_SENT: Final = "__sent"  # this change, or an earlier change of its lifetime, has a value
 _DELETE: Final = "__delete"
-# number of the life among those of its key in the cycle; 0: it was under way before
-_LIFE: Final = "__life"
-_FROM: Final = "__from_"  # before HALF, PAIR and RANK: those of the change that began the life
-_RANK: Final = "__rank"  # among pairs that are equal
-_CAME: Final = "__came"  # whether the change ends a change of the key
-_IMAGE: Final = "__image"  # whether the row ends with a change of the key: what it was is kept
+# number of the lifetime within its key and the cycle; 0: it began before the cycle
+_LIFETIME: Final = "__lifetime"
+_FROM: Final = "__from_"  # prefix of HALF, PAIR, and RANK of the change that began the lifetime
+_RANK: Final = "__rank"  # among pairs with equal IDs
+_ENDS_PAIR: Final = "__ends_pair"  # the change is the insert of a pair
+_IMAGE: Final = "__image"  # the change is the delete of a pair: the row is the image of the old key
 _ROW: Final = "__row"
-_BASE: Final = "__base_"
-_CONTEXT: Final = (
-    1 << 63
-) - 1  # the offset of changes that are no candidates: they come last in their partition
+_BASE: Final = "__base_"  # prefix of the columns of another row
+_CONTEXT: Final = (1 << 63) - 1  # the offset of other changes: they are last in their partition
 _FOR: Final = "__for"
 _COLUMNS: Final = "__columns"
-# else it marks a row that is not there
-_KEPT: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
-_NONE: Final = "cast(array() AS array<string>)"
+# a marker of a row that does not exist is not written
+_IS_ROW: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
+_NO_COLUMNS: Final = "cast(array() AS array<string>)"
 _OF_DELETE: Final = int(Half.DELETE)
-# halves whose other half never comes, as those of a topic that is not read
-_MOST_OPEN: Final = 100_000
+# some halves remain open indefinitely, such as the halves of a topic that is not read
+_MAX_OPEN: Final = 100_000
 
 
 def open_pairs_key(property_key: str) -> str:
-    """The summary member that names the file of open pairs, of the connector with this property."""
+    """Return the summary entry that names the file of open pairs of a connector."""
     return OPEN_PAIRS + group_of(property_key)
 
 
 def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | None:
-    """The file of the commit whose ledger the table has; None: no pair is open."""
+    """Return the file of the commit whose ledger is valid, or None if no pair is open."""
     lookup, name = look_up(metadata.view(ref, property_key)), open_pairs_key(property_key)
-    found: str | None = None
+    path: str | None = None
     if (snapshot := lookup.version.ledger_snapshot) is not None:
-        found = metadata.snapshots[snapshot]["summary"].get(name)
+        path = metadata.snapshots[snapshot]["summary"].get(name)
     elif lookup.standing is Standing.EXPIRED:
-        found = metadata.properties.get(name)
-    return found or None
+        path = metadata.properties.get(name)
+    return path or None
 
 
 def open_pairs_property(
@@ -100,128 +95,134 @@ def open_pairs_property(
     """Return the property to set with a commit that has this summary; an empty value: no pair is
     open."""
     name = open_pairs_key(property_key)
-    known, now = metadata.properties.get(name, ""), summary.get(name, "")
-    return {name: now} if now != known else {}
+    old_path, path = metadata.properties.get(name, ""), summary.get(name, "")
+    return {name: path} if path != old_path else {}
 
 
-class CycleChanges:
-    """For one attempt at a commit."""
+def complete_changes(
+    attempt: Attempt, files: Sequence[StagedFile], order: CycleOrder | None
+) -> list[Any]:
+    """Write whole rows for the changes in these files; return Java data files.
+
+    Raises:
+        TableUnsuitableError: A required column would be null.
+        PairUnreadError: The partition of the delete of a changed key was revoked after its insert
+            was staged.
+    """
+    request, metadata = attempt.request, attempt.metadata
+    is_truncate = attempt.is_truncate
+    path = None if is_truncate else open_pairs(metadata, request.property_key, request.ref)
+    changes = [file for file in files if file.kind is StagedKind.CHANGES]
+    has_pairs = any(file.pairs for file in changes)
+    if path is not None and not has_pairs:
+        attempt.summary[open_pairs_key(request.property_key)] = path  # they remain open
+    written: list[Any] = []
+    if has_pairs or any(file.partial for file in changes):
+        attempt.reads_table = True
+        partial_rows = _PartialRows(attempt, files, order)
+        written = attempt.write(partial_rows.completed(changes, path, has_pairs=has_pairs))
+    attempt.properties |= open_pairs_property(metadata, request.property_key, attempt.summary)
+    return written
+
+
+class _PartialRows:
+    """The changes of one attempt that do not have all values."""
 
     def __init__(
-        self, cycle: CycleTable, files: Sequence[StagedFile], order: CycleOrder | None
+        self, attempt: Attempt, files: Sequence[StagedFile], order: CycleOrder | None
     ) -> None:
-        self._cycle = cycle
+        self._attempt = attempt
         self._files = files
         self._order = order
-        self._names = cycle.metadata.column_names()
-        self._keys = list(cycle.keys)
-        self.unmatched = 0  # rows of which some value was found nowhere
-        self.reads_table = False  # whether what came of it depends on what the table had
-        self.summary: dict[str, str] = {}
+        self._names = attempt.metadata.column_names()
+        self._keys = attempt.keys
 
-    def complete(self) -> list[Any]:
-        """Write whole rows; returns Java's data files.
-
-        Raises:
-            TableUnsuitableError: A required column would be null.
-            PairUnreadError: The delete of a changed key was given up, after its insert was staged.
-        """
-        files = [file for file in self._files if file.kind is StagedKind.CHANGES]
-        request, metadata = self._cycle.request, self._cycle.metadata
-        before = (
-            None
-            if self._cycle.truncated
-            else open_pairs(metadata, request.property_key, request.ref)
-        )
-        pairs = any(file.pairs for file in files)
-        if before is not None and not pairs:
-            self.summary = {open_pairs_key(request.property_key): before}
-        if not pairs and not any(file.partial for file in files):
-            return []
-        self.reads_table = True
-        rows = self._lives(self._whole(files), pairs=pairs).where(
-            f"{PARTIAL} OR {_IMAGE} OR {_CAME}"
-        )
-        rows = self._from_table(
-            rows.selectExpr("*", f"monotonically_increasing_id() AS {_ROW}")
-        ).localCheckpoint()
-        if pairs:
-            return self._write(rows.where(PARTIAL), self._from_pairs(rows, before))
-        self._report_unknown(self._count_unknown(rows.where(PARTIAL)))
-        return self._write(rows.where(PARTIAL), None)
+    def completed(
+        self, changes: Sequence[StagedFile], path: str | None, *, has_pairs: bool
+    ) -> DataFrame:
+        """Return whole rows. `path`: the file of open pairs."""
+        rows = self._lifetimes(self._all_changes(changes), has_pairs=has_pairs)
+        rows = rows.where(f"{PARTIAL} OR {_IMAGE} OR {_ENDS_PAIR}")
+        rows = rows.selectExpr("*", f"monotonically_increasing_id() AS {_ROW}")
+        rows = self._from_table(rows).localCheckpoint()
+        partial = rows.where(PARTIAL)
+        if has_pairs:
+            images, fills = self._match_pairs(rows, path)
+            # lists in a plan that is written break Spark's optimizer
+            partial = self._from_images(partial, images, fills).localCheckpoint()
+        else:
+            self._report_unknown(self._count_unknown(partial))
+        return partial.where(_IS_ROW)
 
     # --- the changes of the cycle
 
-    def _whole(self, files: Sequence[StagedFile]) -> DataFrame:
-        """All changes that count, with the names of the columns that each lacks."""
-        by_id = [
-            text
-            for number, name in self._cycle.metadata.names_by_id().items()
-            for text in (str(number), name)
+    def _all_changes(self, files: Sequence[StagedFile]) -> DataFrame:
+        """Return all changes that count, with the names of the columns that each lacks."""
+        names_by_id = [
+            literal(each)
+            for number, name in self._attempt.metadata.names_by_id().items()
+            for each in (str(number), name)
         ]
-        names = f"map({', '.join(map(literal, by_id))})"
+        names = f"map({', '.join(names_by_id)})"
         ids = f"split(coalesce({UNAVAILABLE}, ''), '{SEPARATOR}')"
         lacking = (
             f"filter(transform({ids}, id -> try_element_at({names}, id)), name -> name IS NOT NULL)"
         )
-        rows = placed(self._cycle.staged(files))
-        rows = rows.selectExpr(
-            "*", f"{lacking} AS {_LACKING}", f"{CHANGE} = {int(Change.DELETE)} AS {_DELETE}"
-        )
+        is_delete = f"{CHANGE} = {int(Change.DELETE)} AS {_DELETE}"
+        rows = with_files(self._attempt.staged(files))
+        rows = rows.selectExpr("*", f"{lacking} AS {_LACKING}", is_delete)
         if self._order is None:
             return rows
         for kind in (StagedKind.ROWS, StagedKind.DELETES):  # of all partitions
-            if others := [file for file in self._files if file.kind is kind]:
-                context = placed(self._cycle.staged(others)).drop(OFFSET, PARTIAL)
-                deletes = str(kind is StagedKind.DELETES).lower()
-                context = context.selectExpr(
+            if group := [file for file in self._files if file.kind is kind]:
+                other_rows = with_files(self._attempt.staged(group)).drop(OFFSET, PARTIAL)
+                other_rows = other_rows.selectExpr(
                     "*",
-                    f"{_NONE} AS {_LACKING}",
-                    f"{deletes} AS {_DELETE}",
+                    f"{_NO_COLUMNS} AS {_LACKING}",
+                    f"{str(kind is StagedKind.DELETES).lower()} AS {_DELETE}",
                     f"{_CONTEXT} AS {OFFSET}",
                     f"false AS {PARTIAL}",
                 )
-                rows = rows.unionByName(context)
+                rows = rows.unionByName(other_rows)
         return self._order.counting(rows)
 
-    def _lives(self, whole: DataFrame, *, pairs: bool) -> DataFrame:
-        """Each change with what was known of its row when it was made, and with where the rest may
-        be."""
+    def _lifetimes(self, changes: DataFrame, *, has_pairs: bool) -> DataFrame:
+        """Return each change with the values of its row at that time, and with the position of the
+        other values."""
         keys = ", ".join(map(quoted, self._keys))
         # orders the changes of a key
-        place = f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"
-        came, leaves = (
-            f"coalesce({HALF} != {_OF_DELETE}, false)",
-            f"coalesce({HALF} = {_OF_DELETE}, false)",
-        )
-        of_key = f"PARTITION BY {keys} ORDER BY {place}"
+        position = f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"
+        ends_pair = f"coalesce({HALF} != {_OF_DELETE}, false)"
+        leaves = f"coalesce({HALF} = {_OF_DELETE}, false)"
+        of_key = f"PARTITION BY {keys} ORDER BY {position}"
         until_now = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        number = f"row_number() OVER (PARTITION BY {PAIR}, {came} ORDER BY {place})"
-        rows = whole.selectExpr("*", f"CASE WHEN {came} THEN {number} END AS {_RANK}")
+        number = f"row_number() OVER (PARTITION BY {PAIR}, {ends_pair} ORDER BY {position})"
+        rows = changes.selectExpr("*", f"CASE WHEN {ends_pair} THEN {number} END AS {_RANK}")
         rows = rows.selectExpr(
             "*",
             f"coalesce(lag({_DELETE}) OVER ({of_key}), false) AS __again",
             f"coalesce(lag({_DELETE} OR {leaves}) OVER ({of_key}), false) AS __repeats",
         )
-        begins = f"CASE WHEN {came} OR __again THEN 1 ELSE 0 END"
-        rows = rows.selectExpr("*", f"sum({begins}) OVER ({of_key} {until_now}) AS {_LIFE}")
-        of_life = f"(PARTITION BY {keys}, {_LIFE} ORDER BY {place} {until_now})"
-        lacks = {name for file in self._files for name in self._lacked(file)}
+        begins = f"CASE WHEN {ends_pair} OR __again THEN 1 ELSE 0 END"
+        rows = rows.selectExpr("*", f"sum({begins}) OVER ({of_key} {until_now}) AS {_LIFETIME}")
+        of_lifetime = f"(PARTITION BY {keys}, {_LIFETIME} ORDER BY {position} {until_now})"
+        lacking_names = {name for file in self._files for name in self._lacking_names(file)}
         fillable = [
-            n for n in self._names if n not in (*self._keys, ORDER) and (pairs or n in lacks)
+            name
+            for name in self._names
+            if name not in (*self._keys, ORDER) and (has_pairs or name in lacking_names)
         ]
 
-        def known(name: str) -> str:
+        def last_value(name: str) -> str:
             sent = f"NOT {_DELETE} AND NOT array_contains({_LACKING}, {literal(name)})"
-            return (
-                f"last(CASE WHEN {sent} THEN struct({quoted(name)} AS v) END, true) OVER {of_life}"
-            )
+            value = f"CASE WHEN {sent} THEN struct({quoted(name)} AS v) END"
+            return f"last({value}, true) OVER {of_lifetime} AS {quoted(_BASE + name)}"
 
-        sent = f"max(NOT {_DELETE} AND size({_LACKING}) < {len(fillable)}) OVER {of_life}"
-        found = rows.selectExpr(
+        sent = f"max(NOT {_DELETE} AND size({_LACKING}) < {len(fillable)}) OVER {of_lifetime}"
+        rows = rows.selectExpr(
             "*",
-            *(f"{known(name)} AS {quoted(_BASE + name)}" for name in fillable),
-            *(f"first({name}) OVER {of_life} AS {_FROM}{name}" for name in (HALF, PAIR, _RANK)),
+            *map(last_value, fillable),
+            *(f"first({name}) OVER {of_lifetime} AS {_FROM}{name}" for name in (HALF, PAIR, _RANK)),
             f"{sent} AS {_SENT}",
         )
         missing = [
@@ -229,237 +230,210 @@ class CycleChanges:
             for name in fillable
         ]
         values = [
-            f"{quoted(_BASE + n)}.v AS {quoted(n)}" if n in fillable else quoted(n)
-            for n in self._names
+            f"{quoted(_BASE + name)}.v AS {quoted(name)}" if name in fillable else quoted(name)
+            for name in self._names
         ]
-        others = [
-            HALF,
-            PAIR,
-            _RANK,
-            OFFSET,
-            _LIFE,
-            _SENT,
-            OPTIONAL,
-            _FROM + HALF,
-            _FROM + PAIR,
-            _FROM + _RANK,
-        ]
+        begun_by = [_FROM + HALF, _FROM + PAIR, _FROM + _RANK]
         partial = PARTIAL if self._order is None else f"{PARTIAL} AND coalesce({LAST}, false)"
-        return found.selectExpr(
+        return rows.selectExpr(
             *values,
             f"cast(array_compact(array({', '.join(missing)})) AS array<string>) AS {_LACKING}",
-            *others,
+            *(HALF, PAIR, _RANK, OFFSET, _LIFETIME, _SENT, OPTIONAL, *begun_by),
             f"{partial} AS {PARTIAL}",
             f"{leaves} AND NOT __repeats AS {_IMAGE}",
-            f"{came} AS {_CAME}",
+            f"{ends_pair} AS {_ENDS_PAIR}",
         )
 
-    def _lacked(self, file: StagedFile) -> list[str]:
-        """Present names of the columns that rows of a file lack, without those that are gone."""
-        ids, names = (
-            self._cycle.metadata.column_ids(file.schema_id),
-            self._cycle.metadata.names_by_id(),
-        )
+    def _lacking_names(self, file: StagedFile) -> list[str]:
+        """Return the current names of the columns that rows of a file lack, without dropped
+        columns."""
+        ids = self._attempt.metadata.column_ids(file.schema_id)
+        names = self._attempt.metadata.names_by_id()
         return [names[ids[name]] for name in file.unavailable if ids.get(name) in names]
 
-    # --- where the rest is
+    # --- the values of other rows
 
     def _from_table(self, rows: DataFrame) -> DataFrame:
-        """Rows of lives that were under way before the cycle, filled from the table; `_SENT` where
-        there was a row."""
-        target = self._cycle.target
-        filled = rows
-        if target is not None:
-            same = [f"{quoted(key)} = {quoted(_BASE + key)}" for key in self._keys]
+        """Fill the rows of lifetimes that began before the cycle from the table; `_SENT` if the
+        table has the row."""
+        if self._attempt.target is not None:
+            conditions = [f"{quoted(key)} = {quoted(_BASE + key)}" for key in self._keys]
             if self._order is not None:
-                same.append(f"NOT coalesce({_BASE}{ORDER} > {ORDER}, false)")
-            wanted = f"{_LIFE} = 0 AND size({_LACKING}) > 0"
-            filled = self._filled(rows, self._cycle.spark.table(target), [], [wanted, *same])
-        was_there = (
-            f"CASE WHEN {_LIFE} > 0 OR {_SENT} THEN {_OF_DELETE} ELSE {int(Half.NOTHING)} END"
-        )
-        half = f"CASE WHEN {_IMAGE} THEN {was_there} WHEN {_CAME} THEN {HALF} END AS {HALF}"
-        return filled.selectExpr(
-            *(half if name == HALF else quoted(name) for name in filled.columns)
-        )
+                conditions.append(f"NOT coalesce({_BASE}{ORDER} > {ORDER}, false)")
+            conditions.append(f"{_LIFETIME} = 0 AND size({_LACKING}) > 0")
+            table = self._attempt.spark.table(self._attempt.target)
+            rows = self._filled(rows, table, [], conditions)
+        existed = f"{_LIFETIME} > 0 OR {_SENT}"
+        image = f"CASE WHEN {existed} THEN {_OF_DELETE} ELSE {int(Half.NOTHING)} END"
+        half = f"CASE WHEN {_IMAGE} THEN {image} WHEN {_ENDS_PAIR} THEN {HALF} END AS {HALF}"
+        return rows.selectExpr(*(half if name == HALF else quoted(name) for name in rows.columns))
 
     def _filled(
-        self, rows: DataFrame, others: DataFrame, more: Sequence[str], conditions: Sequence[str]
+        self, rows: DataFrame, other_rows: DataFrame, more: Sequence[str], conditions: Sequence[str]
     ) -> DataFrame:
-        """Rows with the values that they lack from another row that fits. `more`: columns of others
-        beside the table's.
+        """Fill the values that rows lack from other rows.
 
-        `conditions` name the columns of others with `_BASE` in front.
+        Args:
+            rows: The rows.
+            other_rows: Other rows; where they match several times, one of them is used.
+            more: Columns of other_rows that the table does not have.
+            conditions: In SQL; `_BASE` begins the names of columns of other_rows.
         """
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+        from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
 
-        named = [f"{quoted(name)} AS {quoted(_BASE + name)}" for name in [*self._names, *more]]
-        base = others.selectExpr(*named, f"true AS {_BASE}")
+        names = [f"{quoted(name)} AS {quoted(_BASE + name)}" for name in [*self._names, *more]]
+        base = other_rows.selectExpr(*names, f"true AS {_BASE}")
         joined = rows.join(base, F.expr(" AND ".join(conditions)), "left").dropDuplicates([_ROW])
-        given = _BASE + _COLUMNS if _COLUMNS in more else _LACKING
+        available = _BASE + _COLUMNS if _COLUMNS in more else _LACKING
         values = {}
         for name in self._names:
             if name not in (*self._keys, ORDER):
-                taken = f"{_BASE} AND array_contains({_LACKING}, {literal(name)})"
-                taken += f" AND array_contains({given}, {literal(name)})"
-                either = f"CASE WHEN {taken} THEN {quoted(_BASE + name)} ELSE {quoted(name)} END"
+                condition = f"{_BASE} AND array_contains({_LACKING}, {literal(name)})"
+                condition += f" AND array_contains({available}, {literal(name)})"
+                either = (
+                    f"CASE WHEN {condition} THEN {quoted(_BASE + name)} ELSE {quoted(name)} END"
+                )
                 values[name] = f"{either} AS {quoted(name)}"
-        still = f"CASE WHEN {_BASE} THEN array_except({_LACKING}, {given}) ELSE {_LACKING} END"
-        values[_LACKING] = f"{still} AS {_LACKING}"
+        rest = f"CASE WHEN {_BASE} THEN array_except({_LACKING}, {available}) ELSE {_LACKING} END"
+        values[_LACKING] = f"{rest} AS {_LACKING}"
         values[_SENT] = f"({_SENT} OR coalesce({_BASE}, false)) AS {_SENT}"
         return joined.selectExpr(*(values.get(name, quoted(name)) for name in rows.columns))
 
     # --- pairs
 
-    def _from_pairs(self, rows: DataFrame, before: str | None) -> _Fills:
-        """Match the halves; keeps those that are alone.
+    def _match_pairs(self, rows: DataFrame, path: str | None) -> tuple[DataFrame, Fills]:
+        """Match the halves of pairs, and write the halves that remain open.
+
+        Return rows of old keys, and which of them fill which rows.
 
         Raises:
-            PairUnreadError: See `complete`.
+            PairUnreadError: See `complete_changes`.
         """
-        opened = None if before is None else self._read_open(before)
-        known = (
-            []
-            if opened is None
-            else [_pair_row(row) for row in opened.drop(*self._names).collect()]
-        )
-        begun = f"{_FROM}{HALF} != {_OF_DELETE}"
-        wanted = f"{HALF} IS NOT NULL OR coalesce({begun}, false)"
-        # the plan does not look at these columns
-        plain = [name for name in self._names if name != ORDER]
-        plan = match([_pair_row(row) for row in rows.where(wanted).drop(*plain).collect()], known)
+        open_rows = None if path is None else self._read_open(path)
+        open_halves = [] if open_rows is None else open_rows.drop(*self._names).collect()
+        first_half = f"{_FROM}{HALF} != {_OF_DELETE}"
+        relevant = rows.where(f"{HALF} IS NOT NULL OR coalesce({first_half}, false)")
+        # the plan does not look at values
+        halves = relevant.drop(*(name for name in self._names if name != ORDER)).collect()
+        plan = match([*map(_pair_row, halves)], [*map(_pair_row, open_halves)])
         if plan.unread:
-            raise PairUnreadError(self._cycle.request.table, plan.unread)
-        others = rows.where(f"{PARTIAL} AND NOT coalesce({begun}, false)")
-        self._report_unknown(Counter(plan.unknown.values()) + self._count_unknown(others))
-        images = rows.where(f"{HALF} = {_OF_DELETE}").select(*map(quoted, self._names), _ROW)
-        if opened is not None:
-            images = images.unionByName(
-                opened.where(f"{HALF} = {_OF_DELETE}").select(*map(quoted, self._names), _ROW)
-            )
-        fills = _Fills(images, plan.fills)
-        self._keep_open(rows, opened, plan, fills)
-        return fills
+            raise PairUnreadError(self._attempt.request.table, plan.unread)
+        other_rows = rows.where(f"{PARTIAL} AND NOT coalesce({first_half}, false)")
+        self._report_unknown(Counter(plan.unknown.values()) + self._count_unknown(other_rows))
+        names = [*map(quoted, self._names), _ROW]
+        images = rows.where(f"{HALF} = {_OF_DELETE}").select(*names)
+        if open_rows is not None:
+            open_images = open_rows.where(f"{HALF} = {_OF_DELETE}").select(*names)
+            images = images.unionByName(open_images)
+        self._write_open(rows, open_rows, plan, images)
+        return images, plan.fills
 
-    def _planned(self, rows: DataFrame, fills: _Fills) -> DataFrame:
-        """Rows with the values of others, as planned: of the first other of each, then of the
-        second."""
-        deepest = max((len(sources) for sources in fills.by_row.values()), default=0)
-        for depth in range(deepest):
-            planned = [
-                f"({row}L, {sources[depth][0]}L, "
-                f"array({', '.join(map(literal, sorted(sources[depth][1])))}))"
-                for row, sources in fills.by_row.items()
-                if depth < len(sources)
+    def _from_images(self, rows: DataFrame, images: DataFrame, fills: Fills) -> DataFrame:
+        """Fill rows from the images of old keys, as planned: first from the first image of each
+        row, then from the second."""
+        for depth in range(max(map(len, fills.values()), default=0)):
+            values = [
+                f"({row}L, {images_of_row[depth][0]}L, "
+                f"array({', '.join(map(literal, sorted(images_of_row[depth][1])))}))"
+                for row, images_of_row in fills.items()
+                if depth < len(images_of_row)
             ]
-            plan = self._cycle.spark.sql(
-                f"SELECT * FROM VALUES {', '.join(planned)} AS t({_FOR}, {_ROW}, {_COLUMNS})"
-            )
-            rows = self._filled(
-                rows, fills.images.join(plan, _ROW), [_FOR, _COLUMNS], [f"{_ROW} = {_BASE}{_FOR}"]
-            )
+            other_rows = images.join(self._values(values, f"{_FOR}, {_ROW}, {_COLUMNS}"), _ROW)
+            rows = self._filled(rows, other_rows, [_FOR, _COLUMNS], [f"{_ROW} = {_BASE}{_FOR}"])
         return rows
 
+    def _values(self, values: Sequence[str], columns: str) -> DataFrame:
+        return self._attempt.spark.sql(f"SELECT * FROM VALUES {', '.join(values)} AS t({columns})")
+
     def _read_open(self, path: str) -> DataFrame | None:
-        file = self._cycle.table.changes_at(path)
+        file = self._attempt.table.changes_at(path)
         if file is None:
             log.warning(
-                "table %s: %s is gone, which held rows whose key was changed: clean-up of others "
-                "has to spare it",
-                self._cycle.request.table,
+                "table %s: %s is missing, which held rows whose key was changed: cleanup by other "
+                "programs must not delete this file",
+                self._attempt.request.table,
                 path,
                 extra={"action": "open_pairs_gone"},
             )
             return None
-        return self._cycle.staged([file]).selectExpr("*", f"-{OFFSET} AS {_ROW}").localCheckpoint()
+        rows = self._attempt.staged([file])
+        return rows.selectExpr("*", f"-{OFFSET} AS {_ROW}").localCheckpoint()
 
-    def _keep_open(
-        self, rows: DataFrame, opened: DataFrame | None, plan: PairPlan, fills: _Fills
+    def _write_open(
+        self, rows: DataFrame, open_rows: DataFrame | None, plan: PairPlan, images: DataFrame
     ) -> None:
         """Write the halves whose other half was not read yet, numbered in their order."""
-        deletes, inserts = plan.open_deletes[-_MOST_OPEN:], plan.open_inserts[-_MOST_OPEN:]
+        deletes, inserts = plan.open_deletes[-_MAX_OPEN:], plan.open_inserts[-_MAX_OPEN:]
         if not deletes and not inserts:
             return
         names = [*map(quoted, self._names), _ROW, PAIR, HALF]
-        kept = self._planned(rows.where(_IMAGE), fills).selectExpr(*names)
-        if opened is not None:
-            kept = kept.unionByName(opened.selectExpr(*names))
-        numbered = [f"({row}L, {number}L)" for number, row in enumerate(deletes, 1)]
-        spark = self._cycle.spark
-        if numbered:
-            kept = kept.join(
-                spark.sql(f"SELECT * FROM VALUES {', '.join(numbered)} AS t({_ROW}, {OFFSET})"),
-                _ROW,
-            )
+        open_halves = self._from_images(rows.where(_IMAGE), images, plan.fills).selectExpr(*names)
+        if open_rows is not None:
+            open_halves = open_halves.unionByName(open_rows.selectExpr(*names))
+        if deletes:
+            values = [f"({row}L, {number}L)" for number, row in enumerate(deletes, 1)]
+            open_halves = open_halves.join(self._values(values, f"{_ROW}, {OFFSET}"), _ROW)
         else:
-            kept = kept.where("false").selectExpr("*", f"0L AS {OFFSET}")
+            open_halves = open_halves.where("false").selectExpr("*", f"0L AS {OFFSET}")
         if inserts:
-            alone = [
-                f"({h}, {literal(p)}, {n}L)" for n, (h, p) in enumerate(inserts, len(deletes) + 1)
+            values = [
+                f"({half}, {literal(pair)}, {number}L)"
+                for number, (half, pair) in enumerate(inserts, len(deletes) + 1)
             ]
-            made = spark.sql(
-                f"SELECT * FROM VALUES {', '.join(alone)} AS t({HALF}, {PAIR}, {OFFSET})"
-            )
-            kept = kept.unionByName(made, allowMissingColumns=True)
-        file = self._cycle.write_open_pairs(kept.localCheckpoint())
-        self.summary = {open_pairs_key(self._cycle.request.property_key): str(file.location())}
+            open_inserts = self._values(values, f"{HALF}, {PAIR}, {OFFSET}")
+            open_halves = open_halves.unionByName(open_inserts, allowMissingColumns=True)
+        open_halves = open_halves.localCheckpoint()
+        missing = [
+            f"cast(NULL AS {column['type']}) AS {column['name']}"
+            for column in CHANGE_COLUMNS
+            if column["name"] not in open_halves.columns
+        ]
+        file = self._attempt.write_unbound(open_halves.selectExpr("*", *missing), CHANGE_COLUMNS)
+        key = open_pairs_key(self._attempt.request.property_key)
+        self._attempt.summary[key] = str(file.location())
 
-    # --- the result
-
-    def _write(self, rows: DataFrame, fills: _Fills | None) -> list[Any]:
-        if fills is not None:  # lists in a plan that is written break Spark's optimizer
-            rows = self._planned(rows, fills).localCheckpoint()
-        return self._cycle.write(rows.where(_KEPT))
+    # --- values that were not found
 
     def _count_unknown(self, rows: DataFrame) -> Counter[frozenset[str]]:
-        """By the columns that they lack, how many of these rows lack some."""
-        counted = rows.where(f"size({_LACKING}) > 0 AND {_KEPT}").groupBy(_LACKING).count()
-        return Counter({frozenset(columns): count for columns, count in counted.collect()})
+        """Return the number of rows that lack columns, by these columns."""
+        counts = rows.where(f"size({_LACKING}) > 0 AND {_IS_ROW}").groupBy(_LACKING).count()
+        return Counter({frozenset(columns): count for columns, count in counts.collect()})
 
     def _report_unknown(self, unknown: Mapping[frozenset[str], int]) -> None:
-        """`unknown`: how many rows lack these columns, whose values are nowhere."""
-        self.unmatched = sum(unknown.values())
+        """Log rows whose values were not found. `unknown`: number of rows by lacking columns."""
         if not unknown:
             return
-        table = self._cycle.request.table
-        for name in (
-            field["name"] for field in self._cycle.metadata.schema["fields"] if field["required"]
-        ):
+        table, fields = self._attempt.request.table, self._attempt.metadata.schema["fields"]
+        for name in (field["name"] for field in fields if field["required"]):
             if lack := sum(count for columns, count in unknown.items() if name in columns):
                 raise TableUnsuitableError(
                     table,
                     f"{lack} rows lack a value that the source did not send, for the required "
                     f"column {name}, and the table does not have these rows",
                 )
+        self._attempt.unmatched = sum(unknown.values())
         log.warning(
-            "table %s: %d rows have values that the source did not send, and that the table does "
-            "not have: they are null",
+            "table %s: %d rows have values that the source did not send and the table does not "
+            "have, these values are null",
             table,
-            self.unmatched,
+            self._attempt.unmatched,
             extra={"action": "values_unavailable", "table": table},
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fills:
-    """Rows of old keys, and which of them fill others."""
-
-    images: DataFrame
-    by_row: Mapping[int, Sequence[tuple[int, frozenset[str]]]]
-
-
-def _pair_row(found: Row) -> PairRow:
-    """A row of the cycle, or of the file of open pairs, as the plan looks at it."""
-    row = found.asDict()
-    begun = row.get(_FROM + HALF)
+def _pair_row(row: Row) -> PairRow:
+    """Return a row of the cycle, or of the file of open pairs, for the plan."""
+    values = row.asDict()
+    first_half = values.get(_FROM + HALF)
+    began_before = first_half in (None, _OF_DELETE)
     return PairRow(
-        row[_ROW],
-        frozenset(row.get(_LACKING) or ()),
-        row[HALF],
-        row[PAIR],
-        (row.get(ORDER) or "", row[OFFSET]),
-        partial=bool(row.get(PARTIAL)),
+        values[_ROW],
+        frozenset(values.get(_LACKING) or ()),
+        values[HALF],
+        values[PAIR],
+        (values.get(ORDER) or "", values[OFFSET]),
+        partial=bool(values.get(PARTIAL)),
         begun_by=None
-        if begun in (None, _OF_DELETE)
-        else (begun, row[_FROM + PAIR], row[_FROM + _RANK]),
+        if began_before
+        else (first_half, values[_FROM + PAIR], values[_FROM + _RANK]),
     )

@@ -27,7 +27,6 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.coordinator.bounded_run import BoundedRun
@@ -56,6 +55,7 @@ from connectors.iceberg.errors import (
     DuplicateKeyError,
     ExpectationFailedError,
     PairUnreadError,
+    SchemaChangesPendingError,
     SparkLostError,
     TableError,
     TableMissingError,

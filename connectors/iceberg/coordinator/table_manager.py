@@ -20,10 +20,6 @@ from typing import Protocol
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connect_py.api.waiting import WaitReporter
-from connectors.iceberg.commit.pending_schema_changes import (
-    PendingSchemaChanges,
-    SchemaChangesPendingError,
-)
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
@@ -37,11 +33,12 @@ from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.lineage import Lineage
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
-from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg.coordinator.pending_schema_changes import PendingSchemaChanges
+from connectors.iceberg.driver.lake_client import LakeClient, LakeSessions
 from connectors.iceberg.driver.lake_session import LoadedTable
-from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import (
     PairUnreadError,
+    SchemaChangesPendingError,
     SparkDiedError,
     SparkLostError,
     TableMissingError,

@@ -1,12 +1,12 @@
-"""One run of the JVM through what a Spark driver does, so that Java can archive the classes it
-took.
+"""One run of the JVM through the work of a Spark driver, after which Java archives the loaded
+classes.
 
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
-Run as a program only, to make the archive (see `connect-py archives`). Java writes the archive
+Used only as a program, to create the archive (see `connect-py archives`). Java writes the archive
 while it exits, which takes longer than the run itself. Another JVM compiles our own classes first:
-this one loads them as a driver does, and no compiler is archived with them.
+this one loads them as a driver does, and the archive contains no compiler.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from connectors.iceberg.catalog.own_classes import define_classes
 from connectors.iceberg.driver.gateway import SparkGateway
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
-from connectors.iceberg.driver.training import training_config, training_steps
+from connectors.iceberg.driver.warm_up import training_config, training_steps
 from connectors.iceberg.protocol.commit_request import EngineSettings
 
 _EXIT_SECONDS: Final = 180.0
 
 
 def run(java_options: Sequence[str]) -> None:
-    """Make tables in a SQLite catalog, append, merge, and clean up, in a JVM with these options."""
+    """Create tables in a SQLite catalog, append, merge, and clean up, in a JVM with these
+    options."""
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
         config = training_config(Path(folder))
         with SparkGateway() as compiling:
@@ -51,6 +52,6 @@ def run(java_options: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    # it misses the JVM, for each Java object that is left
+    # py4j logs an error for each remaining Java object after the JVM has exited
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     run(sys.argv[1:])

@@ -16,8 +16,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
-from connectors.iceberg.driver.request_watch import RequestWatch
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -40,35 +39,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JVM_DIED: Final = 3
-# false: the driver does nothing until it is asked
+JVM_DIED: Final = 3  # exit status
+# false: the driver does not warm up
 WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0
-_END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
-# without a report: this process or the JVM was stopped, and the worker ends both
+GIVE_UP_SECONDS: Final = 10.0  # from the first interruption of a request to the end of the driver
+_INTERRUPT_SECONDS: Final = 0.5
+_END_SECONDS: Final = 1.0  # from a broken connection to the exit of the JVM
+# Without a report for this long, the worker ends this process and the JVM: one of them was stopped.
 _SILENCE_SECONDS: Final = 60.0
 _LONGEST_CHAIN: Final = 10  # of errors that caused each other
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
-_thread: Final = threading.local()  # `connector`: the one that the thread works for
+_thread: Final = threading.local()  # `connector`: the connector that the thread works for
 
 
 class DriverMetrics:
-    """What the driver did so far. Any thread."""
+    """Work that the driver has done. May be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values = {
-            "sessions": 0.0,
-            "requests_total": 0.0,
-            "request_seconds_total": 0.0,
-            "interrupted_total": 0.0,
-        }
+        names = ("sessions", "requests_total", "request_seconds_total", "interrupted_total")
+        self._values = dict.fromkeys(names, 0.0)
 
     def add(self, name: str, value: float = 1.0) -> None:
+        """Add to a metric."""
         with self._lock:
             self._values[name] += value
 
     def values(self) -> dict[str, float]:
+        """Return all metrics."""
         with self._lock:
             return dict(self._values)
 
@@ -84,129 +83,166 @@ class _User:
         self._metrics = metrics
         self._warm_up = warm_up
         self._session: LakeSession | None = None
-        self._spark: Any = None
         self._tag = f"connect-py-{id(self):x}"
 
     def serve(self) -> None:
+        """Answer requests until the user disconnects, which raises an EOFError."""
         with self._warm_up.request("open"):
             opened: Opened = self._connection.recv()
         _thread.connector = opened.user
-        log.info("a Spark session for %s", opened.user, extra={"connector": opened.user})
+        log.info("opened a Spark session for %s", opened.user, extra={"connector": opened.user})
         while True:
             request: Request = self._connection.recv()
             started = time.monotonic()
             with self._warm_up.request(request.method):
-                answer = self._answer(opened, request)
+                response = self._respond(opened, request)
             self._metrics.add("requests_total")
             self._metrics.add("request_seconds_total", time.monotonic() - started)
-            self._connection.send(answer)
+            self._connection.send(response)
 
-    def _answer(self, opened: Opened, request: Request) -> Any:
-        subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
-        with RequestWatch(
-            subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds
-        ) as watch:
+    def _respond(self, opened: Opened, request: Request) -> Any:
+        with self._watched(request) as is_late:
             try:
-                return self._call(opened, request)
+                if self._session is None:
+                    self._session = self._open(opened)
+                method = getattr(self._session, request.method)
+                return method(*request.arguments, **request.keywords)
             except Exception as error:
                 if isinstance(error, SparkDiedError) or not isinstance(error, ConnectError):
-                    self._runtime.wait(_END_SECONDS)  # py4j has many words for a JVM that is gone
+                    self._runtime.wait(_END_SECONDS)  # many errors of py4j mean an exited JVM
                 if not self._runtime.running:
                     os._exit(JVM_DIED)  # the owner of this process starts another one
-                if watch.late and not isinstance(error, SparkDiedError):
+                if is_late.is_set() and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
-                        f"{request.subject}: did not end within {seconds:.0f} s and was "
-                        f"interrupted{_noted(error)}"
+                        f"{request.subject}: did not end within {request.deadline_seconds:.0f} s "
+                        f"and was interrupted{_last_note(error)}"
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
                 return Failed.of(error)
 
-    def _interrupt(self) -> None:
-        """Cancel the Spark jobs of this connection."""
-        with suppress(Exception):  # the JVM may be gone
-            self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
+    def _open(self, opened: Opened) -> LakeSession:
+        # here: see _import_slow_modules
+        from connectors.iceberg.driver.lake_session import LakeSession
 
-    def _kill(self, watch: RequestWatch) -> None:
-        """End the driver, unless the user disconnected."""
-        if watch.late:
-            log.error("the driver ends")
-            self._runtime.kill()
-            os._exit(JVM_DIED)
+        spark = self._runtime.new_session(opened.settings)
+        spark.sparkContext.addJobTag(self._tag)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
+        return LakeSession(spark, opened.catalog, opened.engine)
 
-    def _call(self, opened: Opened, request: Request) -> Any:
-        if self._session is None:
-            # see _import_slow_modules
-            from connectors.iceberg.driver.lake_session import (
-                LakeSession,
+    @contextmanager
+    def _watched(self, request: Request) -> Iterator[threading.Event]:
+        """Interrupt the block when the user disconnects or the deadline passes, which sets the
+        event.
+
+        A request whose user disconnected needs no cleanup: the ledger and the swap protect a commit
+        at every step.
+        """
+        ended, is_late = threading.Event(), threading.Event()
+        threading.Thread(
+            target=self._watch, args=(request, ended, is_late), name="spark-deadline", daemon=True
+        ).start()
+        try:
+            yield is_late
+        finally:
+            ended.set()
+
+    def _watch(self, request: Request, ended: threading.Event, is_late: threading.Event) -> None:
+        subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
+        deadline = time.monotonic() + seconds
+        while (remaining := deadline - time.monotonic()) > 0 and not self._is_disconnected():
+            if ended.wait(min(remaining, _INTERRUPT_SECONDS)):
+                return
+        if remaining <= 0:
+            is_late.set()
+            log.error("%s did not end within %.0f s, interrupting it", subject, seconds)
+        else:
+            log.info("%s: the user disconnected, interrupting the request", subject)
+        # On a separate thread: py4j calls to a JVM that was stopped by a signal never return.
+        threading.Thread(
+            target=self._interrupt, args=(ended,), name="spark-interrupt", daemon=True
+        ).start()
+        if not ended.wait(GIVE_UP_SECONDS):
+            log.warning(
+                "%s is still running %.0f s after its interruption", subject, GIVE_UP_SECONDS
             )
+            if is_late.is_set():
+                log.error("the driver ends")
+                self._runtime.kill()
+                os._exit(JVM_DIED)
 
-            self._spark = self._runtime.new_session(opened.settings)
-            self._spark.sparkContext.addJobTag(self._tag)
-            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
-            self._session = LakeSession(self._spark, opened.catalog, opened.engine)
-        return getattr(self._session, request.method)(*request.arguments, **request.named)
+    def _is_disconnected(self) -> bool:
+        """Return True if the user has closed the connection: during a request, only this makes it
+        readable."""
+        try:
+            return self._connection.poll()
+        except OSError:
+            return True
+
+    def _interrupt(self, ended: threading.Event) -> None:
+        """Cancel the Spark jobs of this connection repeatedly: between two statements, there is
+        nothing to cancel."""
+        while not ended.wait(_INTERRUPT_SECONDS):
+            with suppress(Exception):  # the JVM may have exited
+                self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
 
 
-def _noted(error: BaseException) -> str:
-    """What was under way when an error was raised, as a note says."""
-    causes: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and len(causes) < _LONGEST_CHAIN:
-        causes.append(at)
-        at = (
-            at.__context__
-            if at.__cause__ is None or isinstance(at.__cause__, JavaError)
-            else at.__cause__
-        )
-    notes = [note for each in causes for note in getattr(each, "__notes__", ())]
+def _last_note(error: BaseException) -> str:
+    """Return the operation that was in progress when an error was raised, from the notes of the
+    error and its causes."""
+    errors: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and len(errors) < _LONGEST_CHAIN:
+        errors.append(current)
+        cause = current.__cause__
+        current = current.__context__ if cause is None or isinstance(cause, JavaError) else cause
+    notes = [note for each in errors for note in getattr(each, "__notes__", ())]
     return f" {notes[-1]}" if notes else ""
 
 
 def main() -> None:
-    """See the module."""
+    """Run the driver until its worker or its JVM ends."""
     program = ServiceProgram.begin()
     _configure_logging()
     threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
-    options, static = (
-        json.loads(program.settings["jvm_options"]),
-        json.loads(program.settings["static"]),
-    )
+    options, static = (json.loads(program.settings[name]) for name in ("jvm_options", "static"))
     try:
         runtime = SparkRuntime(options, static)
     except SparkLostError as error:
         program.failed(str(error))
     except ConnectError as error:
-        log.error("the Spark driver does not start: %s", error)
+        log.error("the Spark driver cannot start: %s", error)
         sys.exit(1)
-    from connectors.iceberg.driver.warm_up import WarmUp  # see _import_slow_modules
+    from connectors.iceberg.driver.warm_up import WarmUp  # here: see _import_slow_modules
 
     ending = threading.Event()
     metrics, warm_up = DriverMetrics(), WarmUp(runtime)
 
-    def serve_one(connection: Connection) -> None:
+    def serve(connection: Connection) -> None:
         metrics.add("sessions")
         try:
-            _User(runtime, connection, metrics, warm_up).serve()
+            with closing(connection), suppress(EOFError, ConnectionError):  # the user disconnected
+                _User(runtime, connection, metrics, warm_up).serve()
         finally:
             metrics.add("sessions", -1)
 
-    _listen(program, serve_one)
-    threading.Thread(
-        target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True
-    ).start()
-    threading.Thread(
-        target=_report, args=(program, metrics, runtime), name="spark-metrics", daemon=True
-    ).start()
+    # opened here, served on a thread until the process ends
+    listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
+    threads: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
+        ("spark-listener", _accept, (listener, serve)),
+        ("spark-owner", _end_with_worker, (program, runtime, ending)),
+        ("spark-metrics", _report, (program, metrics, runtime)),
+    ]
+    for name, function, arguments in threads:
+        threading.Thread(target=function, args=arguments, name=name, daemon=True).start()
     program.ready(_SILENCE_SECONDS)
     context = runtime.spark.sparkContext
-    ui = context.uiWebUrl or "off"
     log.info(
         "Spark session: version %s, master %s, UI %s, JVM %d",
         context.version,
         context.master,
-        ui,
+        context.uiWebUrl or "off",
         runtime.pid,
     )
     # executors of a cluster cannot read the private table
@@ -216,7 +252,7 @@ def main() -> None:
     runtime.wait()
     if ending.is_set():
         os._exit(0)
-    log.error("the JVM of the Spark driver ended")
+    log.error("the JVM of the Spark driver ended unexpectedly")
     os._exit(JVM_DIED)
 
 
@@ -241,34 +277,19 @@ def _add_connector(record: logging.LogRecord) -> bool:
     return True
 
 
-def _listen(program: ServiceProgram, serve_one: Callable[[Connection], None]) -> None:
-    """Open the socket and return; a thread accepts connections until the process ends."""
-    listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
-    threading.Thread(
-        target=_accept, args=(listener, serve_one), name="spark-listener", daemon=True
-    ).start()
-
-
-def _accept(listener: Listener, serve_one: Callable[[Connection], None]) -> None:
+def _accept(listener: Listener, serve: Callable[[Connection], None]) -> None:
     while True:
         try:
             connection = listener.accept()
         except (AuthenticationError, EOFError, ConnectionError) as error:
             log.warning("connection refused: %s", error)
             continue
-        threading.Thread(
-            target=_serve, args=(connection, serve_one), name="spark-user", daemon=True
-        ).start()
-
-
-def _serve(connection: Connection, serve_one: Callable[[Connection], None]) -> None:
-    with closing(connection), suppress(EOFError, ConnectionError):  # the user disconnected
-        serve_one(connection)
+        threading.Thread(target=serve, args=(connection,), name="spark-user", daemon=True).start()
 
 
 def _report(program: ServiceProgram, metrics: DriverMetrics, runtime: SparkRuntime) -> None:
     while True:
-        with suppress(Exception):  # the JVM may be gone
+        with suppress(Exception):  # the JVM may have exited
             program.report({**metrics.values(), "heap_bytes": runtime.heap_bytes()})
         time.sleep(REPORT_SECONDS)
 
@@ -278,7 +299,7 @@ def _end_with_worker(
 ) -> None:
     program.wait_for_end()
     ending.set()
-    logging.disable()  # py4j logs each call that the end of the JVM cuts short
+    logging.disable()  # py4j logs each call that is interrupted by the exit of the JVM
     runtime.stop()
     os._exit(0)
 

@@ -1,16 +1,15 @@
-"""The JVM of a Spark driver, with Iceberg on its class path: launched, owned, gone when we are
-gone.
+"""The JVM of a Spark driver, with Iceberg on its class path, as a child process.
 
-Left to itself, pyspark would start the JVM through shell scripts, out of reach of the process that
-must end it, with an incubating module that prints warnings and slows the start, and through Spark's
-submission code, which costs twice what the JVM itself does. Here the options come from Spark's own
-launcher class, so that an upgrade of Spark brings them along. The JVM is a plain child process that
-listens for py4j: what it does then is up to its owner.
+By default, pyspark starts the JVM through shell scripts, out of reach of the process that must end
+it, with an incubating module that prints warnings and slows the start, and through Spark's
+submission code, which costs twice as much as the JVM itself. This module asks Spark's launcher
+class for the options, and an upgrade of Spark updates them. The JVM is a plain child process that
+listens for py4j; its owner creates the session.
 
 This module needs the folder that pyspark is installed in; it does not import pyspark.
 
-The JVM dies with us: see `connect_py.process.child_process`. It reads its standard input, as
-pyspark's own does.
+The JVM ends when this process ends, see `connect_py.process.child_process`. It reads its standard
+input, as the JVM of pyspark does.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoti
 # why the worker set none of the above, and the remedy
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
-_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # the launcher's word for whom the options are
-# says port and secret, ends with stdin
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # for the launcher
+# prints port and secret, ends with stdin
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -49,37 +48,45 @@ GRACE_SECONDS = 5.0
 _LINES = 25  # of a log that an error shows
 
 
-class SparkGateway:
-    """One JVM with a py4j gateway. Made and closed by one owner; `running`, `wait` and `kill` from
-    any thread."""
+class SparkGateway(ChildProcess):
+    """One JVM with a py4j gateway. One owner creates and stops it."""
 
     def __init__(self, java_options: Sequence[str] = (), log_path: Path | None = None) -> None:
         """Start the JVM and return when its gateway listens, after some tenths of a second.
 
-        CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS and CONNECT_PY_SPARK_JAVA_OPTIONS say what is
-        started; the worker sets them for its processes.
+        The worker sets CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS, and CONNECT_PY_SPARK_JAVA_OPTIONS
+        for its processes.
 
-        Args: java_options: Win over those of the variable, and of Spark's launcher: `-Xmx2g`.
-            log_path: The JVM's output is appended here; None: it goes where that of this process
-            goes.
+        Args:
+            java_options: Options that override the variable and Spark's launcher, such
+                as `-Xmx2g`.
+            log_path: The JVM's output is appended here; None: it is written to the output of this
+                process.
 
         Raises:
-            SparkLostError: A variable, Java or a jar is missing.
+            SparkLostError: A variable, Java, or a jar is missing.
             CatalogUnavailableError: The JVM ended, or did not listen in time.
         """
         if (absent := why_absent(os.environ)) is not None:
             raise SparkLostError(absent)
-        self._scratch = scratch_folder("connect-py-spark-")
-        # holds the secret: only this user may look into the folder
-        output = self._scratch / "stdout"
+        # For temporary files. It is removed with the JVM, or by a later JVM if this process is
+        # killed.
+        self.scratch = scratch_folder("connect-py-spark-")
+        # contains the secret: only this user can read the folder
+        output = self.scratch / "stdout"
         try:
-            variables = _spark_variables(self._scratch)
-            command = _command({**os.environ, **variables}, self._scratch, java_options)
-            self._process = ChildProcess(
-                command, log_path, environment=variables, output_path=output
-            )
+            launcher = _launcher_jar()
+            # Spark's scripts would export these variables.
+            variables = {
+                "SPARK_HOME": str(launcher.parent.parent),
+                "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").split("-")[0],
+                "SPARK_CONNECT_MODE": "0",
+                "SPARK_LOCAL_DIRS": str(self.scratch),
+            }
+            command = _command({**os.environ, **variables}, self.scratch, java_options)
+            super().__init__(command, log_path, environment=variables, output_path=output)
         except BaseException:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)
             raise
         try:
             self.port, self.secret = self._address(output, log_path)
@@ -88,39 +95,24 @@ class SparkGateway:
             raise
 
     @property
-    def scratch(self) -> Path:
-        """A folder for temporary files. It is removed with the JVM, or by a later JVM if this
-        process is killed."""
-        return self._scratch
-
-    @property
-    def pid(self) -> int:
-        """The JVM's process id."""
-        return self._process.pid
-
-    @property
     def running(self) -> bool:
-        """Whether the JVM exists; a hanging one does."""
-        return self._process.status is None
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Return when the JVM has ended, or after this long."""
-        self._process.wait(seconds)
+        """True while the JVM exists, even if it hangs."""
+        return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Ask the JVM to end (its shutdown hooks stop Spark), wait, and end it for certain after
-        the grace."""
-        self._process.stop(grace_seconds)
+        """Ask the JVM to end (its shutdown hooks stop Spark), and kill it after the grace
+        period."""
+        super().stop(grace_seconds)
         self.kill()
 
     def kill(self) -> None:
-        """End the JVM now and remove its temporary files. Does nothing the second time.
+        """Kill the JVM and remove its temporary files. Does nothing the second time.
 
         Raises:
-            TimeoutError: It did not end, which only an uninterruptible disk wait explains.
+            TimeoutError: It did not end, possibly because of an uninterruptible disk wait.
         """
-        self._process.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        super().kill()
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -129,27 +121,18 @@ class SparkGateway:
         self.stop()
 
     def _address(self, output: Path, log_path: Path | None) -> tuple[int, str]:
-        """Port and secret, once the JVM has printed them, a line each; agents and options may print
-        before."""
-        until = time.monotonic() + _START_SECONDS
-        while (found := _ADDRESS.search(output.read_text(errors="replace"))) is None:
-            late = time.monotonic() >= until
-            if late or not self.running:
-                why = (
-                    f"did not listen within {_START_SECONDS:.0f} s"
-                    if late
-                    else "ended before it listened"
-                )
-                lines = (
-                    ["see the log"]
-                    if log_path is None
-                    else log_path.read_text(errors="replace").splitlines()
-                )
-                raise CatalogUnavailableError(
-                    f"the JVM for Spark {why}: " + "\n".join(lines[-_LINES:])
-                )
+        """Return port and secret when the JVM has printed them, one line each, possibly after the
+        output of agents and options."""
+        deadline = time.monotonic() + _START_SECONDS
+        while (address := _ADDRESS.search(output.read_text(errors="replace"))) is None:
+            is_late = time.monotonic() >= deadline
+            if is_late or not self.running:
+                reason = f"did not listen within {_START_SECONDS:.0f} s" if is_late else "ended"
+                log = "see the log" if log_path is None else log_path.read_text(errors="replace")
+                last_lines = "\n".join(log.splitlines()[-_LINES:])
+                raise CatalogUnavailableError(f"the JVM of Spark {reason}: {last_lines}")
             time.sleep(_POLL_SECONDS)
-        return int(found[1]), found[2]
+        return int(address[1]), address[2]
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
@@ -162,9 +145,9 @@ def why_absent(environment: Mapping[str, str]) -> str | None:
         )
     if importlib.util.find_spec("pyspark") is None:
         return "Spark cannot start: pyspark is not installed"
-    if lost := [jar for jar in _jars(environment) if not Path(jar).is_file()]:
-        return f"jars for Spark are missing: {', '.join(lost)}"
-    # the launcher could only end without a word
+    if missing := [jar for jar in _jars(environment) if not Path(jar).is_file()]:
+        return f"jars for Spark are missing: {', '.join(missing)}"
+    # the launcher would end without a message
     if shutil.which(java := environment[JAVA_VARIABLE]) is None:
         return f"{java} could not be started: there is no such program"
     return None
@@ -177,14 +160,14 @@ def _jars(environment: Mapping[str, str]) -> list[str]:
 def _command(
     environment: Mapping[str, str], scratch: Path, java_options: Sequence[str]
 ) -> list[str]:
-    """The whole command: Spark's own options, with our jars behind its own on the class path."""
+    """Return the command: Spark's own options, with our jars after Spark's on the class path."""
     java = environment[JAVA_VARIABLE]
     options = _launcher_options(java, environment)
-    place = options.index("-cp") + 1
-    options[place] = class_path(options[place], _jars(environment))
+    index = options.index("-cp") + 1
+    options[index] = class_path(options[index], _jars(environment))
     return [
         java,
-        "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
+        "-XX:+DisplayVMOutputToStderr",  # fatal errors of the JVM are logged
         *options,
         f"-Dlog4j2.configurationFile={_LOGGING}",
         f"-Djava.io.tmpdir={scratch}",
@@ -195,8 +178,8 @@ def _command(
 
 
 def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
-    """Spark's own options for `pyspark-shell`."""
-    asked = [
+    """Return Spark's own options for `pyspark-shell`."""
+    command = [
         java,
         "-Xmx64m",
         "-XX:TieredStopAtLevel=1",
@@ -208,8 +191,8 @@ def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
         "pyspark-shell",
     ]
     try:
-        answer = subprocess.run(
-            asked,
+        result = subprocess.run(
+            command,
             env=dict(environment),
             capture_output=True,
             text=True,
@@ -222,40 +205,25 @@ def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
         raise CatalogUnavailableError(
             f"Spark's launcher failed: {error}: {getattr(error, 'stderr', '')}"
         ) from error
-    # An empty line and a NUL come first, then each argument with a NUL behind it.
-    words = [word for word in answer.stdout.strip("\n").split("\0") if word.strip()]
+    # an empty line and a NUL, then each argument, followed by a NUL
+    words = [word for word in result.stdout.strip("\n").split("\0") if word.strip()]
     return [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
 
 
 def _launcher_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
-    origin = spec.origin if spec is not None else None
-    found = (
-        sorted((Path(origin).parent / "jars").glob("spark-launcher_*.jar"))
-        if origin is not None
-        else []
-    )
-    if not found:
-        raise SparkLostError("pyspark is not installed, or holds no jars of Spark")
-    return found[-1]
-
-
-def _spark_variables(scratch: Path) -> dict[str, str]:
-    """What Spark's scripts would have exported."""
-    launcher = _launcher_jar()
-    return {
-        "SPARK_HOME": str(launcher.parent.parent),
-        "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").split("-")[0],
-        "SPARK_CONNECT_MODE": "0",
-        "SPARK_LOCAL_DIRS": str(scratch),
-    }
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    jars = sorted(jar for each in folders for jar in Path(each).glob("jars/spark-launcher_*.jar"))
+    if not jars:
+        raise SparkLostError("pyspark is not installed, or it contains no jars of Spark")
+    return jars[-1]
 
 
 def class_path(spark: str, jars: Sequence[str]) -> str:
-    """What exists of Spark's class path, wildcards as sorted files, then ours; each once.
+    """Return the existing entries of Spark's class path, then our jars, without duplicates.
 
-    Java takes a wildcard in directory order, and an archive of loaded classes needs one order for
-    ever.
+    Wildcards become sorted files: Java would use the order of the directory, and an archive of
+    loaded classes requires a fixed order.
     """
     entries: dict[str, None] = {}
     for entry in spark.split(os.pathsep):

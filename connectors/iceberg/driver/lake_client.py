@@ -1,34 +1,42 @@
-"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command; the Spark driver
-process runs them."""
+"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command, run by the Spark
+driver; and `LakeSessions`, the sessions of one coordinator."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
-from collections.abc import Callable
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
+from connect_py.api.errors import RetriableError
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
 from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
-from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request, connect, hang_up
+from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
 
+log = logging.getLogger(__name__)
+
 PROGRAM: Final = "connectors.iceberg.driver.driver_program"
 SERVICE: Final = "spark-driver"
+STARTING: Final = "Spark is starting"
 _START_SECONDS: Final = 120.0
-# that the driver has to interrupt a statement before its user gives it up
+# for the driver to interrupt a statement before its user disconnects
 _EXTRA_SECONDS: Final = 15.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def driver_service(config: SparkConfig) -> SharedService:
-    """The service of connectors with equal static settings."""
+    """Return the service of connectors with equal static settings."""
     settings = {
         "static": json.dumps(config.static_settings(), sort_keys=True),
         "jvm_options": json.dumps(config.jvm_options()),
@@ -37,24 +45,24 @@ def driver_service(config: SparkConfig) -> SharedService:
     return SharedService(SERVICE, PROGRAM, settings, DRIVERS_MAX_KEY, config.drivers_max)
 
 
-def _asked(
+def _remote(
     method: Callable[Concatenate[LakeSession, str, P], T],
 ) -> Callable[Concatenate[LakeClient, str, P], T]:
-    """A method whose first argument names a table, run by the driver."""
+    """Return a method that lets the driver run a method whose first argument is a table."""
 
     @functools.wraps(method)
-    def ask(client: LakeClient, name: str, /, *args: P.args, **named: P.kwargs) -> Any:
+    def call(client: LakeClient, name: str, /, *args: P.args, **keywords: P.kwargs) -> Any:
         return client.call(
-            Request(name, method.__name__, (name, *args), client.deadline_seconds, named)
+            Request(name, method.__name__, (name, *args), client.deadline_seconds, keywords)
         )
 
-    return ask
+    return call
 
 
 class LakeClient:
     """A session in a Spark driver process, and the connection to it.
 
-    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread
+    Each method of `LakeSession` raises a `SparkDiedError` in addition to its own errors. One thread
     calls at a time; `stop` and `hang_up` may be called from any thread.
     """
 
@@ -70,12 +78,12 @@ class LakeClient:
         """Start nothing yet.
 
         Args:
-            services: The worker's, or a command's.
-            config: What driver and session are made from.
-            engine: What the configuration says of commits.
+            services: The services of the worker or of a command.
+            config: The settings of driver and session.
+            engine: The settings of commits.
             user: The connector, for logs.
-            deadline_seconds: Limits each call but commits.
-            commit_deadline_seconds: Limits commits.
+            deadline_seconds: The deadline of each call except commits.
+            commit_deadline_seconds: The deadline of commits.
         """
         self._services = services
         self._config = config
@@ -87,21 +95,23 @@ class LakeClient:
         self._address: ServiceAddress | None = None
         self._connection: Connection | None = None
 
-    load = _asked(LakeSession.load)
-    metadata = _asked(LakeSession.metadata)
-    create = _asked(LakeSession.create)
-    evolve = _asked(LakeSession.evolve)
-    set_layout = _asked(LakeSession.set_layout)
-    set_properties = _asked(LakeSession.set_properties)
-    remove_files = _asked(LakeSession.remove_files)
-    history = _asked(LakeSession.history)
-    delete_rows = _asked(LakeSession.delete_rows)
-    run = _asked(LakeSession.run)
-    settle = _asked(LakeSession.settle)
+    load = _remote(LakeSession.load)
+    metadata = _remote(LakeSession.metadata)
+    create = _remote(LakeSession.create)
+    evolve = _remote(LakeSession.evolve)
+    set_layout = _remote(LakeSession.set_layout)
+    set_properties = _remote(LakeSession.set_properties)
+    remove_files = _remote(LakeSession.remove_files)
+    history = _remote(LakeSession.history)
+    delete_rows = _remote(LakeSession.delete_rows)
+    run = _remote(LakeSession.run)
+    settle = _remote(LakeSession.settle)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        call = Request(request.table, "commit", (request,), self._commit_deadline_seconds)
-        outcome: CommitOutcome = self.call(call)
+        """Commit as `CommitEngine.commit` does."""
+        outcome: CommitOutcome = self.call(
+            Request(request.table, "commit", (request,), self._commit_deadline_seconds)
+        )
         return outcome
 
     def run_within(
@@ -110,33 +120,35 @@ class LakeClient:
         name: str,
         function: Callable[Concatenate[LakeSession, str, P], T],
         *args: P.args,
-        **named: P.kwargs,
+        **keywords: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` for a function that ends within this time; a later deadline covers
-        what may hang."""
+        """Call `LakeSession.run` for a function that ends within this time, unless it hangs; its
+        deadline is later."""
         deadline_seconds = seconds + self.deadline_seconds
         result: T = self.call(
-            Request(name, "run", (name, function, *args), deadline_seconds, named)
+            Request(name, "run", (name, function, *args), deadline_seconds, keywords)
         )
         return result
 
     def request(self) -> None:
-        """Have the process started, and return at once."""
+        """Request a process and return immediately."""
         self._services.request_shared_service(self._service)
 
     def start(self) -> None:
-        """Have a process running, and a session in it. After a death: in the next process.
+        """Start a process if necessary, and open a session in it. If the process of this client has
+        ended, the session is opened in the next one.
 
         Raises:
             RetriableError: It does not start now.
-            ConnectError: It cannot start. The text says why.
+            ConnectError: It cannot start; the message contains the reason.
         """
         self._address = self._services.shared_service(
             self._service, broken=self.generation, timeout_seconds=_START_SECONDS
         )
         config = self._config
         try:
-            connection = connect(self._address)
+            secret = self._address.secret.encode()
+            connection = Client(self._address.socket, "AF_UNIX", authkey=secret)
             connection.send(
                 Opened(self._user, config.catalog, config.session_settings(), self._engine)
             )
@@ -146,27 +158,27 @@ class LakeClient:
 
     @property
     def generation(self) -> int | None:
-        """The generation of the driver process that this client connected to last."""
+        """The generation of the driver process that this client connected to last, if any."""
         return self._address.generation if self._address is not None else None
 
     def alive(self) -> bool:
-        """Return True if there is a connection that the driver has not closed. Not called during a
+        """Return True if the driver has not closed the connection. Must not be called during a
         request."""
         connection = self._connection
         with contextlib.suppress(OSError, ValueError):  # another thread closed it
-            # only its end makes an idle connection readable
+            # an idle connection becomes readable only when it is closed
             if connection is not None and not connection.poll():
                 return True
         self._disconnect()
         return False
 
     def stop(self) -> None:
-        """End the session; the process ends with its last user. A call under way fails."""
+        """End the session; the process ends with its last user. A call in progress fails."""
         self._disconnect()
         self._services.release_shared_service(self._service)
 
     def hang_up(self) -> None:
-        """End the call under way, and the session; `start` makes another one. From any thread."""
+        """End the call in progress and the session; `start` opens another one."""
         self._address = None
         self._disconnect()
 
@@ -180,8 +192,10 @@ class LakeClient:
     def call(self, request: Request) -> Any:
         """Call a method of the driver's `LakeSession`.
 
-        Raises: SparkDiedError: The driver is gone, or does not answer; `start` makes a session in
-            the next one. ConnectError: What the method raised.
+        Raises:
+            SparkDiedError: The driver has ended or does not respond; `start` opens a session in the
+                next one.
+            ConnectError: The error of the method.
         """
         connection, subject, seconds = self._connection, request.subject, request.deadline_seconds
         if connection is None:
@@ -191,16 +205,122 @@ class LakeClient:
             if not connection.poll(seconds + _EXTRA_SECONDS):
                 self._disconnect()
                 raise SparkDiedError(
-                    f"{subject}: the Spark driver did not answer within {seconds:.0f} s"
+                    f"{subject}: the Spark driver did not respond within {seconds:.0f} s"
                 )
-            answer = connection.recv()
+            response = connection.recv()
         except (OSError, EOFError, ValueError) as error:  # ValueError: another thread closed it
             self._disconnect()
-            raise SparkDiedError(f"{subject}: the Spark driver is gone") from error
-        if isinstance(answer, Failed):
-            answer.reraise()
-        return answer
+            raise SparkDiedError(f"{subject}: the Spark driver has ended") from error
+        if isinstance(response, Failed):
+            response.reraise()
+        return response
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        hang_up(connection)
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                # wakes up a thread that waits for a response, which closing alone would not do
+                with socket.socket(fileno=os.dup(connection.fileno())) as line:
+                    line.shutdown(socket.SHUT_RDWR)
+                connection.close()
+
+
+class LakeSessions:
+    """Clients of one driver. A client serves one thread at a time; all methods may be called from
+    any thread.
+
+    A session is opened when no other session is idle, and remains open until `stop`. A table gets
+    the session that it used last, if that session is idle, because a session caches table metadata.
+    """
+
+    def __init__(
+        self,
+        create_client: Callable[[], LakeClient],
+        report_waiting: Callable[[str | None], None],
+        on_replaced_driver: Callable[[], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            create_client: Returns a client without a connection; all clients are equal.
+            report_waiting: Called with the reason while the driver has not started, and with None
+                after its start.
+            on_replaced_driver: Called once for each driver that replaces another one.
+        """
+        self._create_client = create_client
+        self._report_waiting = report_waiting
+        self._on_replaced_driver = on_replaced_driver
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()  # of everything below
+        self._first = create_client()
+        self._clients = [self._first]
+        self._idle = [self._first]
+        self._last_clients: dict[str, LakeClient] = {}  # by table
+        self._generation = 0  # of the newest driver; 0: no session was opened yet
+
+    def request(self) -> None:
+        """Request the driver and return immediately. This is reported until a session is open."""
+        self._report_waiting(STARTING)
+        self._first.request()
+
+    @contextlib.contextmanager
+    def session(self, table: str | None = None) -> Iterator[LakeClient]:
+        """Provide a connected client. A client that lost its driver is connected to the next driver
+        first.
+
+        Raises:
+            RetriableError: The driver does not start now, or the task is stopping.
+            ConnectError: The driver cannot start.
+        """
+        client = self._idle_client(table)
+        try:
+            if not client.alive():
+                self._connect(client)
+            yield client
+        finally:
+            with self._lock:
+                self._idle.append(client)
+
+    def stop(self) -> None:
+        """End all sessions permanently; calls in progress fail."""
+        self._stopping.set()
+        with self._lock:
+            clients = [*self._clients]
+        for client in clients:
+            client.stop()
+
+    def _idle_client(self, table: str | None) -> LakeClient:
+        with self._lock:
+            client = self._last_clients.get(table) if table is not None else None
+            if client in self._idle:
+                self._idle.remove(client)
+            elif self._idle:
+                client = self._idle.pop()
+            else:
+                client = self._create_client()
+                self._clients.append(client)
+            if table is not None:
+                self._last_clients[table] = client
+            return client
+
+    def _connect(self, client: LakeClient) -> None:
+        if self._stopping.is_set():
+            raise CatalogUnavailableError("the task is stopping")
+        # otherwise, another session shows that Spark is running
+        if client is self._first or client.generation is not None:
+            self._report_waiting(STARTING)
+        try:
+            client.start()
+        except RetriableError as error:
+            self._report_waiting(f"Spark has not started: {error}")
+            raise
+        self._report_waiting(None)
+        if self._stopping.is_set():  # before the new connection
+            client.hang_up()
+            raise CatalogUnavailableError("the task is stopping")
+        with self._lock:
+            previous = self._generation
+            self._generation = max(previous, client.generation or 0)
+        if 0 < previous < self._generation:
+            log.warning("the Spark driver ended unexpectedly, continuing with a new one")
+            self._on_replaced_driver()

@@ -1,7 +1,7 @@
-"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all connectors' sessions come
-from.
+"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all sessions of connectors are
+created from.
 
-pyspark keeps one session per Python process, so a process has one runtime.
+A process has one runtime, because pyspark supports one JVM per Python process.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ _LOOPBACK = "127.0.0.1"
 
 
 class SparkRuntime(SparkGateway):
-    """Made and stopped by one owner."""
+    """Created and stopped by one owner."""
 
     def __init__(
         self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None
     ) -> None:
-        """Launch the JVM with a class archive, if there is one, and make the session in it.
+        """Launch the JVM with a class archive, if there is one, and create the session in it.
 
         Args:
             jvm_options: `SparkConfig.jvm_options`.
             settings: `SparkConfig.static_settings`.
-            log_path: Where the JVM's output goes; None: where that of this process goes.
+            log_path: The JVM's output is appended here; None: it is written to the output of this
+                process.
 
         Raises:
             CatalogUnavailableError: The JVM or the session did not start.
             SparkLostError: Java or a jar is missing.
         """
         if settings.get("spark.driver.bindAddress") == _LOOPBACK:
-            os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # else Spark warns of the machine's name
+            os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # otherwise, Spark warns about the host name
         super().__init__(jvm_options, log_path)
         try:
             with translating("Spark", of_table=False):
@@ -51,10 +52,10 @@ class SparkRuntime(SparkGateway):
             raise
 
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """A session with settings and catalogs of its own, in the same JVM, and that of this
-        thread.
+        """Create the active session of this thread in the same JVM, with its own settings and
+        catalogs.
 
-        What Iceberg makes in the JVM takes its settings from the thread's session.
+        Iceberg uses the settings of the thread's session.
         """
         session = self.spark.newSession()
         for key, value in settings.items():
@@ -64,16 +65,16 @@ class SparkRuntime(SparkGateway):
         return session
 
     def heap_bytes(self) -> int:
-        """The part of the JVM's heap that is in use."""
+        """Return the used part of the JVM's heap."""
         jvm: Any = self.spark._jvm
         runtime = jvm.java.lang.Runtime.getRuntime()
         return int(runtime.totalMemory() - runtime.freeMemory())
 
     def _session(self, settings: Mapping[str, str]) -> SparkSession:
-        if "spark.pyspark.python" in settings:  # which `spark-submit` alone would read
+        if "spark.pyspark.python" in settings:  # otherwise, only `spark-submit` reads it
             os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
         elif settings.get("spark.master", "local").startswith("local"):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of a user's own
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for users' functions
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
         from pyspark import SparkConf, SparkContext
@@ -102,20 +103,20 @@ def _replace_numpy_converters() -> None:
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-    class QuickArrayConverter(NumpyArrayConverter):
-        def can_convert(self, obj: Any) -> bool:
-            numpy = sys.modules.get("numpy")  # not imported: no object is an array
-            return numpy is not None and isinstance(obj, numpy.ndarray) and obj.ndim == 1
+    def quick(converter: Any, numpy_type: str, dimensions: int) -> Any:
+        def can_convert(obj: Any) -> bool:
+            numpy = sys.modules.get("numpy")  # not imported: no object is of NumPy
+            return (
+                numpy is not None
+                and isinstance(obj, getattr(numpy, numpy_type))
+                and obj.ndim == dimensions
+            )
 
-    class QuickScalarConverter(NumpyScalarConverter):
-        def can_convert(self, obj: Any) -> bool:
-            numpy = sys.modules.get("numpy")
-            return numpy is not None and isinstance(obj, numpy.generic)
+        converter.can_convert = can_convert
+        return converter
 
     replacements = {
-        NumpyArrayConverter: QuickArrayConverter,
-        NumpyScalarConverter: QuickScalarConverter,
+        NumpyArrayConverter: quick(NumpyArrayConverter(), "ndarray", 1),
+        NumpyScalarConverter: quick(NumpyScalarConverter(), "generic", 0),
     }
-    for index, converter in enumerate(INPUT_CONVERTER):
-        if (replacement := replacements.get(type(converter))) is not None:
-            INPUT_CONVERTER[index] = replacement()
+    INPUT_CONVERTER[:] = [replacements.get(type(each), each) for each in INPUT_CONVERTER]

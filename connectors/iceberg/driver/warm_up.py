@@ -1,10 +1,10 @@
-"""`WarmUp`: commits on a private table while the driver waits. They speed up the first commit of a
+"""`WarmUp`: commits on a private table while the driver waits, which speed up the first commit of a
 connector.
 
-A JVM is slow at first: it loads classes, and it interprets them. The warm-up gives way to
-everything else. It starts a step only if no request is running and none has run for a while, and it
-ends with the first commit of a connector. A request never waits for it: it only shares the
-processor with the step that is running.
+A JVM is slow at first: it loads classes and interprets them. The training run of the class archive
+runs the same commits. The warm-up has the lowest priority: it starts a step only if no request is
+running and none has run for a while, and it ends with the first commit of a connector. A request
+never waits for it: it only shares the processor with the step that is running.
 
 No operating system priority is lowered. The threads that Spark and Iceberg create during a step
 would inherit it, and commits of connectors use the same threads.
@@ -16,56 +16,59 @@ import logging
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
-from connectors.iceberg.driver.training import training_config, training_steps
-from connectors.iceberg.protocol.commit_request import EngineSettings
+from connectors.iceberg.protocol.commit_request import (
+    SNAPSHOT_ID,
+    CommitRequest,
+    CommitStatus,
+    EngineSettings,
+)
 from connectors.iceberg.protocol.faults import no_fault_points
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES
+from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import WriteMode
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 5.0  # without a request, before a step starts
-# the same before anything has connected: a task that waits connects at once
+# the same before the first connection: a waiting task connects immediately
 FIRST_IDLE_SECONDS: Final = 0.5
 COMMIT: Final = "commit"  # the request that ends the warm-up
-# of the format; tables are created with 2 unless the connector asks for 3
+# format versions; tables are created with 2 unless the connector requests 3
 _VERSIONS: Final = (2, 3)
-_POOL: Final = "warm-up"  # of Spark's scheduler
+_LEDGER: Final = "connect-py.ledger.training"
 
 
-class WarmUp:
+class WarmUp(threading.Thread):
     """Runs once, on its own thread. All methods may be called from any thread."""
 
     def __init__(self, runtime: SparkRuntime, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(name="spark-warm-up", daemon=True)
         self._runtime = runtime
         self._clock = clock
         self._changed = threading.Condition()
-        self._requests = 0  # running now
-        # the next step may start then, if no request is running
+        self._requests = 0  # that are running
+        # the next step may start at this time, if no request is running
         self._idle_at = clock() + FIRST_IDLE_SECONDS
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name="spark-warm-up", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread and return."""
-        self._thread.start()
-
-    def join(self, seconds: float) -> bool:
-        """Wait until the warm-up has ended, at most this long. Return True if it has."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        self._is_over = False
 
     @contextmanager
     def request(self, method: str) -> Iterator[None]:
-        """Let no step start while the block runs, nor shortly after."""
+        """Let no step start within the block, nor shortly after it."""
         with self._changed:
             self._requests += 1
-            self._over = self._over or method == COMMIT
+            self._is_over = self._is_over or method == COMMIT
             self._changed.notify_all()
         try:
             yield
@@ -78,14 +81,15 @@ class WarmUp:
     def _may_continue(self) -> bool:
         """Wait until the driver is idle. Return False if the warm-up is over."""
         with self._changed:
-            while not self._over:
+            while not self._is_over:
                 seconds = self._idle_at - self._clock()
                 if self._requests == 0 and seconds <= 0:
                     return True
                 self._changed.wait(None if self._requests else seconds)
             return False
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Take the steps while the driver is idle. Called on the thread."""
         if not self._may_continue():
             return
         started, steps = self._clock(), 0
@@ -98,20 +102,92 @@ class WarmUp:
                     steps += 1
                     if not self._may_continue():
                         break
-        except Exception as error:  # noqa: BLE001 - whatever it is, connectors do not need the warm-up
-            if self._runtime.running:  # else it ended with the driver
+        except Exception as error:  # noqa: BLE001 - connectors do not need the warm-up
+            if self._runtime.running:  # otherwise, it ended with the driver
                 log.warning(
                     "warm-up failed after %d steps, the first commits are slower: %s", steps, error
                 )
         else:
             log.info("warm-up ended after %d steps and %.1f s", steps, self._clock() - started)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # the scratch folder may be gone already
+            shutil.rmtree(folder, ignore_errors=True)  # the scratch folder may be removed already
 
     def _steps(self, folder: Path) -> Iterator[None]:
         config = training_config(folder)
         session = self._runtime.new_session(config.session_settings())
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", "warm-up")
         lake = LakeSession(session, config.catalog, EngineSettings())
         for version in _VERSIONS:
             yield from training_steps(lake, f"t{version}", version)
+
+
+def training_config(folder: Path) -> SparkConfig:
+    """Return the settings of a session whose catalog and tables are in this folder."""
+    return SparkConfig(
+        catalog="training",
+        catalog_properties={
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        },
+    )
+
+
+def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None]:
+    """Create a table of this format version, append, merge, and clean up. Yields after each step.
+
+    Args:
+        lake: A session with `training_config`.
+        table: A new table in the namespace `shop`, without the namespace.
+        version: Format version of the table.
+
+    Raises:
+        RuntimeError: A commit failed.
+    """
+    name = f"shop.{table}"
+    modes = "".join(f", '{key}'='merge-on-read'" for key in WRITE_MODES)
+    lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS training.shop")
+    lake.spark.sql(
+        f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at "
+        f"timestamp) TBLPROPERTIES ('format-version'='{version}'{modes})"
+    )
+    yield
+    for first in (0, 50, 70):  # an append, then commits that replace rows
+        request = _training_request(lake, name, first)
+        yield
+        outcome = lake.commit(request)
+        if outcome.status is not CommitStatus.COMMITTED:
+            raise RuntimeError(f"training commit failed: {outcome.reason}")
+        yield
+    lake.evolve(name, [SchemaChange(ChangeKind.ADD, ("more",), '"string"')])
+    yield
+    lake.remove_files(name, lake.load(name, _LEDGER).description.uuid, "connect-training-", 1)
+    yield
+
+
+def _training_request(lake: LakeSession, name: str, first: int) -> CommitRequest:
+    """Stage a hundred rows."""
+    expected = look_up(lake.load(name, _LEDGER).view).version
+    commit_id, table = str(uuid.uuid4()), lake.table(name)
+    rows = lake.spark.range(first, first + 100).selectExpr(
+        "id",
+        "concat('row ', id) AS text",
+        "CAST(1 AS decimal(10, 2)) AS price",
+        "timestamp_micros(id) AS at",
+    )
+    # the cleanup searches for this folder
+    folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"
+    ledger = Ledger(
+        Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})}
+    )
+    return CommitRequest(
+        name,
+        commit_id,
+        expected,
+        _LEDGER,
+        LedgerProperty.template(ledger, {}, SNAPSHOT_ID),
+        {_LEDGER: ledger.to_json()},
+        [*map(table.as_staged, table.write(rows, folder))],
+        WriteMode.MERGE,
+        ["id"],
+    )

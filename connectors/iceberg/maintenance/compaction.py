@@ -32,13 +32,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.catalog.file_rewrite import (
-    FileRewrite,
-    RewriteRefusedError,
-    replace_files,
-    write_tasks,
-)
+from connectors.iceberg.catalog.file_rewrite import RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
+from connectors.iceberg.catalog.table_update import TableChange
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY
 from connectors.iceberg.maintenance import expiration
 from connectors.iceberg.maintenance.expiration import expired_snapshots, ledger_snapshots
@@ -50,7 +46,7 @@ from connectors.iceberg.staging.staged_file_name import StagedFileName, table_di
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.positions import Epoch
@@ -278,7 +274,13 @@ def compact(session: LakeSession, name: str, request: CompactionRequest) -> Comp
             CompactionStatus.CANCELED, health, started, reason=rewrite, cost=selection.cost
         )
     try:
-        replace_files(table, rewrite, lambda base: _refusal(base, metadata.uuid, request))
+        replace_files(
+            table,
+            rewrite,
+            request.ref,
+            {COMPACTION_KEY: request.connector},
+            lambda base: _refusal(base, metadata.uuid, request),
+        )
     except RewriteRefusedError as refused:
         return _outcome(
             CompactionStatus.REFUSED, health, started, reason=str(refused), cost=selection.cost
@@ -290,8 +292,7 @@ def compact(session: LakeSession, name: str, request: CompactionRequest) -> Comp
     health = _health(metadata, head, request)
     remaining = [file for file in plan.files if file not in set(selection.files)]
     new_files = [
-        _stats(-1 - number, table.content_file(file))
-        for number, file in enumerate(rewrite.new_files)
+        _stats(-1 - number, table.content_file(file)) for number, file in enumerate(rewrite.files)
     ]
     health = _with_files(health, [*remaining, *new_files], target)
     return _outcome(
@@ -301,7 +302,7 @@ def compact(session: LakeSession, name: str, request: CompactionRequest) -> Comp
         reason=reason,
         cost=selection.cost,
         replaced_files=len(selection.files),
-        new_files=len(rewrite.new_files),
+        new_files=len(rewrite.files),
     )
 
 
@@ -453,7 +454,7 @@ def _write(
     head: Snapshot,
     plan: _ScanPlan,
     selection: FileSelection,
-) -> FileRewrite | str:
+) -> TableChange | str:
     """Write the new files; a string: why it was canceled, with no file left."""
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
@@ -479,14 +480,8 @@ def _write(
                 return f"a file of the snapshot is missing: {str(error).splitlines()[0]}"
             raise
     fault_point(AFTER_WRITE)
-    return FileRewrite(
-        request.ref,
-        head,
-        [task.file() for task in tasks],
-        new_files,
-        plan.replaced_deletes(selection.files),
-        {COMPACTION_KEY: request.connector},
-    )
+    replaced = [*(task.file() for task in tasks), *plan.replaced_deletes(selection.files)]
+    return TableChange(files=new_files, replaced=replaced, read_snapshot=head["snapshot-id"])
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, ledger_key
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata

@@ -32,7 +32,7 @@ from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, Tabl
 from connectors.iceberg.protocol.commit_request import MAIN
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata

@@ -9,19 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.iceberg.catalog.file_rewrite import (
-    FileRewrite,
-    RewriteRefusedError,
-    replace_files,
-    write_tasks,
-)
+from connectors.iceberg.catalog.file_rewrite import RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.catalog.sql_names import relation
+from connectors.iceberg.catalog.table_update import TableChange
 from connectors.iceberg.errors import CatalogUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ def move_files(
     if head is None:
         return 0, 0
     snapshot = int(head["snapshot-id"])
-    condition = java.condition(spark, relation(catalog, table.name), request.condition)
+    condition = java.condition(relation(catalog, table.name), request.condition)
     tasks = [
         task
         for task in table.scan_tasks(snapshot, condition)
@@ -60,9 +56,10 @@ def move_files(
         return 0, 0
     destination = table.elsewhere(request.location, _properties(request))
     new_files = write_tasks(spark, java, destination, tasks)
-    rewrite = FileRewrite(request.ref, head, [task.file() for task in tasks], new_files)
+    replaced = [task.file() for task in tasks]
+    rewrite = TableChange(files=new_files, replaced=replaced, read_snapshot=snapshot)
     try:
-        replace_files(table, rewrite, lambda _: "")
+        replace_files(table, rewrite, request.ref, {}, lambda _: "")
     except RewriteRefusedError as refused:
         raise CatalogUnavailableError(
             f"table {table.name}: files of {request.condition} stay: {refused}"

@@ -25,7 +25,7 @@ from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
 from connectors.iceberg.table.table_history import LEDGER_PREFIX
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 # each is followed by a group

@@ -74,11 +74,11 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     java = table.java
     if (function := JAVA_FUNCTIONS.search(request.where)) is not None:
         raise TableUnsuitableError(name, f"the condition calls Java: {function[0]}")
-    if java.has_subquery(session.spark, request.where):
+    if java.has_subquery(request.where):
         raise TableUnsuitableError(
             name, "the condition contains a query: use columns of the table only"
         )
-    condition = java.condition(session.spark, relation(session.catalog_name, name), request.where)
+    condition = java.condition(relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))
     report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
     if request.snapshot is not None:
@@ -94,7 +94,7 @@ def _look(
         ScanLevel(each) for each in ("all", "after partitions", "after bounds")
     )
     report.levels = [everything, partitions, bounds]
-    schema = table.java_schema()
+    schema = table.java_table.schema()
     metrics = java.iceberg("expressions.InclusiveMetricsEvaluator")(schema, condition)
     projected: dict[int, Any] = {}
     left = []
@@ -103,7 +103,7 @@ def _look(
         everything.add(*size)
         number = int(file.specId())
         if number not in projected:
-            projected[number] = _by_partition(java, table.java_spec(number), condition)
+            projected[number] = _by_partition(java, table.java_table.specs()[number], condition)
         if not projected[number].eval(file.partition()):
             continue
         partitions.add(*size)
@@ -113,7 +113,7 @@ def _look(
         left.append(str(file.location()))
     groups = _RowGroups(java, schema, condition)
     for path in left[:FILES_OPENED]:
-        groups.look(table.java_file(path))
+        groups.look(table.java_table.io().newInputFile(path))
     report.files_opened = min(len(left), FILES_OPENED)
     report.row_groups = groups.left
     if report.files_opened == len(left):

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a
+from connectors.iceberg.catalog.table_update import TableChange, TableUpdate
 from connectors.iceberg.commit.partial_rows import open_pairs, open_pairs_key, open_pairs_property
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
@@ -50,7 +51,6 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.table.table_history import REBUILD_KEY, loading_group
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.table_update import TableUpdate
     from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
             return begun, False
         loader = f"{rebuild.connector}-rebuild-{uuid.uuid4().hex[:12]}"
         prepared.begin_branch(REBUILT_BRANCH, head)
-        prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: loader}, [])
+        prepared.add(TableChange(replaces_all=True), REBUILT_BRANCH, {REBUILD_KEY: loader})
         try:
             prepared.swap({})
         except Exception as error:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.table_update import TableChange
 from connectors.iceberg.commit.partial_rows import open_pairs_property
 from connectors.iceberg.config.expectations import ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
@@ -205,7 +206,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         ledger = skipping(_ledger(name, lookup))
         summary = skip_summary(base, found.ref, found.group, ledger)
         if found.published is None:
-            prepared.append(found.ref, summary, [])
+            prepared.add(TableChange(), found.ref, summary)
         else:
             prepared.stand_on(found.ref, found.published, summary)
         properties[key] = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()

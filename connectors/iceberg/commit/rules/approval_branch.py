@@ -1,4 +1,4 @@
-"""Commits that await approval go to a branch that readers do not see (rule 34)."""
+"""Commits that await approval are committed to a branch that readers do not see (rule 34)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.commit.rules.expectations import ExpectationCheck
-from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.commit.rules.rule import CommitRule
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.table_metadata import TableMetadata
@@ -22,25 +22,12 @@ from connectors.iceberg.protocol.unpublished_commits import (
 class ApprovalBranch(CommitRule):
     """Redirects held commits, and the commits that follow them, to the approval branch."""
 
-    def begin(self, request: CommitRequest) -> RuleRun | None:
-        """Return the hooks if the request names an approval branch."""
-        branch = request.unpublished_branch
-        return None if branch is None else _ApprovalBranchRun(request, branch)
-
-
-class _ApprovalBranchRun(RuleRun):
-    def __init__(self, request: CommitRequest, branch: str) -> None:
-        self._request = request
-        self._branch = branch
-        self._key = unpublished_key(request.property_key)
-        self._ledger = Ledger.from_json(request.summary[request.property_key])
-
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-        """Let the request follow held commits, and apply what a user decided about its rows."""
-        ref = metadata.commit_ref(request.ref, self._branch)
-        again = self._state(metadata).again
+        """Let the request follow held commits, and apply the user's decision about its rows."""
+        ref = metadata.commit_ref(request.ref, request.unpublished_branch)
+        again = _state(request, metadata).again
         expectations = request.expectations
-        if again is not None and again.covers(self._ledger):
+        if again is not None and again.covers(_ledger(request)):
             expectations = tuple(
                 dataclasses.replace(each, action=again.action) if again.applies_to(each) else each
                 for each in expectations
@@ -52,40 +39,50 @@ class _ApprovalBranchRun(RuleRun):
     def inspect(self, attempt: Attempt) -> None:
         """Redirect a commit that is held."""
         if _failures_to_hold(attempt) is not None:
-            attempt.target_ref = self._branch
+            attempt.target_ref = str(attempt.request.unpublished_branch)
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Record why commits are held, and remove the branch if it is not ahead of the ref any
-        more."""
-        base, ref = update.base(), attempt.cycle.request.ref
-        if self._branch in base.refs and attempt.target_ref != self._branch:
-            update.remove_ref(self._branch)
-        failed_check = _failures_to_hold(attempt)
-        state = self._state(base)
-        if ref != self._branch:  # no commit was held until now
-            state = Unpublished((), state.again, ref if failed_check is not None else "")
-        is_visible = attempt.target_ref != self._branch  # a held commit may be discarded again
-        if is_visible and state.again is not None and state.again.is_over(self._ledger):
+        """Record why commits are held, and remove the branch if it is no longer ahead of the
+        ref."""
+        request, base = attempt.request, update.base()
+        branch, is_visible = request.unpublished_branch, _is_visible(attempt)
+        if branch in base.refs and is_visible:
+            update.remove_ref(str(branch))
+        failures = _failures_to_hold(attempt)
+        state = _state(request, base)
+        if request.ref != branch:  # no commit was held until now
+            state = Unpublished((), state.again, request.ref if failures is not None else "")
+        # a held commit may be discarded again
+        if is_visible and state.again is not None and state.again.is_over(_ledger(request)):
             state = dataclasses.replace(state, again=None)
-        if failed_check is not None:
+        if failures is not None:
             now_ms = int(time.time() * 1000)
-            commit = UnpublishedCommit(
-                update.snapshot_id, self._request.commit_id, now_ms, failed_check.failed
+            state = state.with_commit(
+                UnpublishedCommit(update.snapshot_id, request.commit_id, now_ms, failures.failed)
             )
-            state = state.with_commit(commit)
-        text = state.to_text()
-        if text != base.properties.get(self._key, ""):
-            update.set_properties({self._key: text})
+        key, text = unpublished_key(request.property_key), state.to_text()
+        if text != base.properties.get(key, ""):
+            update.set_properties({key: text})
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
         """Report whether the commit is held."""
-        return dataclasses.replace(outcome, unpublished=attempt.target_ref == self._branch)
+        return dataclasses.replace(outcome, unpublished=not _is_visible(attempt))
 
-    def _state(self, metadata: TableMetadata) -> Unpublished:
-        return Unpublished.of_text(metadata.properties.get(self._key, ""))
+
+def _state(request: CommitRequest, metadata: TableMetadata) -> Unpublished:
+    key = unpublished_key(request.property_key)
+    return Unpublished.of_text(metadata.properties.get(key, ""))
+
+
+def _ledger(request: CommitRequest) -> Ledger:
+    return Ledger.from_json(request.summary[request.property_key])
+
+
+def _is_visible(attempt: Attempt) -> bool:
+    return attempt.target_ref != attempt.request.unpublished_branch
 
 
 def _failures_to_hold(attempt: Attempt) -> ExpectationCheck | None:
     """Return the expectations that hold this commit, or None if it is not held."""
-    check = attempt.cycle.findings.get(ExpectationCheck)
+    check = attempt.findings.get(ExpectationCheck)
     return check if check is not None and check.holds else None

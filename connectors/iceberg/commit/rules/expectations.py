@@ -1,12 +1,12 @@
 """Expectations: checks of a commit's rows, which Spark evaluates before the commit.
 
-Conditions on rows are counted in one pass over the rows of the commit. Queries see four views:
+Conditions on rows are counted in one pass over the rows of the commit. Queries use four views:
 
 | view | rows |
 |---|---|
-| `changed` | those that the commit adds or replaces others with, as the table will have them |
+| `changed` | rows that the commit adds, or that replace other rows, as the table will have them |
 | `deleted` | the keys that it removes |
-| `before` | the table as readers of the commit ref see it now, with what is not published |
+| `before` | the table as readers of the commit ref see it now, including unpublished commits |
 | `after` | the table as the commit leaves it |
 """
 
@@ -19,202 +19,183 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.catalog.java_errors import is_statement_error, java_exception_of
-from connectors.iceberg.commit.cycle_rows import CycleRows
-from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
-from connectors.iceberg.commit.views import (
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.rules.rule import CommitRule
+from connectors.iceberg.commit.user_sql import (
     as_views,
     keys_deleted,
     rows_after,
-    rows_before,
     rows_changed,
     without_paths,
 )
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.config.keys import EXPECT_PREFIX
 from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableError
-from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
+from connectors.iceberg.protocol.commit_request import CommitOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from connectors.iceberg.commit.attempt import Attempt
-    from connectors.iceberg.commit.cycle_table import CycleTable
-
-NAMES: Final = "_expectations"  # column of rejected rows: which were not met
+NAMES: Final = "_expectations"  # column of rejected rows: the expectations that were not met
 
 
 class Expectations(CommitRule):
     """Counts rows that do not meet conditions, leaves them out, or refuses or holds the commit."""
 
-    def begin(self, request: CommitRequest) -> RuleRun | None:
-        """Return the hooks if the request has expectations."""
-        return _ExpectationsRun() if request.expectations else None
-
-
-class _ExpectationsRun(RuleRun):
     changes_rows = True
 
-    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
+    def change_rows(self, attempt: Attempt) -> None:
         """Leave out the rows that do not meet the conditions."""
-        check = cycle.findings[ExpectationCheck] = ExpectationCheck(
-            cycle.request.table, cycle.request.expectations
-        )
-        if rows.is_empty:
-            return rows
-        kept = check.leave_out(cycle.spark.table(cycle.relation_of(rows.staged, rows.written)))
-        if kept is None:
-            return rows
-        written = cycle.write(kept)
-        cycle.supersede(rows.written)
-        return dataclasses.replace(rows, staged=[], written=written)
+        request = attempt.request
+        check = ExpectationCheck(request.table, request.expectations)
+        attempt.findings[ExpectationCheck] = check
+        if not attempt.rows.added:
+            return
+        rows = attempt.spark.table(attempt.relation_of(attempt.rows.added))
+        with without_paths(attempt.spark):
+            remaining_rows = check.leave_out(rows)
+        if remaining_rows is not None:
+            attempt.replace_rows(remaining_rows)
 
     def inspect(self, attempt: Attempt) -> None:
         """Run the queries on the table before and after the change."""
-        check = attempt.cycle.findings.get(ExpectationCheck)
-        if check is not None and check.has_queries:
-            check.ask(
-                attempt.cycle.spark,
-                {
-                    "changed": rows_changed(attempt),
-                    "deleted": keys_deleted(attempt),
-                    "before": rows_before(attempt),
-                    "after": rows_after(attempt),
-                },
-            )
+        check: ExpectationCheck = attempt.findings[ExpectationCheck]
+        if check.queries:
+            views = {
+                "changed": rows_changed(attempt),
+                "deleted": keys_deleted(attempt),
+                "before": attempt.head_rows(),
+                "after": rows_after(attempt),
+            }
+            check.ask(attempt.spark, views)
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
         """Report the expectations that were not met."""
-        check = attempt.cycle.findings.get(ExpectationCheck)
-        return outcome if check is None else dataclasses.replace(outcome, failed=check.failed)
+        return dataclasses.replace(outcome, failed=attempt.findings[ExpectationCheck].failed)
 
 
 class ExpectationCheck:
     """The expectations of one attempt at a commit."""
 
     def __init__(self, table: str, expectations: Sequence[Expectation]) -> None:
-        """`expectations`: with the actions that count for this commit."""
+        """`expectations`: with the actions that are valid for this commit."""
         self._table = table
         self._conditions = [each for each in expectations if not each.is_query]
-        self._queries = [each for each in expectations if each.is_query]
         self._actions = {each.name: each.action for each in expectations}
-        self.failed: dict[str, int] = {}  # rows by expectation that is not met; of a query 0
-        self.rejected: DataFrame | None = None  # rows that are left out and kept, with `NAMES`
-
-    @property
-    def has_queries(self) -> bool:
-        return bool(self._queries)
+        self.queries = [each for each in expectations if each.is_query]
+        self.failed: dict[str, int] = {}  # rows by expectation that is not met; 0 for a query
+        self.rejected: DataFrame | None = None  # rows to store in another table, with `NAMES`
 
     @property
     def holds(self) -> bool:
-        """Whether readers are not to see the commit."""
+        """True if the commit has to be hidden from readers."""
         return any(self._actions[name] is ExpectationAction.HOLD for name in self.failed)
 
     def leave_out(self, rows: DataFrame) -> DataFrame | None:
-        """Count the rows that are not as expected; returns those that stay, or None if all do.
+        """Count the rows that do not meet the conditions. Return the remaining rows, or None if no
+        row is left out.
 
         Raises:
             ExpectationFailedError: An expectation that fails the task is not met.
             TableUnsuitableError: A condition cannot be applied to this table.
         """
-        with without_paths(rows.sparkSession):
-            return self._leave_out(rows)
-
-    def _leave_out(self, rows: DataFrame) -> DataFrame | None:
-        leaving = [each for each in self._conditions if each.action.leaves_out]
-        found = self._count(rows, self._conditions)
-        self.failed = found
-        if not any(each.name in found for each in leaving):
-            self._fail_if_asked()
-            return None
-        met = reduce(lambda one, other: one & other, (_met(each) for each in leaving))
-        kept = rows.where(met)
-        keeping = [
-            each
-            for each in leaving
-            if each.action is ExpectationAction.DEAD_LETTER and each.name in found
-        ]
-        if keeping:
-            self.rejected = self._rejected(rows, keeping)
-        others = [each for each in self._conditions if not each.action.leaves_out]
-        if any(each.name in found for each in others):  # of rows that stay only
-            self.failed = {each.name: found[each.name] for each in leaving if each.name in found}
-            self.failed |= self._count(kept, others)
-        self._fail_if_asked()
-        return kept
+        self.failed = self._count(rows, self._conditions)
+        filters = [each for each in self._conditions if each.action.leaves_out]
+        remaining_rows: DataFrame | None = None
+        if any(each.name in self.failed for each in filters):
+            remaining_rows = rows.where(reduce(lambda a, b: a & b, map(_is_met, filters)))
+            rejecting = [
+                each
+                for each in filters
+                if each.action is ExpectationAction.DEAD_LETTER and each.name in self.failed
+            ]
+            if rejecting:
+                self.rejected = _rejected(rows, rejecting)
+            counting = [each for each in self._conditions if not each.action.leaves_out]
+            if any(each.name in self.failed for each in counting):  # of the remaining rows only
+                filtered = (each.name for each in filters if each.name in self.failed)
+                counts = {name: self.failed[name] for name in filtered}
+                self.failed = counts | self._count(remaining_rows, counting)
+        self._raise_failures()
+        return remaining_rows
 
     def ask(self, spark: SparkSession, views: Mapping[str, DataFrame]) -> None:
         """Run the queries.
 
         Raises:
-            ExpectationFailedError: One that fails the task is not met.
-            TableUnsuitableError: One is not such a query.
+            ExpectationFailedError: An expectation that fails the task is not met.
+            TableUnsuitableError: A query does not return one boolean.
         """
         with without_paths(spark), as_views(spark, views):
-            for each in self._queries:
+            for each in self.queries:
                 with self._naming(each):
                     rows = spark.sql(f"SELECT * FROM (\n{each.sql}\n)").limit(2).collect()
                 if len(rows) != 1 or len(rows[0]) != 1 or not isinstance(rows[0][0], bool | None):
                     raise TableUnsuitableError(
                         self._table,
-                        f"{EXPECT_PREFIX}{each.name} must give one row with one boolean: nothing "
+                        f"{EXPECT_PREFIX}{each.name} must return one row with one boolean: nothing "
                         f"is committed",
                     )
                 if not rows[0][0]:
                     self.failed[each.name] = 0
-        self._fail_if_asked()
+        self._raise_failures()
 
     def _count(self, rows: DataFrame, conditions: Sequence[Expectation]) -> dict[str, int]:
         if not conditions:
             return {}
         for each in conditions:
             with self._naming(each):
-                rows.where(_met(each))  # is analyzed
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+                rows.where(_is_met(each))  # analyzes the condition
+        from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
 
-        found = rows.agg(*(F.count_if(~_met(each)) for each in conditions)).first()
-        assert found is not None  # an aggregate has one row
+        counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()
+        assert counts is not None  # an aggregate has one row
         return {
-            each.name: int(count) for each, count in zip(conditions, found, strict=True) if count
+            each.name: int(count) for each, count in zip(conditions, counts, strict=True) if count
         }
 
-    def _rejected(self, rows: DataFrame, keeping: Sequence[Expectation]) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        names = F.concat_ws(",", *(F.when(~_met(each), F.lit(each.name)) for each in keeping))
-        return rows.withColumn(NAMES, names).where(F.col(NAMES) != "")
-
-    def _fail_if_asked(self) -> None:
-        named = [name for name in self.failed if self._actions[name] is ExpectationAction.FAIL]
-        if named:
-            raise ExpectationFailedError(
-                self._table, described({name: self.failed[name] for name in named})
-            )
+    def _raise_failures(self) -> None:
+        failures = {
+            name: count
+            for name, count in self.failed.items()
+            if self._actions[name] is ExpectationAction.FAIL
+        }
+        if failures:
+            raise ExpectationFailedError(self._table, described(failures))
 
     @contextmanager
     def _naming(self, expectation: Expectation) -> Iterator[None]:
-        """Errors of Spark name the expectation."""
+        """Name the expectation in errors of Spark within the block."""
         try:
             yield
         except Exception as error:
             if not is_statement_error(error):
                 raise
             exception = java_exception_of(error)
-            why = str(exception.getMessage() or "").split("\n", 1)[0]
+            reason = str(exception.getMessage() or "").split("\n", 1)[0]
             raise TableUnsuitableError(
                 self._table,
                 f"{EXPECT_PREFIX}{expectation.name} cannot be evaluated, nothing is committed: "
-                f"{why}",
+                f"{reason}",
             ) from error
 
 
 def described(failed: Mapping[str, int]) -> str:
-    """What was not met, for people."""
+    """Return the expectations that were not met, for users."""
     return ", ".join(f"{name} ({count} rows)" if count else name for name, count in failed.items())
 
 
-def _met(expectation: Expectation) -> Column:
-    """Whether a row is as expected: a condition that is null is not met."""
-    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+    """Return the rows that do not meet expectations, with the names of these."""
+    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
 
-    # parsed alone: a text cannot end it and add others
+    names = F.concat_ws(",", *(F.when(~_is_met(each), F.lit(each.name)) for each in expectations))
+    return rows.withColumn(NAMES, names).where(F.col(NAMES) != "")
+
+
+def _is_met(expectation: Expectation) -> Column:
+    """Return the condition that a row meets an expectation; null counts as false."""
+    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+
+    # parsed as one expression: the SQL cannot end it and begin another expression
     return F.coalesce(F.expr(expectation.sql), F.lit(False))

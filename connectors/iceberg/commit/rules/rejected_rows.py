@@ -1,30 +1,29 @@
-"""Rows that an expectation left out are kept in a separate table, exactly once.
+"""Rows that an expectation left out are stored in a separate table, exactly once.
 
-Before the swap they are written to a file that no table has. The swap of the commit names it in a
-property of the table. After the swap the rows are appended to the table of rejected rows, by a
-commit of its own with a ledger that names the commit they come from, which is checked on the
-metadata that its swap compares with (rule 16). A crash in between leaves the property: the next
-commit on the table looks for that ledger first, and appends the rows if it is older.
+Before the swap, they are written to a file that no table references. The swap of the commit names
+the file in a property of the table. After the swap, the rows are appended to the table of rejected
+rows in a separate commit. The ledger of that commit names the original commit, and is checked on
+the metadata that its swap compares with (rule 16). A crash in between leaves the property: the next
+commit on the table looks for that ledger first, and appends the rows if the ledger is older.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted
-from connectors.iceberg.catalog.staged_rows import content_file, staged_again
-from connectors.iceberg.commit.cycle_rows import CycleRows
-from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_of
+from connectors.iceberg.catalog.table_update import TableUpdate
+from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.commit.rules.expectations import NAMES, ExpectationCheck
-from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
-from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
+from connectors.iceberg.commit.rules.rule import Commit, CommitRule
+from connectors.iceberg.commit.user_sql import create_for, iceberg_fields, in_columns_of
 from connectors.iceberg.conversion.output_columns import judge
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.protocol.commit_request import (
@@ -36,213 +35,151 @@ from connectors.iceberg.protocol.commit_request import (
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.staging.staged_file_name import table_digits
 from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
-from connectors.iceberg.table.table import StagedFile, StagedKind
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from connectors.iceberg.catalog.java_catalog import JavaCatalog
-    from connectors.iceberg.catalog.java_table import JavaTable
-    from connectors.iceberg.catalog.table_update import TableUpdate
-    from connectors.iceberg.commit.attempt import Attempt
-    from connectors.iceberg.commit.cycle_table import CycleTable
-    from connectors.iceberg.commit.rules.rule import Commit
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
-# and the connect group id: property that names the file; empty: none
-REJECTED: Final = "connect-py.rejected."
-LEDGER: Final = "connect-py.rejected.ledger."  # and the same: of the table of rejected rows
+# Each is followed by the connect group ID.
+REJECTED: Final = "connect-py.rejected."  # property that names the file; empty: there is none
+LEDGER: Final = "connect-py.rejected.ledger."  # property of the table of rejected rows
 # in the summary of a snapshot of rejected rows: `<group> <commit id>`
 _COMMIT_KEY: Final = "connect-py.rejected-by"
 _COMMIT, _AT = "_commit", "_rejected_at"
 _FIELD: Final = {"id": 2_000_000_020, "name": NAMES, "required": False, "type": "string"}
-_LOOKED_AT: Final = 100  # newest snapshots of the table of rejected rows
+_SEARCHED_SNAPSHOTS: Final = 100  # newest snapshots of the table of rejected rows
 
 
 def rejected_key(property_key: str) -> str:
-    """The property of the connector whose ledger has this key."""
+    """Return the property of the connector whose ledger has this key."""
     return REJECTED + group_of(property_key)
-
-
-def write_rejected(cycle: CycleTable, rows: DataFrame) -> dict[str, str]:
-    """Write rows with `NAMES` to a file; returns the property to set with the commit."""
-    request = cycle.request
-    file = cycle.write_unbound(rows, [_FIELD])
-    found = StagedFile(
-        StagedKind.CHANGES,
-        str(file.location()),
-        int(file.recordCount()),
-        int(file.fileSizeInBytes()),
-        0,
-        0,
-    )
-    ledger = Ledger.from_json(request.summary[request.property_key])
-    text = json.dumps(
-        {
-            "commit": request.commit_id,
-            "path": found.path,
-            "rows": found.rows,
-            "size": found.size,
-            "epoch": [ledger.epoch.number, ledger.epoch.nonce],
-            "cycle": ledger.cycle,
-        }
-    )
-    return {rejected_key(request.property_key): text}
 
 
 class RejectedRows(CommitRule):
     """Appends the rows that commits left out to the table of rejected rows."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        catalog: JavaCatalog,
-        commit: Commit,
-    ) -> None:
-        """`commit`: of the engine."""
-        self._spark = spark
+    def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
+        """`commit`: `CommitEngine.commit`."""
         self._catalog = catalog
         self._commit = commit
-        self._settled: set[str] = set()  # texts of the property that are known to be done with
+        self.settled: set[str] = set()  # values of the property whose rows are in their table
 
-    def begin(self, request: CommitRequest) -> RuleRun | None:
-        """Return the hooks if rows may be rejected, or if the property of an earlier commit may
-        have to be cleared."""
-        return _RejectedRowsRun(request, self) if request.expectations or self._settled else None
+    def change_rows(self, attempt: Attempt) -> None:
+        """Write rejected rows to a file, which the commit names in a property."""
+        check = attempt.findings.get(ExpectationCheck)
+        if check is None or check.rejected is None:
+            return
+        request, file = attempt.request, attempt.write_unbound(check.rejected, [_FIELD])
+        ledger = Ledger.from_json(request.summary[request.property_key])
+        attempt.properties[rejected_key(request.property_key)] = json.dumps(
+            {
+                "commit": request.commit_id,
+                "path": str(file.location()),
+                "rows": int(file.recordCount()),
+                "size": int(file.fileSizeInBytes()),
+                "epoch": [ledger.epoch.number, ledger.epoch.nonce],
+                "cycle": ledger.cycle,
+            }
+        )
 
-    def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
-        """Append the rows that an earlier commit announced."""
-        if request is not None:
-            self.append_announced(table, request, table.metadata().properties)
+    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Clear the property of an earlier commit whose rows are in their table."""
+        key = rejected_key(attempt.request.property_key)
+        if update.base().properties.get(key) in self.settled:
+            update.set_properties({key: ""})
 
-    def append_announced(
-        self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]
-    ) -> None:
-        """Append the rows that properties of the table name, unless that was done.
+    def committed(self, attempt: Attempt, table: JavaTable) -> None:
+        """Append the rejected rows now; if this fails, the next commit does it."""
+        request = attempt.request
+        announced = attempt.properties.get(rejected_key(request.property_key), "")
+        try:
+            self.append_announced(table, request, announced)
+        except ConnectError as error:
+            log.warning(
+                "table %s: rejected rows wait for the next commit: %s", request.table, error
+            )
+
+    def append_announced(self, table: JavaTable, request: CommitRequest, announced: str) -> None:
+        """Append the rows that the property of a table announces, unless that was done.
 
         Raises:
             ConnectError: The rows remain in their file, and the next commit tries again.
         """
-        text = properties.get(rejected_key(request.property_key), "")
-        if not text or text in self._settled:
-            return
-        with translating(request.rejected_table):
-            self._append(table, request, json.loads(text))
-        self._settled.add(text)
+        if announced and announced not in self.settled:
+            with translating(request.rejected_table):
+                self._append(table, request, json.loads(announced))
+            self.settled.add(announced)
 
-    def is_settled(self, text: str | None) -> bool:
-        """Return True if the rows that a property names are in their table."""
-        return text in self._settled
-
-    def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
-        name, group = request.rejected_table, group_of(request.property_key)
-        by, key = f"{group} {named['commit']}", LEDGER + group
-        # an earlier release wrote none
-        epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")
-        there = self._catalog.find(name)
-        if there is not None and _has(there.metadata(), by, key, (epoch, named.get("cycle", 0))):
+    def _append(
+        self, table: JavaTable, request: CommitRequest, announced: Mapping[str, Any]
+    ) -> None:
+        name, group, commit_id = (
+            request.rejected_table,
+            group_of(request.property_key),
+            announced["commit"],
+        )
+        by, key = f"{group} {commit_id}", LEDGER + group
+        # an earlier release wrote no epoch
+        epoch, cycle = Epoch(*announced.get("epoch", (0, ""))), announced.get("cycle", 0)
+        target = self._catalog.find(name)
+        if target is not None and _has(target.metadata(), by, key, (epoch, cycle)):
             return
-        if (file := table.changes_at(named["path"])) is None:
+        if (file := table.changes_at(announced["path"])) is None:
             log.warning(
-                "table %s: the file of rejected rows %s is gone: they count as appended",
+                "table %s: the file of rejected rows %s is missing, its rows count as appended",
                 name,
-                named["path"],
+                announced["path"],
             )
             return
-        with table.staged([content_file(file)], [_FIELD]) as staged:
-            columns = [*table.metadata().column_names(), NAMES]
-            rows = self._spark.table(staged).selectExpr(
-                *map(quoted, columns),
-                f"{literal(named['commit'])} AS {_COMMIT}",
+        with table.staged([file], [_FIELD]) as relation:
+            rows = self._catalog.spark.table(relation).selectExpr(
+                *map(quoted, [*table.metadata().column_names(), NAMES]),
+                f"{literal(commit_id)} AS {_COMMIT}",
                 f"current_timestamp() AS {_AT}",
             )
-            there = self._fitting(name, there, rows)
-            metadata = there.metadata()
+            fields = iceberg_fields(self._catalog, rows)
+            if target is None:
+                has_variant = any("variant" in json.dumps(each["type"]) for each in fields)
+                properties = {"format-version": "3" if has_variant else "2"}
+                target = create_for(self._catalog, name, fields, properties)
+            policy = dict.fromkeys((ChangeKind.ADD, ChangeKind.WIDEN), ChangeAction.APPLY)
+            metadata = target.metadata()
+            if changes := judge(metadata.schema["fields"], fields, policy, begins=True).apply:
+                target.evolve(changes)
+                metadata = target.refresh()
             prefix = request.file_prefix.replace(
                 table_digits(table.metadata().uuid), table_digits(metadata.uuid)
             )
-            written = there.write(
-                in_columns_of(rows, metadata.column_names()), f"{prefix}{named['commit']}-made"
-            )
-        version = look_up(metadata.view(MAIN, key)).version
-        ledger = Ledger(epoch, named["commit"], named.get("cycle", 0), metadata.uuid, "", {})
-        text = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
+            written = target.write(in_columns_of(rows, target), f"{prefix}{commit_id}-made")
+        ledger = Ledger(epoch, commit_id, cycle, metadata.uuid, "", {})
         append = CommitRequest(
             name,
-            ledger.commit,
-            version,
+            commit_id,
+            look_up(metadata.view(MAIN, key)).version,
             key,
-            text,
+            LedgerProperty.template(ledger, {}, SNAPSHOT_ID),
             {key: ledger.to_json(), _COMMIT_KEY: by},
-            [staged_again(there.content_file(each), metadata) for each in written],
+            [*map(target.as_staged, written)],
             work_branch=request.work_branch,
             file_prefix=prefix,
         )
         fault_point("before_rejected_commit")
         outcome = self._commit(append)
         fault_point("after_rejected_commit")
-        if outcome.status is not CommitStatus.COMMITTED:  # a rival may have appended them
+        if outcome.status is not CommitStatus.COMMITTED:  # another coordinator may have done it
             raise CatalogUnavailableError(f"{name}: rejected rows wait: {outcome.reason}")
         log.info(
-            "table %s: %d rows were rejected and are in %s", request.table, named["rows"], name
+            "table %s: appended %d rejected rows to %s", request.table, announced["rows"], name
         )
-        table.delete_file(named["path"])
-
-    def _fitting(self, name: str, there: JavaTable | None, rows: DataFrame) -> JavaTable:
-        """The table with the columns of these rows; it is created if it is missing."""
-        fields = iceberg_fields(self._catalog.java, rows)
-        if there is None:
-            schema = {"type": "struct", "schema-id": 0, "fields": fields}
-            version = 3 if any("variant" in json.dumps(each["type"]) for each in fields) else 2
-            properties = {**CREATED_PROPERTIES, "format-version": str(version)}
-            self._catalog.create(name, json.dumps(schema), None, properties)
-            there = self._catalog.load(name)
-        apply = dict.fromkeys((ChangeKind.ADD, ChangeKind.WIDEN), ChangeAction.APPLY)
-        if changes := judge(there.metadata().schema["fields"], fields, apply, begins=True).apply:
-            there.evolve(changes)
-            there.refresh()
-        return there
-
-
-class _RejectedRowsRun(RuleRun):
-    def __init__(self, request: CommitRequest, rejected_rows: RejectedRows) -> None:
-        self._request = request
-        self._rejected_rows = rejected_rows
-
-    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
-        """Write rejected rows to a file, which the commit names in a property."""
-        check = cycle.findings.get(ExpectationCheck)
-        if check is None or check.rejected is None:
-            return rows
-        return dataclasses.replace(
-            rows, properties={**rows.properties, **write_rejected(cycle, check.rejected)}
-        )
-
-    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Clear the property of an earlier commit whose rows are in their table."""
-        key = rejected_key(self._request.property_key)
-        if self._rejected_rows.is_settled(update.base().properties.get(key)):
-            update.set_properties({key: ""})
-
-    def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """Append the rejected rows now; if that fails, the next commit does it."""
-        try:
-            self._rejected_rows.append_announced(table, self._request, attempt.rows.properties)
-        except ConnectError as error:
-            log.warning(
-                "table %s: rejected rows wait for the next commit: %s", self._request.table, error
-            )
+        table.delete_file(announced["path"])
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
-    """Whether the rows of this commit are in the table, or those of a later one."""
+    """Return True if the rows of this commit, or of a later one, are in the table."""
     ledger = look_up(metadata.view(MAIN, key)).ledger
     if ledger is not None and (ledger.epoch, ledger.cycle) >= stamp:
         return True
     # an earlier release wrote no ledger
-    newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _LOOKED_AT)
+    newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _SEARCHED_SNAPSHOTS)
     return any(snapshot["summary"].get(_COMMIT_KEY) == by for snapshot in newest)

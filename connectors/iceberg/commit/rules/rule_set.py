@@ -1,0 +1,59 @@
+"""`RuleSet`: the optional features of the commits of one session."""
+
+from __future__ import annotations
+
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+from connectors.iceberg.commit.rules.aggregates import PENDING, Aggregates
+from connectors.iceberg.commit.rules.approval_branch import ApprovalBranch
+from connectors.iceberg.commit.rules.cycle_step import UserStep
+from connectors.iceberg.commit.rules.expectations import Expectations
+from connectors.iceberg.commit.rules.rejected_rows import REJECTED, RejectedRows
+from connectors.iceberg.commit.rules.rule import Commit, CommitRule
+from connectors.iceberg.commit.rules.scheduled_tags import ScheduledTags
+from connectors.iceberg.commit.rules.scratch_branches import ScratchBranches
+from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.ledger import group_of
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+
+class RuleSet:
+    """The rules, and which of them a commit uses."""
+
+    def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
+        """`commit`: `CommitEngine.commit`, for follow-up commits to other tables."""
+        self._rejected_rows = RejectedRows(catalog, commit)
+        self._aggregates = Aggregates(catalog, commit)
+
+    def of(self, request: CommitRequest, metadata: TableMetadata) -> list[CommitRule]:
+        """Return the rules that a commit uses, in the order of their calls.
+
+        A rule that has settled earlier work clears the property that announced it.
+        """
+        has_scratch = any(name.startswith(request.work_branch) for name in metadata.refs)
+        uses: list[tuple[CommitRule, bool]] = [
+            (UserStep(), request.step is not None),
+            (Expectations(), bool(request.expectations)),
+            (self._rejected_rows, bool(request.expectations or self._rejected_rows.settled)),
+            (ApprovalBranch(), request.unpublished_branch is not None),
+            (self._aggregates, bool(request.aggregates or self._aggregates.settled)),
+            (ScheduledTags(), bool(request.tags) or request.ledger_tag is not None),
+            (ScratchBranches(), has_scratch),
+        ]
+        return [rule for rule, is_used in uses if is_used]
+
+    def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
+        """Finish the work that an earlier commit announced in the table's properties.
+
+        Args:
+            table: The table, just loaded.
+            property_key: The ledger property of the connector.
+            request: The commit that is about to begin; None: the table is being opened.
+
+        Raises:
+            CatalogUnavailableError: The commit has to wait, or the table cannot be opened yet.
+        """
+        properties, group = table.metadata().properties, group_of(property_key)
+        if request is not None and (announced := properties.get(REJECTED + group)):
+            self._rejected_rows.append_announced(table, request, announced)
+        if announced := properties.get(PENDING + group):
+            self._aggregates.settle(table.name, group, announced)

@@ -1,0 +1,278 @@
+"""Users' SQL and functions in a commit: the views that they read, the keys and columns of the rows
+that they return, and their errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JNetworkError
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+from connectors.iceberg.catalog.java_errors import is_statement_error, java_exception_of
+from connectors.iceberg.catalog.sql_names import quoted
+from connectors.iceberg.catalog.table_update import StaleAttemptError
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.change_builder import merge_sources, replaced_rows
+from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
+from connectors.iceberg.conversion.output_columns import judge
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    SchemaChangesPendingError,
+    TableUnsuitableError,
+)
+from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_BY_PATH: Final = "spark.sql.runSQLOnFiles"
+_SHOWN: Final = 3  # keys that a message names
+
+
+class SchemaEvolvedError(StaleAttemptError):
+    """A rule added columns to the table; the commit starts over with them."""
+
+
+# --- views
+
+
+def rows_changed(attempt: Attempt) -> DataFrame:
+    """Return the rows that the commit adds, or that replace other rows."""
+    return attempt.added_rows() if attempt.rows.added else attempt.head_rows().limit(0)
+
+
+def keys_deleted(attempt: Attempt) -> DataFrame:
+    """Return the keys that the commit removes."""
+    files = [f for f in attempt.request.files if f.path and f.kind is StagedKind.DELETES]
+    rows = attempt.staged(files) if files else attempt.head_rows().limit(0)
+    return rows.select(*map(quoted, attempt.keys or attempt.metadata.column_names()))
+
+
+def rows_removed(attempt: Attempt) -> DataFrame:
+    """Return the rows that the commit removes or replaces."""
+    if attempt.strategy is EngineName.OVERWRITE:
+        return attempt.head_rows()
+    sources = merge_sources(attempt) if attempt.target is not None else []
+    if not sources:
+        return attempt.head_rows().limit(0)
+    columns, relation = attempt.metadata.column_names(), attempt.recorded.relation
+    return attempt.spark.sql(
+        replaced_rows(relation, columns, attempt.keys, sources, attempt.rows.order)
+    )
+
+
+def rows_after(attempt: Attempt) -> DataFrame:
+    """Return the rows as the commit leaves them.
+
+    Recorded files are shown through metadata that only this JVM knows.
+    """
+    changed = rows_changed(attempt)
+    if attempt.strategy is EngineName.OVERWRITE:
+        return changed
+    is_recorded = attempt.change.recorded is not None
+    rows = attempt.rows_after_change() if is_recorded else attempt.head_rows()
+    return rows if attempt.strategy is EngineName.FULL_MERGE else rows.unionByName(changed)
+
+
+@contextmanager
+def without_paths(spark: SparkSession) -> Iterator[None]:
+    """Let the session read no file by its path within the block."""
+    by_path = spark.conf.get(_BY_PATH, "true")
+    spark.conf.set(_BY_PATH, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_BY_PATH, str(by_path))
+
+
+@contextmanager
+def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Provide rows under the names of views within the block."""
+    try:
+        for name, rows in views.items():
+            rows.createOrReplaceTempView(name)
+        yield
+    finally:
+        for name in views:
+            spark.catalog.dropTempView(name)
+
+
+# --- columns and keys of the output
+
+
+def last_named(rows: DataFrame) -> DataFrame:
+    """Return rows with the last column of each name, ignoring case.
+
+    Therefore, `SELECT *, price * 2 AS doubled FROM staged` means the same before and after the
+    table has that column.
+    """
+    indexes = {name.lower(): index for index, name in enumerate(rows.columns)}
+    if len(indexes) == len(rows.columns):
+        return rows
+    names = [
+        name if indexes[name.lower()] == index else f"__{index}"
+        for index, name in enumerate(rows.columns)
+    ]
+    return rows.toDF(*names).select(*(quoted(names[index]) for index in indexes.values()))
+
+
+def iceberg_fields(catalog: JavaCatalog, rows: DataFrame) -> list[dict[str, Any]]:
+    """Return the columns of rows as optional fields of Iceberg's schema JSON; a column without a
+    type becomes a string."""
+    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+
+    untyped = [each.name for each in rows.schema.fields if each.dataType.typeName() == "void"]
+    if untyped:
+        rows = rows.withColumns({name: F.col(quoted(name)).cast("string") for name in untyped})
+    schema = catalog.java.iceberg("spark.SparkSchemaUtil").convert(rows._jdf.schema())
+    document = json.loads(catalog.java.iceberg("SchemaParser").toJson(schema))
+    return [{**each, "required": False} for each in document["fields"]]
+
+
+def create_for(
+    catalog: JavaCatalog,
+    name: str,
+    fields: Sequence[Mapping[str, Any]],
+    properties: Mapping[str, str],
+) -> JavaTable:
+    """Create a table with these columns, unless it exists, and load it."""
+    schema = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
+    if catalog.create(name, schema, None, {**CREATED_PROPERTIES, **properties}):
+        log.info("created table %s", name, extra={"action": "table_created", "table": name})
+    return catalog.load(name)
+
+
+def required_changes(
+    request: CommitRequest,
+    setting: str,
+    table: JavaTable,
+    fields: Sequence[Mapping[str, Any]],
+    *,
+    begins: bool,
+) -> list[SchemaChange]:
+    """Return the changes that a table needs for these columns.
+
+    Args:
+        request: The request, with the policy.
+        setting: The setting whose SQL or function returned the columns, for messages.
+        table: The table.
+        fields: The columns.
+        begins: See `judge`.
+
+    Raises:
+        TableUnsuitableError: The policy, or Iceberg, refuses a change.
+        SchemaChangesPendingError: A change requires approval.
+    """
+    columns = judge(table.metadata().schema["fields"], fields, request.evolution, begins=begins)
+    for change, reason in columns.refuse:
+        if change.kind is ChangeKind.ADD and not reason:
+            reason = (
+                f"{setting} returns column {change.path[0]}, which the table does not have: add it "
+                f"to the table first"
+            )
+        else:
+            reason = f"for {setting} the table would have to {change}{reason}"
+        raise TableUnsuitableError(request.table, f"{reason}, nothing is committed")
+    if columns.hold:
+        raise SchemaChangesPendingError(table.name, columns.hold)
+    for change in columns.ignore:
+        if change.kind is ChangeKind.ADD:
+            _warn_once(table.name, change.path[0], setting)
+    return columns.apply
+
+
+@lru_cache(500)
+def _warn_once(table: str, column: str, setting: str) -> None:
+    """Log a column that is left out, once."""
+    log.warning(
+        "table %s: column %s of %s is left out because of iceberg.ext.evolution.add-column",
+        table,
+        column,
+        setting,
+        extra={"action": "column_left_out", "table": table},
+    )
+
+
+def in_columns_of(rows: DataFrame, table: JavaTable) -> DataFrame:
+    """Return rows with the columns of a table, in its order: null where the rows lack one; other
+    columns are left out."""
+    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+
+    columns = {name.lower(): F.col(quoted(name)) for name in rows.columns}
+    names = table.metadata().column_names()
+    return rows.select([columns.get(name.lower(), F.lit(None)).alias(name) for name in names])
+
+
+@contextmanager
+def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> Iterator[None]:
+    """Check the keys of rows that a setting's query or function returned, and cache the rows within
+    the block.
+
+    Raises:
+        TableUnsuitableError: A key is null or duplicate.
+    """
+    if not keys:
+        yield
+        return
+    columns = [quoted(key) for key in keys]
+    has_null = " OR ".join(f"{column} IS NULL" for column in columns)
+    rows.persist()
+    try:
+        counts = rows.groupBy(*columns).count()
+        invalid = counts.where(f"count > 1 OR {has_null}").limit(_SHOWN).collect()
+        if invalid:
+            examples = ", ".join(str(tuple(row[key] for key in keys)) for row in invalid)
+            raise TableUnsuitableError(
+                table,
+                f"{setting} returns keys that are null, or several rows of one key ({examples}): "
+                f"nothing is committed",
+            )
+        yield
+    finally:
+        rows.unpersist()
+
+
+# --- errors
+
+
+@contextmanager
+def naming(table: str, setting: str) -> Iterator[None]:
+    """Name the setting in errors of the user's code within the block, even if Spark raises them
+    later. Errors of the storage are not changed."""
+    try:
+        yield
+    except (ConnectError, StaleAttemptError, Py4JNetworkError, ConnectionError):
+        raise
+    except Exception as error:
+        error.add_note(f"while {setting} ran")  # the reason, if a deadline interrupted it
+        from pyspark.errors import PySparkException  # here: the coordinator has no Spark
+
+        if isinstance(error, PySparkException) and error.getCondition() == "CANNOT_OPEN_SOCKET":
+            raise CatalogUnavailableError(
+                f"{table}: {setting}: Spark did not respond: {_reason(error)}"
+            ) from error
+        if java_exception_of(error) is not None and not is_statement_error(error):
+            raise
+        raise TableUnsuitableError(
+            table, f"{setting} failed, nothing is committed: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of Spark's message, or the place in the user's code."""
+    if (exception := java_exception_of(error)) is not None:
+        return str(exception.getMessage() or "").split("\n", 1)[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    file_name = last.filename.rpartition("/")[2]
+    return f"{type(error).__name__}: {error} ({last.name}, line {last.lineno} of {file_name})"

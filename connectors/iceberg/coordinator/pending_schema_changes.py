@@ -1,0 +1,41 @@
+"""`PendingSchemaChanges`: changes of tables that wait for a user, in the log and in the metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.table.schema_change import SchemaChange
+
+log = logging.getLogger(__name__)
+
+
+class PendingSchemaChanges:
+    """Pending changes of one coordinator's tables. Calls for one table never overlap."""
+
+    def __init__(self, metrics: IcebergMetrics) -> None:
+        self._metrics = metrics
+        self._pending: dict[str, frozenset[SchemaChange]] = {}
+
+    def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
+        """Note that rows wait for these changes, and log new changes."""
+        # tasks request different changes
+        pending = self._pending.get(table, frozenset()) | frozenset(changes)
+        if pending != self._pending.get(table):
+            self._pending[table] = pending
+            log.warning(
+                "table %s: rows wait until a user lets it %s (change the table, or the "
+                "configuration)",
+                table,
+                ", or ".join(sorted(map(str, pending))),
+                extra={"action": "schema_change_held", "table": table},
+            )
+        for change in pending:
+            self._metrics.pending_change(table, str(change), pending=True)
+
+    def release(self, table: str) -> None:
+        """Forget the changes of a table that was changed: a task that still lacks a change requests
+        it again."""
+        for change in self._pending.pop(table, frozenset()):
+            self._metrics.pending_change(table, str(change), pending=False)
