@@ -425,7 +425,6 @@ def _pair_row(row: Row) -> PairRow:
     """Return a row of the cycle, or of the file of open pairs, for the plan."""
     values = row.asDict()
     first_half = values.get(_FROM + HALF)
-    began_before = first_half in (None, _OF_DELETE)
     return PairRow(
         values[_ROW],
         frozenset(values.get(_LACKING) or ()),
@@ -434,6 +433,6 @@ def _pair_row(row: Row) -> PairRow:
         (values.get(ORDER) or "", values[OFFSET]),
         partial=bool(values.get(PARTIAL)),
         begun_by=None
-        if began_before
+        if first_half is None or first_half == _OF_DELETE  # the pair began in an earlier cycle
         else (first_half, values[_FROM + PAIR], values[_FROM + _RANK]),
     )
