@@ -25,7 +25,8 @@ from connect_py.api.schema import (
 from connect_py.java.date_format import MILLIS_PER_DAY, java_date_format
 from connect_py.java.numbers import parse_float, parse_integer, to_double, to_integer
 from connect_py.java.strings import java_text
-from transforms.field_transformation import Conversion, FieldChanges, FieldTransformation
+from transforms.field_changes import Conversion, FieldChanges
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +26,9 @@ from transforms.columns import (
     with_default,
     without,
 )
-from transforms.field_transformation import (
+from transforms.field_changes import (
     Conversion,
-    FieldTransformation,
+    DeclaredFields,
     InsertedStruct,
     NewField,
     Nulls,
@@ -38,7 +37,7 @@ from transforms.field_transformation import (
 from transforms.side import Side
 
 
-def transformed(transformation: FieldTransformation[Any], batch: Batch) -> list[Batch]:
+def transformed(transformation: DeclaredFields, batch: Batch) -> list[Batch]:
     """Transform a batch; see `Transformation.apply_batch`."""
     column = transformation.side.column(batch)
     if column.null_count:
@@ -62,9 +61,7 @@ def transformed(transformation: FieldTransformation[Any], batch: Batch) -> list[
 class _Work:
     """Transformation of one batch."""
 
-    def __init__(
-        self, transformation: FieldTransformation[Any], batch: Batch, column: Column
-    ) -> None:
+    def __init__(self, transformation: DeclaredFields, batch: Batch, column: Column) -> None:
         self._transformation = transformation
         self._changes = transformation.changes
         self._batch = batch

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import R
-from transforms.field_transformation import FieldChanges, FieldTransformation, Nulls
+from transforms.field_changes import FieldChanges, Nulls
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 from transforms.validators import non_empty_list

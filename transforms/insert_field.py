@@ -9,7 +9,8 @@ from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Type
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import R
 from connect_py.api.schema import INT32, INT64, STRING, Schema, timestamp
-from transforms.field_transformation import FieldChanges, FieldTransformation, InsertedField
+from transforms.field_changes import FieldChanges, InsertedField
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 

@@ -22,12 +22,8 @@ from connect_py.api.schema import (
 )
 from connect_py.api.schema import Type as SchemaType
 from connect_py.java.strings import to_float32, wrap
-from transforms.field_transformation import (
-    Conversion,
-    FieldChanges,
-    FieldTransformation,
-    Nulls,
-)
+from transforms.field_changes import Conversion, FieldChanges, Nulls
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 from transforms.validators import non_empty_list

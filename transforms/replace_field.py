@@ -9,7 +9,8 @@ from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parse
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Field, Schema, Value, java_class_name, validate_value
-from transforms.field_transformation import FieldChanges, FieldTransformation, Plan
+from transforms.field_changes import FieldChanges, Plan
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 

@@ -11,7 +11,8 @@ from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from transforms.by_schema import BySchema
-from transforms.field_transformation import Conversion, FieldChanges, FieldTransformation, Nulls
+from transforms.field_changes import Conversion, FieldChanges, Nulls
+from transforms.field_transformation import FieldTransformation
 from transforms.rebuild import check_required, values_of
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both

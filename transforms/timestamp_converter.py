@@ -16,13 +16,8 @@ from connect_py.java.date_format import (
     java_date_format,
 )
 from connect_py.java.errors import NullPointerError
-from transforms.field_transformation import (
-    Conversion,
-    FieldChanges,
-    FieldTransformation,
-    Nulls,
-    Plan,
-)
+from transforms.field_changes import Conversion, FieldChanges, Nulls, Plan
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 from transforms.timestamp_form import SCHEMAS, Form, form_of, form_of_value

@@ -8,12 +8,8 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, struct
-from transforms.field_transformation import (
-    CopiedField,
-    FieldChanges,
-    FieldTransformation,
-    Nulls,
-)
+from transforms.field_changes import CopiedField, FieldChanges, Nulls
+from transforms.field_transformation import FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import Side
 from transforms.validators import non_empty_list

@@ -20,13 +20,8 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.testing import check_batch_form, sink_record
-from transforms.field_transformation import (
-    Conversion,
-    CopiedField,
-    FieldChanges,
-    FieldTransformation,
-    InsertedField,
-)
+from transforms.field_changes import Conversion, CopiedField, FieldChanges, InsertedField
+from transforms.field_transformation import FieldTransformation
 from transforms.side import for_both
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.record import R
-from transforms.field_transformation import CopiedField, FieldChanges, FieldTransformation
+from transforms.field_changes import CopiedField, FieldChanges
+from transforms.field_transformation import FieldTransformation
 from transforms.side import Side
 
 

@@ -9,12 +9,8 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import R
 from connect_py.api.schema import INT64, OPTIONAL_INT64, struct
-from transforms.field_transformation import (
-    FieldChanges,
-    FieldTransformation,
-    InsertedField,
-    InsertedStruct,
-)
+from transforms.field_changes import FieldChanges, InsertedField, InsertedStruct
+from transforms.field_transformation import FieldTransformation
 from transforms.side import Side
 
 

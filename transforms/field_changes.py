@@ -1,0 +1,309 @@
+"""Changes to the fields of keys and values, as data, and the steps that follow from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import DataError
+from connect_py.api.record import ConnectRecord, SinkRecord
+from connect_py.api.schema import INT32, STRING, Schema, Struct, Value
+from transforms.rebuild import Rules, rules_of, values_at
+from transforms.side import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_NAMES: Final = 10_000  # cached names of map entries
+
+
+class Nulls(Enum):
+    """Effect of a transformation on a null key or value."""
+
+    PASS = "pass"  # the record is unchanged
+    CONVERT_SCHEMA = "convert schema"  # the null stays and gets the schema of the result
+    FAIL = "fail"  # the record fails: a struct or map is required
+
+
+class Conversion(ABC):
+    """Change of the values of one field, or of a whole key or value, and of their schema.
+
+    class Negate(Conversion):
+        def schema(self, schema: Schema) -> Schema:
+            return schema
+
+        def value(self, schema: Schema | None, value: Value) -> Value:
+            return None if value is None else not value
+
+        def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+            return pc.invert(data) if schema.type is Type.BOOLEAN else None
+    """
+
+    @abstractmethod
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema of the converted values.
+
+        Raises:
+            ConnectError: Values of this schema cannot be converted, or the default cannot.
+        """
+
+    @abstractmethod
+    def value(self, schema: Schema | None, value: Value) -> Value:
+        """Return the converted value. Null stays null. `schema` is None in a map.
+
+        This is the reference: `array` and `integers` must give the same values.
+
+        Raises:
+            ConnectError: The value cannot be converted.
+        """
+
+    def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Convert a column of this schema; None if `value` has to convert it value by value."""
+        return None
+
+    def integers(self, strings: pa.StringArray) -> pa.Int64Array | None:
+        """Convert strings to integers, null where `value` has to decide.
+
+        Returns None if the result of the conversion is not an integer.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedField:
+    """New field with the schema and value of an existing field.
+
+    In a map without that field, the new one is null.
+    """
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedField:
+    """New field whose value does not depend on other fields, computed for a row or for a batch.
+
+    `column` returns the stored representation: integers for dates, times, and timestamps.
+    A null is not added to a map. It is not checked against a required schema.
+    """
+
+    name: str
+    schema: Schema
+    value: Callable[[ConnectRecord], Value]
+    column: Callable[[Batch], pa.Array]
+
+    @classmethod
+    def constant(cls, name: str, value: str, schema: Schema = STRING) -> InsertedField:
+        """Return a field that holds the same string in every record."""
+        return cls(name, schema, lambda _: value, lambda batch: _repeated(value, len(batch)))
+
+    @classmethod
+    def topic(cls, name: str, schema: Schema = STRING) -> InsertedField:
+        """Return a field for the topic, as changed by earlier transformations."""
+        return cls(
+            name, schema, attrgetter("topic"), lambda batch: _repeated(batch.topic, len(batch))
+        )
+
+    @classmethod
+    def partition(cls, name: str, schema: Schema = INT32) -> InsertedField:
+        """Return a field for the partition."""
+        return cls(name, schema, attrgetter("partition"), lambda batch: batch.origin.partitions)
+
+    @classmethod
+    def offset(cls, name: str, schema: Schema, purpose: str) -> InsertedField:
+        """Return a field for the offset; records of a source fail, with the purpose."""
+
+        def offset(record: ConnectRecord) -> int:
+            if isinstance(record, SinkRecord):
+                return record.kafka_offset
+            kind = type(record).__name__
+            raise DataError(f"Only SinkRecord supported for [{purpose}], found: {kind}")
+
+        return cls(name, schema, offset, lambda batch: batch.origin.offsets)
+
+    @classmethod
+    def timestamp(cls, name: str, schema: Schema) -> InsertedField:
+        """Return a field for the timestamp, in milliseconds."""
+        return cls(name, schema, attrgetter("timestamp"), lambda batch: batch.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedStruct:
+    """New field that holds a struct of inserted fields, or a map without a schema."""
+
+    name: str
+    schema: Schema
+    fields: Sequence[InsertedField]
+
+    def value(self, record: ConnectRecord) -> Struct:
+        """Return the struct for a record."""
+        return Struct(self.schema, [each.value(record) for each in self.fields])
+
+    def map(self, record: ConnectRecord) -> dict[str, Value]:
+        """Return the map for a record; fields that are null are left out."""
+        entries = ((each.name, each.value(record)) for each in self.fields)
+        return {name: value for name, value in entries if value is not None}
+
+
+NewField: TypeAlias = InsertedField | InsertedStruct
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChanges:
+    """Changes to the fields of structs and maps, or to a whole key or value.
+
+    New fields follow the existing fields: first the copied fields, then the inserted fields. A new
+    field replaces an entry of a map that has its name; a struct that has its name fails.
+
+    Attributes:
+        new_name: Function from the name of an existing field to its name in the result, or to
+            None, which removes the field. Without it, names do not change.
+        conversions: Conversions by name of the field. A map without the field gets it as null.
+            Not supported together with `new_name` and `copied`.
+        copied: Copies of existing fields.
+        inserted: Fields from the metadata of the record, and constants.
+        headers: (name, existing field) of each header to add.
+        whole: Conversion of the whole key or value, which may be of any type. Not supported
+            together with other changes.
+    """
+
+    new_name: Callable[[str], str | None] | None = None
+    conversions: Mapping[str, Conversion] = field(default_factory=dict)
+    copied: Sequence[CopiedField] = ()
+    inserted: Sequence[NewField] = ()
+    headers: Sequence[tuple[str, str]] = ()
+    whole: Conversion | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for unsupported combinations."""
+        if self.conversions and (self.new_name or self.copied):
+            raise ValueError("conversions cannot be combined with new_name or copied")
+        if self.whole and (self.changes_fields or self.headers):
+            raise ValueError("whole cannot be combined with other changes")
+
+    @property
+    def changes_fields(self) -> bool:
+        """Return True if the key or value changes, False if only headers are added."""
+        return bool(self.new_name or self.conversions or self.copied or self.inserted)
+
+
+class Plan:
+    """Steps from the structs of one schema to the structs of the result."""
+
+    __slots__ = (
+        "appended",
+        "conversions",
+        "headers",
+        "inserted",
+        "keeps_schemas",
+        "rules",
+        "schema",
+        "select",
+        "source",
+        "source_indices",
+        "source_rules",
+        "sources",
+    )
+
+    def __init__(
+        self,
+        source: Schema,
+        result: Schema,
+        sources: Sequence[int],
+        conversions: Sequence[tuple[int, Schema, Conversion]] = (),
+        inserted: Sequence[Callable[[ConnectRecord], Value]] = (),
+        headers: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        self.source: Final = source
+        self.schema: Final = result
+        # index of the source of each field of the result, except the inserted fields
+        self.sources: Final = sources
+        # (index in the result, schema of the source, conversion)
+        self.conversions: Final = conversions
+        self.inserted: Final = inserted
+        self.headers: Final = headers  # (name, index of the source)
+        self.source_rules: Final = rules_of(source)
+        self.rules: Final = Rules(result, len(sources))  # inserted values are not checked
+        # each field of the result has the schema of its source
+        self.keeps_schemas: Final = all(
+            source.fields[index].schema is field.schema
+            for index, field in zip(sources, result.fields, strict=False)
+        )
+        # Values of the source become values of the result: `select` selects them (None: all, in
+        # order), then those at the indices `appended` are appended.
+        count = len(source.fields)
+        keeps_all = list(sources[:count]) == list(range(count))
+        self.select: Final = None if keeps_all else values_at(sources)
+        self.appended: Final = sources[count:] if keeps_all else ()
+        # of all fields that the result or a header needs
+        self.source_indices: Final = tuple({*sources, *(index for _, index in headers)})
+
+
+class NewNames(dict[Any, str | None]):
+    """Cache of the new names of map entries, None for removed entries."""
+
+    def __init__(self, new_name: Callable[[str], str | None]) -> None:
+        self._new_name = new_name
+
+    def __missing__(self, name: Any) -> str | None:
+        if len(self) > _MAX_NAMES:
+            self.clear()
+        new_name = self[name] = self._new_name(name)
+        return new_name
+
+
+class DeclaredFields(Protocol):
+    """A transformation as its columnar form sees it."""
+
+    @property
+    def side(self) -> Side:
+        """Side of the input."""
+
+    @property
+    def target(self) -> Side | None:
+        """Side of the result; None: the side of the input."""
+
+    @property
+    def nulls(self) -> Nulls:
+        """Effect on a null key or value."""
+
+    @property
+    def changes(self) -> FieldChanges:
+        """The declared changes."""
+
+    @property
+    def replace_null_with_default(self) -> bool:
+        """True if a null becomes the default of its field before any other change."""
+
+    @property
+    def result(self) -> Callable[[Schema], Schema]:
+        """Function from the schema of a struct to the schema of the result."""
+
+    @property
+    def plan(self) -> Callable[[Schema], Plan]:
+        """Function from the schema of a struct to the steps."""
+
+    @property
+    def names(self) -> Mapping[Any, str | None] | None:
+        """New names of map entries; None if names do not change."""
+
+    def apply(self, record: Any) -> Any:
+        """Transform a record; see `Transformation.apply`."""
+
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        """Transform a batch; see `Transformation.apply_batch`."""
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: str, length: int) -> pa.StringArray:
+    """Return a column of one string; cached, because batches tend to have the same few lengths."""
+    import pyarrow as pa  # on first use
+
+    return pa.repeat(pa.scalar(value), length)
