@@ -76,8 +76,9 @@ class ConnectorServices(WorkerSharedServices):
         `name` that of the connector.
         """
         questions = Questions(
-            # a connector sends only the three kinds of requests that ServiceRequest accepts
-            lambda message: send(ServiceRequest(user, name, message))  # type: ignore[arg-type]
+            lambda message: send(
+                ServiceRequest(user, name, message)  # type: ignore[arg-type]  # only these kinds
+            )
         )
         super().__init__(questions, worker_props)
         self._user = user

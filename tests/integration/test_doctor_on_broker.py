@@ -75,7 +75,7 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
     )
     assert findings[f"topic {status}"] == (
         "fail",
-        "cleanup.policy is delete, not compact: it loses state",
+        "cleanup.policy is delete, not compact: state would be lost",
     )
     # the connector's; the worker's came before
     assert findings[f"topic {offset}"] == ("ok", "5 partitions")

@@ -436,9 +436,9 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
             "amount + 1", "good cannot be evaluated, nothing is committed", marks=pytest.mark.long
         ),
         ("true) OR (true", "good cannot be evaluated, nothing is committed"),
-        ("SELECT amount FROM changed", "must give one row with one boolean"),
+        ("SELECT amount FROM changed", "must return one row with one boolean"),
         pytest.param(
-            "SELECT true, true", "must give one row with one boolean", marks=pytest.mark.long
+            "SELECT true, true", "must return one row with one boolean", marks=pytest.mark.long
         ),
         (
             "amount >= (SELECT count(*) FROM parquet.`x`)",

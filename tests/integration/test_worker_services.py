@@ -223,7 +223,7 @@ def test_prestarted_service_serves_the_task_that_comes_later(
     assert service_value(with_processes, "users") == 0
     start_task(with_processes, news, path, **more)
     assert [service_pid(answer) for answer in answers(path)] == [int(starts.read_text())]
-    assert "services of connector broken are not started early" in caplog.text
+    assert "failed to list the services of connector broken in advance" in caplog.text
 
 
 def test_a_connector_uses_a_service_while_it_runs(with_processes: Worker, tmp_path: Path) -> None:
