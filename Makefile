@@ -104,14 +104,14 @@ lint: dev
 	$(BIN)/python tests/architecture/prose.py --check
 	$(BIN)/python tests/architecture/import_circles.py
 
-# Lint and seven lanes, five at a time on two cores. The four lanes with Spark start first and run the longest: commits to
-# Iceberg tables, other uses of Spark, and whole workers with and without the Iceberg sink. The fifth slot runs lint, the
-# two lanes that only compute, and the parts of the worker on a broker, one after another. More lanes at once make tests
-# time out. Up to three failed tests of the lanes with processes are repeated at the end, on an idle machine, and listed.
-test: dev
+# Lint and seven lanes, six at a time on two cores. The four lanes with Spark start first and run the longest: commits to
+# Iceberg tables, other uses of Spark, and whole workers with and without the Iceberg sink. Two slots are left for the
+# parts of the worker on a broker, the two lanes that only compute, and lint. More lanes at once make tests time out. Up to
+# three failed tests of the lanes with processes are repeated at the end, on an idle machine, and listed.
+test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j5 lane-of-tables lane-of-workers lane-of-spark lane-of-commits \
-	  lane-of-parts lint test-logic test-properties
+	@$(MAKE) --no-print-directory -j6 lane-of-tables lane-of-workers lane-of-spark lane-of-commits \
+	  lane-of-parts test-logic lint test-properties
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done

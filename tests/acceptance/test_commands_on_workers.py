@@ -159,14 +159,6 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     )
     assert [each["name"] for each in commands.document("tag")["refs"]] == ["before"]
     assert commands.on_worker("tag", "before", status=1) == ""
-    assert commands.document("branch", "trial", "--at", "before")["snapshot"] == first
-    assert commands.document("scan", "--where", "id = 7")["levels"][0]["rows"] >= 8
-    assert commands.document("audit")["verdict"] == "proven"
-    none_due = ("small-files=0", "manifests=0", "delete-ratio=0", "delete-files=0")
-    settings = [word for each in none_due for word in ("--set", each)]
-    assert "nothing is due" in commands.on_worker("maintain", "--dry-run", *settings)
-    assert "compact data files" in commands.on_worker("maintain", "--now", "--set", "small-files=1")
-    assert commands.document("rollback", "--to", "first", "--dry-run")["to"] == first
 
 
 @pytest.mark.timeout(300)
@@ -267,3 +259,17 @@ def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> Non
     commands.post(commands.case.config())
     files = commands.first_line("diff", "first", "last", "--parquet", str(commands.folder / "out"))
     assert f"{SEPARATE}: --parquet writes files with your permissions" in files
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long  # in every run: test_commands_use_the_driver_of_the_worker
+def test_other_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
+    first, *_ = commands.history()
+    assert commands.document("branch", "trial", "--at", "first")["snapshot"] == first
+    assert commands.document("scan", "--where", "id = 7")["levels"][0]["rows"] >= 8
+    assert commands.document("audit")["verdict"] == "proven"
+    none_due = ("small-files=0", "manifests=0", "delete-ratio=0", "delete-files=0")
+    settings = [word for each in none_due for word in ("--set", each)]
+    assert "nothing is due" in commands.on_worker("maintain", "--dry-run", *settings)
+    assert "compact data files" in commands.on_worker("maintain", "--now", "--set", "small-files=1")
+    assert commands.document("rollback", "--to", "first", "--dry-run")["to"] == first

@@ -318,7 +318,7 @@ def test_staged_file_with_a_wrong_row_count_is_refused(lake: Lake) -> None:
     sink.commit(sink.stage([order(1, "a")]))
     there = metadata_files(lake, sink)
     (whole,) = sink.stage([order(1, "b", "south")])
-    with pytest.raises(TableUnsuitableError, match="holds 1 rows, reported were 2"):
+    with pytest.raises(TableUnsuitableError, match="has 1 rows, but its task reported 2"):
         sink.commit([dataclasses.replace(whole, rows=2)])
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
     assert metadata_files(lake, sink) == there
