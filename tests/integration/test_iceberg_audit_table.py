@@ -77,7 +77,7 @@ def test_rows_that_others_deleted_added_or_replaced_are_named(
 def test_a_data_file_that_is_in_twice_is_found(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
-    table: Any = lake.catalog.table(sink.name)._table
+    table: Any = lake.catalog.table(sink.name).java_table
     table.newFastAppend().appendFile(
         table.currentSnapshot().addedDataFiles(table.io()).iterator().next()
     ).commit()

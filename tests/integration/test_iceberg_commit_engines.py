@@ -141,7 +141,7 @@ def test_missing_branch_begins_at_main_and_takes_the_commits(
 def test_rows_of_a_branch_counted_as_empty_are_replaced(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
-    lake.catalog.table(sink.name)._table.newFastAppend().toBranch(
+    lake.catalog.table(sink.name).java_table.newFastAppend().toBranch(
         "audit"
     ).commit()  # another writer made the branch
     branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)

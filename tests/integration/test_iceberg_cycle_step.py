@@ -128,7 +128,7 @@ def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch
 WRONG = [
     (
         function("raises"),
-        r"cycle-transform failed, .*: ValueError: no rates for shop\.\w+ \(raises, line 16 of",
+        r"cycle-transform failed, .*: ValueError: no rates for shop\.\w+ \(raises, line \d+ of",
     ),
     (function("nothing"), "returned NoneType, expected a DataFrame"),
     (function("missing"), "AttributeError: .*has no attribute 'missing'"),
