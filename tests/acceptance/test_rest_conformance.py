@@ -430,7 +430,9 @@ def test_log_levels_reach_the_worker_and_its_task_processes(
     assert client.get("/admin/loggers").json()["root"] == root
 
     def commits() -> int:
-        return worker.log_path.read_text().count(f"DEBUG [{running}|task-0] commits rest-topic-0")
+        return worker.log_path.read_text().count(
+            f"DEBUG [{running}|task-0] committing offsets: rest-topic-0"
+        )
 
     produce(kafka_broker, "a line")
     eventually(lambda: bool(client.get(f"/connectors/{running}/topics").json()[running]["topics"]))

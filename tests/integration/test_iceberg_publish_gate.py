@@ -131,7 +131,7 @@ def test_death_before_rows_are_rejected_is_repaired(
 
     gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
     with monkeypatch.context() as dead:
-        dead.setattr(RejectedRows, "settle", lambda *_: None)
+        dead.setattr(RejectedRows, "append_announced", lambda *_: None)
         gated.commit({"b": "bad", "c": "west"}, expect(A.DEAD_LETTER))
     gated.commit({"d": "west"}, expect(A.DEAD_LETTER))
     assert gated.rejected() == {"b": "bad"}
