@@ -121,8 +121,6 @@ test: archives
 archives: dev
 	$(BIN)/python -m connect_py.embedded.archives
 
-lane-of-commits lane-of-spark lane-of-tables lane-of-workers: archives
-
 lane-of-parts: dev
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
 

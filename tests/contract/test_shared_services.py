@@ -28,7 +28,7 @@ from connect_py.worker.service_runner import ServiceTimes
 
 SECONDS = 20.0
 TIMES = ServiceTimes(
-    first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=1.0, prestart=2.0
+    first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=3.0, prestart=6.0
 )
 TESTS = Path(__file__).parents[1]
 
