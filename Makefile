@@ -106,8 +106,8 @@ lint: dev
 
 # Lint and seven lanes, six at a time on two cores. The four lanes with Spark start first and run the longest: commits to
 # Iceberg tables, other uses of Spark, and whole workers with and without the Iceberg sink. Two slots are left for the
-# parts of the worker on a broker, the two lanes that only compute, and lint. More lanes at once make tests time out. Up to
-# three failed tests of the lanes with processes are repeated at the end, on an idle machine, and listed.
+# parts of the worker on a broker, the two lanes that only compute, and lint. More lanes at once make tests time out. Failed
+# tests of up to four files of the lanes with processes are repeated at the end, on an idle machine, and listed.
 test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j6 lane-of-tables lane-of-workers lane-of-spark lane-of-commits \
