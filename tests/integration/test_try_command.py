@@ -20,6 +20,7 @@ from connect_py.config.properties_file import read_properties
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.task.pipeline_factory import TaskPipelineFactory
 from connectors.iceberg_tools.commands.try_records import try_records
+from connectors.iceberg_tools.trial.topic_sample import SampleRequest, TopicSample
 
 __all__ = ["lake"]
 
@@ -151,3 +152,23 @@ def test_records_show_what_a_table_that_is_there_lacks(shop: Shop, lake: Lake) -
         2,
         "connect-py: there is no topic no-such-topic",
     )
+
+
+def test_partition_that_ends_with_a_transaction_is_read_to_its_end(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    """The marker of a transaction has an offset, but is not a record."""
+    topic, settings = f"{topic_prefix}gaps", {"bootstrap.servers": kafka_broker.bootstrap_servers}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    producer = Producer({**settings, "transactional.id": topic})
+    producer.init_transactions(30)
+    for _ in range(2):
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce(topic, str(number).encode(), partition=number % 2)
+        producer.commit_transaction(30)
+    sample = TopicSample(settings, {"topics": topic}, SampleRequest(100))
+    partitions = [number for run in sample.read() for number in run.partitions.to_pylist()]
+    assert partitions == [0, 0, 0, 0, 1, 1]
+    assert sample.records == 6

@@ -68,8 +68,11 @@ class TopicSample:
         with consumer_of(self._settings, "the topics cannot be read") as consumer:
             for partition, (start, end) in self._ranges(consumer).items():
                 consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
-                remaining = end - start
-                while remaining and (messages := self._next(consumer, remaining)):
+                remaining, is_at_end = end - start, False
+                while remaining and not is_at_end:
+                    messages, is_at_end = self._next(consumer, remaining)
+                    if not messages:
+                        continue
                     remaining -= len(messages)
                     self.records += len(messages)
                     self._measure(messages)
@@ -124,24 +127,22 @@ class TopicSample:
             for number in sorted(known[name].partitions)
         ]
 
-    def _next(self, consumer: Consumer, limit: int) -> list[Message]:
-        """Return the next messages of the assigned partition, at most `limit` of them.
+    def _next(self, consumer: Consumer, limit: int) -> tuple[list[Message], bool]:
+        """Return the next messages of the assigned partition, at most `limit`, and if it ended.
 
-        The list is empty if the partition ends first, which happens if its offsets have gaps.
+        A partition may end before `limit` messages, because transactions and compaction leave gaps
+        in its offsets. Kafka's client reports the end once.
         """
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            messages: list[Message] = []
-            for message in consumer.consume(min(_BATCH, limit), 1.0):
-                error = message.error()
-                if error is None:
-                    messages.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return messages
-                else:
+            events = consumer.consume(min(_BATCH, limit), 1.0)
+            for event in events:
+                error = event.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
-            if messages:
-                return messages
+            if events:
+                messages = [event for event in events if event.error() is None]
+                return messages, len(messages) < len(events)
         raise ConnectError(f"no record within {SECONDS:.0f} s, although there are some")
 
 
