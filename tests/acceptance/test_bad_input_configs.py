@@ -22,7 +22,7 @@ from connect_py.embedded.broker import KafkaBroker
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 # two lives of a task, each with a Spark driver that starts on a busy machine
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 SINK = "org.apache.iceberg.connect.IcebergSinkConnector"
@@ -406,7 +406,7 @@ def test_worker_without_java_fails_only_the_iceberg_sink(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)  # a broker of its own that stops and comes back, and a Spark driver
+@pytest.mark.timeout(400)  # a broker of its own that stops and comes back, and a Spark driver
 def test_broker_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, lakehouse: Lakehouse, spark_environment: Mapping[str, str]
 ) -> None:

@@ -19,7 +19,7 @@ from sink_case import SinkCase
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 # two lives of a task, each with a Spark driver that starts on a busy machine
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
 KNOWN_ID, UNKNOWN_ID = 1, 9999

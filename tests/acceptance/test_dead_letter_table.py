@@ -219,7 +219,7 @@ def counted(worker: WorkerProcess, topic: str, reason: str) -> float | None:
     return None
 
 
-@pytest.mark.timeout(240)  # three connectors at once, each with a JVM, on a crowded machine
+@pytest.mark.timeout(400)  # three connectors at once, each with a JVM, on a crowded machine
 def test_dead_letter_topic_and_table_contain_every_bad_record(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
@@ -241,7 +241,7 @@ def test_million_records_per_format_split_into_rows_and_dead_letters(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # two lives of a worker with a JVM
+@pytest.mark.timeout(400)  # two lives of a worker with a JVM
 def test_kill_between_row_and_dead_letter_commits_keeps_records_exact(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -383,7 +383,7 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # three commands with a JVM each beside the worker's
+@pytest.mark.timeout(400)  # three commands with a JVM each beside the worker's
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),
     [

@@ -81,7 +81,7 @@ def run(
 # in every run: test_worker_that_is_killed_loses_and_doubles_nothing, and test_corpus_replay.py
 @pytest.mark.long
 # a worker, two Spark drivers and 120,000 rows on two cores that others share
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "form", [f if f == ONE_FORMAT else pytest.param(f, marks=pytest.mark.long) for f in FORMATS]
 )

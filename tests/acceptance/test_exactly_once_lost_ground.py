@@ -105,7 +105,7 @@ class Sink:
 
 
 # a JVM per death and one more, with back-off, on two cores that others share
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("mode", "deaths"),
     [

@@ -144,7 +144,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 @pytest.mark.long
 # two workers with Spark, and the time-outs after which the second one takes over
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
     mode: str,
@@ -173,7 +173,7 @@ def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
 
 @pytest.mark.long
 # two workers with Spark, and the time-outs after which the second one takes over
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_suspended_driver_ends_with_its_killed_worker_without_any_change(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

@@ -124,7 +124,7 @@ def kills(worker: WorkerProcess, lines: Committed, path: Path, topic: str, times
 
 # in every run: test_zombie_source_task_is_fenced_and_its_open_transaction_aborted
 @pytest.mark.long
-@pytest.mark.timeout(240)  # two lives of a worker, a lease in between
+@pytest.mark.timeout(400)  # two lives of a worker, a lease in between
 def test_source_worker_killed_mid_stream_writes_each_line_exactly_once(
     worker: WorkerProcess, lines: Committed, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_worker_killed_six_times_writes_each_line_exactly_once(
     kills(worker, lines, tmp_path / "in.txt", f"{topic_prefix}lines", 6)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_zombie_source_task_is_fenced_and_its_open_transaction_aborted(
     worker: WorkerProcess,
     lines: Committed,

@@ -14,7 +14,7 @@ from connect_py.api.schema import MAX_NESTING
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(120)  # a task with a Spark driver that starts on a busy machine
+pytestmark = pytest.mark.timeout(400)  # a task with a Spark driver that starts on a busy machine
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 

@@ -39,7 +39,7 @@ PROPERTIES = {
 }
 TRICKY = "ä \u2028 \x7f \x01\x1f \t\n\r\b\f \" \\ / 😀 <b>&'"
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 class Topics:

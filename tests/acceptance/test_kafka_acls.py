@@ -209,7 +209,7 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # a broker of its own, and a wait for other workers
+@pytest.mark.timeout(400)  # a broker of its own, and a wait for other workers
 def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: Path) -> None:
     with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:
         one = worker(tmp_path, small, "small", {})

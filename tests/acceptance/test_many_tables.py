@@ -79,7 +79,7 @@ def round_of(case: SinkCase, tables: int, number: int, seconds: float) -> float:
 @pytest.mark.parametrize(
     ("tables", "seconds"),
     [
-        pytest.param(40, 60.0, marks=[pytest.mark.long, pytest.mark.timeout(180)]),
+        pytest.param(40, 60.0, marks=[pytest.mark.long, pytest.mark.timeout(400)]),
         pytest.param(200, 500.0, marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
     ],
 )

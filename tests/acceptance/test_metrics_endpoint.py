@@ -35,7 +35,7 @@ def series(worker: WorkerProcess) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_metrics_cover_worker_and_tasks_and_drop_deleted_connectors(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path
 ) -> None:

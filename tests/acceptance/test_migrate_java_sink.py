@@ -87,7 +87,7 @@ class JavaSinksLegacy:
 
 @pytest.mark.long
 # a worker with a JVM, and the command's own, on two cores that others share
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_java_sinks_table_is_taken_over_where_it_stood(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

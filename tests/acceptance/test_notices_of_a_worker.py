@@ -25,7 +25,7 @@ def servers() -> Iterator[tuple[HttpSink, HttpSink]]:
         yield lineage, webhook
 
 
-@pytest.mark.timeout(180)  # a worker and its driver
+@pytest.mark.timeout(400)  # a worker and its driver
 def test_commits_and_schema_changes_reach_other_systems(
     tmp_path: Path,
     kafka_broker: KafkaBroker,

@@ -184,7 +184,7 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)  # two lives of a task with its JVM, on two cores that others share
+@pytest.mark.timeout(400)  # two lives of a task with its JVM, on two cores that others share
 def test_upsert_table_is_the_same_after_an_offset_rewind(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

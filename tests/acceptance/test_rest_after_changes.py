@@ -61,7 +61,7 @@ def answers(worker: WorkerProcess, method: str, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # two workers start, and tasks restart again and again
+@pytest.mark.timeout(400)  # two workers start, and tasks restart again and again
 def test_restart_after_a_configuration_change_waits_for_the_new_tasks(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
@@ -95,7 +95,7 @@ def test_restart_after_creation_waits_until_the_connector_is_assigned(
 
 
 @pytest.mark.long  # in every run: test_restarts_touch_what_was_asked_for
-@pytest.mark.timeout(180)  # two workers start
+@pytest.mark.timeout(400)  # two workers start
 def test_offset_reset_right_after_a_stop_waits_for_the_tasks(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:

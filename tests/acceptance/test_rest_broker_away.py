@@ -81,7 +81,7 @@ def test_write_without_a_broker_times_out_naming_the_stage(tmp_path: Path) -> No
 
 @pytest.mark.long
 # a worker and a broker of its own start, and the client tells of its brokers every 5 s
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_sink_status_reports_that_its_own_cluster_is_unavailable(
     kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -136,7 +136,7 @@ def await_all(case: SinkCase, seconds: float, *topics: str) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_message_of_a_hundred_megabytes_passes_among_others(case: SinkCase) -> None:
     create(case)
     sizes = [10] * 1000 + [MEGABYTE] * 60 + [LARGEST - 1000] + [10] * 1000
@@ -178,7 +178,7 @@ def spread(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("partitions", "mode"),
     [(30, "upsert"), (150, "append"), (150, "upsert")],
@@ -218,7 +218,7 @@ def test_hundreds_of_partitions_are_committed_in_cycles_of_all(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("levels", [40, 60])  # as columns, and row by row
 def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels: int) -> None:
     create(case)
@@ -239,7 +239,7 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
     assert found.to_pylist() == rows
 
 
-@pytest.mark.timeout(240)  # two lives of a sink with its JVM, and a catalog that takes its time
+@pytest.mark.timeout(400)  # two lives of a sink with its JVM, and a catalog that takes its time
 @pytest.mark.parametrize(
     ("delay", "feeding"),
     [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)],

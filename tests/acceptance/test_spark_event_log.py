@@ -14,7 +14,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = pytest.mark.timeout(180)  # a worker and a Spark driver start
+pytestmark = pytest.mark.timeout(400)  # a worker and a Spark driver start
 
 CYCLES = 3
 STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"

@@ -21,7 +21,7 @@ SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 VERSIONS = "|".join(map(re.escape, ("4.1.1", version("connect-py"))))
 UNKNOWN = "standalone: restarting or stopping what does not exist answers 500 with an inner error"
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.long]  # two workers, one of them in Java
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]  # two workers, one of them in Java
 
 
 def make_topics(broker: KafkaBroker, *names: str) -> None:

@@ -108,7 +108,7 @@ def test_sigterm_during_a_commit_waits_for_no_commit(
 
 @pytest.mark.long
 # as above, with a broker of its own, and what clients wait for one that is away
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_sigterm_ends_every_process_while_the_broker_is_away(
     folder: Path, topic_prefix: str
 ) -> None:

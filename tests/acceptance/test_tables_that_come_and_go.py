@@ -22,7 +22,7 @@ from connectors.iceberg_tools.commands.schema_changes import PendingChange, pend
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(120)  # a Spark driver starts on a busy machine
+pytestmark = pytest.mark.timeout(400)  # a Spark driver starts on a busy machine
 
 COLUMNS = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -39,7 +39,7 @@ PROPERTIES = {
     "value.converter": STRINGS,
 }
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass

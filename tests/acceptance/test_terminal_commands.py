@@ -57,7 +57,7 @@ def posted(path: Path, document: dict[str, Any]) -> str:
     return str(path)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_connectors_are_created_watched_changed_and_deleted_by_commands(
     worker: WorkerProcess, run: Run, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
     run("connectors", "delete", "t-in", "--yes")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_status_and_top_show_failures_and_scripts_see_them(
     worker: WorkerProcess, run: Run, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 # A task with a Spark driver that starts on a busy machine. In every run: uuid keys in
 # test_iceberg_commit_keys.py.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 UNAVAILABLE = "__debezium_unavailable_value"
 MERGE = {

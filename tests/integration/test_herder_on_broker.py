@@ -424,7 +424,7 @@ def test_config_topic_holds_javas_records_in_javas_order(
 
 # in every run: test_transaction_expired_in_broker_outage_is_repeated_without_loss
 @pytest.mark.long
-@pytest.mark.timeout(120)  # a broker of its own stops and starts, and a write has to time out
+@pytest.mark.timeout(400)  # a broker of its own stops and starts, and a write has to time out
 def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(
     topic_prefix: str,
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_commit_whose_range_was_counted_before_is_found(lake: Lake) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # starts Spark three times
+@pytest.mark.timeout(400)  # starts Spark three times
 def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))

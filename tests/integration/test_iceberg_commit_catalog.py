@@ -220,7 +220,7 @@ def drivers() -> list[psutil.Process]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)  # starts Spark three times
+@pytest.mark.timeout(400)  # starts Spark three times
 def test_driver_that_died_or_hangs_is_replaced(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -254,7 +254,7 @@ def test_driver_that_died_or_hangs_is_replaced(
         assert not java.is_running()
 
 
-@pytest.mark.timeout(120)  # starts Spark
+@pytest.mark.timeout(400)  # starts Spark
 def test_driver_gives_users_separate_sessions_and_ends_with_the_last(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:

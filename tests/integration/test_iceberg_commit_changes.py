@@ -17,7 +17,7 @@ from connectors.iceberg.table.table import StagedKind
 __all__ = ["lake"]
 
 Make = Callable[[Source], Reader]
-pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
+pytestmark = pytest.mark.timeout(400)  # several SQL MERGEs each, and the first one starts Spark
 
 
 @pytest.fixture(params=ENGINES)

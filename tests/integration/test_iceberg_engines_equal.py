@@ -87,7 +87,7 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long  # in every run: test_tables_of_both_engines_hold_what_the_database_holds
-@pytest.mark.timeout(180)  # eight streams of up to four cycles, each through two engines
+@pytest.mark.timeout(400)  # eight streams of up to four cycles, each through two engines
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION)])
 )

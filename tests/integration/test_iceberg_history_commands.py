@@ -125,7 +125,7 @@ def test_diff_prints_change_counts_before_the_changed_rows(lake: Lake, run: Any)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # starts Spark two times
+@pytest.mark.timeout(400)  # starts Spark two times
 def test_the_commands_start_a_driver_of_their_own(lake: Lake) -> None:
     sink, (first, *_) = filled(lake)
     settings = lake_config(lake.folder).catalog_properties

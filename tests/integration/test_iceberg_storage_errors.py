@@ -27,7 +27,7 @@ from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.staged_file_name import table_digits
 
-pytestmark = pytest.mark.timeout(200)  # a JVM each, on a crowded machine
+pytestmark = pytest.mark.timeout(400)  # a JVM each, on a crowded machine
 AWAY_SECONDS = 3.0  # Arrow's own attempts would be over
 SECONDS = 100.0
 

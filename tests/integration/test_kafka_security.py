@@ -118,7 +118,7 @@ def test_client_certificate_works_from_each_kind_of_key_store(
     assert round_trip(props) == b"hello"
 
 
-@pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
+@pytest.mark.timeout(400)  # a broker and a worker's process on a busy machine
 def test_worker_takes_secrets_from_config_provider_and_hides_them(
     broker: SecureBroker, stores: Stores, tmp_path: Path
 ) -> None:

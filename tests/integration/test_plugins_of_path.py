@@ -15,7 +15,7 @@ from connect_py.embedded.broker import KafkaBroker
 SECONDS = 30.0
 
 
-@pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
+@pytest.mark.timeout(400)  # a broker and a worker's process on a busy machine
 def test_two_versions_of_a_connector_run_side_by_side(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ def _no_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
-@pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
+@pytest.mark.timeout(400)  # a broker and a worker's process on a busy machine
 @pytest.mark.parametrize("kind", ["distributed", "standalone"])
 def test_worker_tasks_share_one_service_that_ends_with_worker(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, kind: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(180)  # a JVM starts, on a busy machine
+pytestmark = pytest.mark.timeout(400)  # a JVM starts, on a busy machine
 
 PROGRAM = """
 import sys

@@ -48,7 +48,7 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> Callable[[str], str]:
     return create
 
 
-@pytest.mark.timeout(240)  # two starts of a worker, one restart of a connector, on a busy machine
+@pytest.mark.timeout(400)  # two starts of a worker, one restart of a connector, on a busy machine
 def test_command_line_connectors_run_and_resume_after_worker_restart(
     worker: StandaloneProcess,
     kafka_broker: KafkaBroker,
@@ -119,7 +119,7 @@ def test_command_line_connectors_run_and_resume_after_worker_restart(
     assert worker.stop() == 0
 
 
-@pytest.mark.timeout(120)  # a worker's process on a busy machine
+@pytest.mark.timeout(400)  # a worker's process on a busy machine
 def test_requests_are_answered_as_by_javas_standalone_worker(
     worker: StandaloneProcess, tmp_path: Path
 ) -> None:
@@ -180,7 +180,7 @@ def test_requests_are_answered_as_by_javas_standalone_worker(
     assert worker.stop() == 0
 
 
-@pytest.mark.timeout(180)  # a worker's process on a busy machine
+@pytest.mark.timeout(400)  # a worker's process on a busy machine
 def test_connector_creation_failure_ends_worker_with_exit_status_3(
     worker: StandaloneProcess, tmp_path: Path
 ) -> None:
