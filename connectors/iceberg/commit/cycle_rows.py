@@ -1,8 +1,8 @@
 """Step 4b: the rows that a commit adds, and the keys of the rows that it replaces.
 
-A plain cycle commits the staged files unchanged. Rows with unavailable values are completed, rows
-of replays are inserted if their key is missing, and changes that are spread over several partitions
-are ordered; these rows are written again.
+A plain cycle commits the staged files unchanged. Other cycles write rows again: rows with
+unavailable values are completed, rows of replays are inserted if their key is missing, and changes
+that are spread over several partitions are ordered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from connectors.iceberg.commit.cycle_order import (
     UnorderedKeysError,
     with_files,
 )
-from connectors.iceberg.commit.partial_rows import complete_changes
+from connectors.iceberg.commit.partial_rows import complete_changes, has_open_pairs
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import EngineName
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 _SHOWN_KEYS = 3  # in an error message
 
 
-def complete_rows(attempt: Attempt, *, are_final: bool) -> None:
-    """Check the keys of a cycle, complete its rows, and set the rows of the attempt.
+def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
+    """Return the rows that the staged files of an attempt add and remove; check their keys.
 
     Args:
         attempt: The attempt.
@@ -48,8 +48,7 @@ def complete_rows(attempt: Attempt, *, are_final: bool) -> None:
     files = [file for file in attempt.request.files if file.path]
     rows = [file for file in files if file.kind is StagedKind.ROWS]
     if attempt.request.mode is not WriteMode.MERGE:
-        attempt.rows = CycleRows(rows)
-        return
+        return CycleRows(rows)
     for key in attempt.keys:
         if key not in attempt.metadata.column_names():
             raise TableUnsuitableError(
@@ -57,9 +56,30 @@ def complete_rows(attempt: Attempt, *, are_final: bool) -> None:
                 f"has no key column {key} (any more): rename it back, or set other id-columns",
             )
     if attempt.is_ordered:
-        attempt.rows = _ordered_rows(attempt, files, rows)
-    else:
-        attempt.rows = _unordered_rows(attempt, files, rows, are_final=are_final)
+        return _ordered_rows(attempt, files, rows)
+    deletes = [file for file in files if file.kind is StagedKind.DELETES]
+    is_plain = len(rows) + len(deletes) == len(files) and not has_open_pairs(attempt)
+    merge_checks_keys = is_plain and are_final and attempt.strategy is EngineName.MERGE
+    is_spread = len(_partitions(files)) > 1
+    if is_spread and not merge_checks_keys:
+        check_duplicates(attempt)
+    return CycleRows(
+        rows,
+        deletes,
+        written=() if is_plain else _completed_rows(attempt, files),
+        has_unchecked_keys=is_spread and merge_checks_keys,
+    )
+
+
+def _partitions(files: list[StagedFile]) -> set[int | str]:
+    """Return the Kafka partitions of changes. A file without a partition in its name counts as a
+    partition."""
+    partitions: set[int | str] = set()
+    for file in files:
+        if file.kind is not StagedKind.INSERTS:
+            name = StagedFileName.decode(file.path.rpartition("/")[2])
+            partitions.add(file.path if name is None else name.partition)
+    return partitions
 
 
 def check_duplicates(attempt: Attempt) -> None:
@@ -87,28 +107,13 @@ def _last_changes(rows: DataFrame) -> DataFrame:
     return rows.where(f"coalesce({PARTIAL}, {CHANGE} IS NULL)")
 
 
-def _unordered_rows(
-    attempt: Attempt, files: list[StagedFile], rows: list[StagedFile], *, are_final: bool
-) -> CycleRows:
-    """Return the rows of a cycle whose keys are staged once each: every key stays in one Kafka
-    partition."""
+def _completed_rows(attempt: Attempt, files: list[StagedFile]) -> list[Any]:
+    """Write the rows of a cycle that need other rows; every key stays in one Kafka partition."""
     changes = _changes(attempt)
-    names = ((file.path, StagedFileName.decode(file.path.rpartition("/")[2])) for file in changes)
-    # a file without a partition in its name counts as a partition
-    partitions = {path if name is None else name.partition for path, name in names}
-    is_plain = all(file.kind in (StagedKind.ROWS, StagedKind.DELETES) for file in files)
-    merge_checks_keys = is_plain and are_final and attempt.strategy is EngineName.MERGE
-    if len(partitions) > 1 and not merge_checks_keys:
-        check_duplicates(attempt)
     written = complete_changes(attempt, changes, None)
     if inserts := [file for file in files if file.kind is StagedKind.INSERTS]:
         written += _missing_inserts(attempt, inserts, changes)
-    return CycleRows(
-        rows,
-        [file for file in files if file.kind is StagedKind.DELETES],
-        written,
-        has_unchecked_keys=len(partitions) > 1 and merge_checks_keys,
-    )
+    return written
 
 
 def _missing_inserts(

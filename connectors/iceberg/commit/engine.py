@@ -5,8 +5,8 @@ The parts of protocol steps 4 and 5 (4e is step 5), and the state that a crash a
 leaves behind:
 
 - 4a: Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit.
-- 4b: Complete the rows (`cycle_rows`). Leaves data files with the prefix of this epoch; rule 18
-  removes them.
+- 4b: Complete the rows of a cycle that is not plain (`cycle_rows`). Leaves data files with the
+  prefix of this epoch; rule 18 removes them.
 - 4c: Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
   prefix.
 - 4d: Build the new metadata (`TableUpdate.add`). Leaves manifests that no metadata references; the
@@ -21,7 +21,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,7 @@ from connectors.iceberg.catalog.java_errors import MISSING_FILE, caused_by, tran
 from connectors.iceberg.catalog.table_update import StaleAttemptError, TableUpdate
 from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.commit.change_builder import build_change, choose_strategy
-from connectors.iceberg.commit.cycle_rows import complete_rows
+from connectors.iceberg.commit.cycle_rows import rows_of_cycle
 from connectors.iceberg.commit.refused_refs import naming_ref_settings
 from connectors.iceberg.commit.rules.rule import CommitRule
 from connectors.iceberg.commit.rules.rule_set import RuleSet
@@ -139,7 +139,6 @@ class CommitEngine:
             request = run.resolve(metadata)
             if (snapshot_id := find_commit(metadata, request)) is not None:
                 return run.committed(table, snapshot_id)
-            check_ledger(metadata, request)
             if run.tries and not run.prepare_retry():
                 return run.outcome(CommitStatus.FAILED_RETRY, str(run.failure or ""))
             run.tries += 1
@@ -173,7 +172,9 @@ class CommitEngine:
         run.attempts.append(attempt)
         with translating(table.name):
             try:
-                complete_rows(attempt, are_final=not any(rule.changes_rows for rule in run.rules))
+                attempt.rows = rows_of_cycle(
+                    attempt, are_final=not any(rule.changes_rows for rule in run.rules)
+                )
                 for rule in run.rules:
                     rule.change_rows(attempt)
                 fault_point(AFTER_ROWS)
@@ -203,18 +204,11 @@ class CommitEngine:
             request = run.resolve(base)
             if (snapshot_id := find_commit(base, request)) is not None:
                 return snapshot_id  # an earlier swap with an unknown outcome has landed
-            check_ledger(base, request)
             attempt.check_valid_for(base, request)
-            if attempt.target_ref != request.ref:  # the approval branch starts at the commit ref
-                head = base.head(request.ref)
-                update.begin_branch(
-                    attempt.target_ref, None if head is None else head["snapshot-id"]
-                )
-            update.add(
-                attempt.change,
-                attempt.target_ref,
-                {**request.summary, **attempt.summary, COMMIT_ID_KEY: request.commit_id},
-            )
+            for rule in run.rules:
+                rule.prepare(attempt, update)
+            summary = {**request.summary, **attempt.summary, COMMIT_ID_KEY: request.commit_id}
+            update.add(attempt.change, attempt.target_ref, summary)
             for rule in run.rules:
                 rule.amend(attempt, update)
             snapshot_id = update.snapshot_id
@@ -234,26 +228,26 @@ class CommitEngine:
 
 
 def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
-    """Return the snapshot of a commit, or None if it has not landed."""
-    if metadata.uuid != request.expected.uuid:
-        return None
-    snapshot_id = metadata.find_commit(request.ref, request.commit_id)
-    text = metadata.properties.get(request.property_key, "")
-    if snapshot_id is None and request.commit_id in text:  # the snapshot may have expired
-        try:
-            ledger_property = LedgerProperty.from_json(text)
-        except LedgerFormatError:
-            return None
-        if ledger_property.ledger.commit == request.commit_id:
-            return ledger_property.snapshot
-    return snapshot_id
+    """Return the snapshot of a commit that landed (rule 17), or None if it may land now.
 
-
-def check_ledger(metadata: TableMetadata, request: CommitRequest) -> None:
-    """Raise LedgerMovedError if the table does not have the expected version (rule 16)."""
+    Raises:
+        LedgerMovedError: It has not landed, and the table does not have the expected version
+            (rule 16).
+    """
+    if metadata.uuid == request.expected.uuid:
+        snapshot_id = metadata.find_commit(request.ref, request.commit_id)
+        if snapshot_id is not None:
+            return snapshot_id
+        text = metadata.properties.get(request.property_key, "")
+        if request.commit_id in text:  # the snapshot may have expired
+            with suppress(LedgerFormatError):
+                ledger_property = LedgerProperty.from_json(text)
+                if ledger_property.ledger.commit == request.commit_id:
+                    return ledger_property.snapshot
     version = table_version(metadata.view(request.ref, request.property_key))
     if version != request.expected:
         raise LedgerMovedError(f"expected {request.expected}, found {version}")
+    return None
 
 
 @dataclass(slots=True)

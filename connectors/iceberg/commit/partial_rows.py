@@ -89,6 +89,14 @@ def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | No
     return path or None
 
 
+def has_open_pairs(attempt: Attempt) -> bool:
+    """Return True if the commit has to state which pairs are open."""
+    metadata, key = attempt.metadata, attempt.request.property_key
+    return bool(metadata.properties.get(open_pairs_key(key))) or (
+        open_pairs(metadata, key, attempt.request.ref) is not None
+    )
+
+
 def open_pairs_property(
     metadata: TableMetadata, property_key: str, summary: Mapping[str, str]
 ) -> dict[str, str]:

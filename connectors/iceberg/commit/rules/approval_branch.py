@@ -41,6 +41,12 @@ class ApprovalBranch(CommitRule):
         if _failures_to_hold(attempt) is not None:
             attempt.target_ref = str(attempt.request.unpublished_branch)
 
+    def prepare(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Let the approval branch start at the commit ref, unless it is the commit ref already."""
+        if attempt.target_ref != attempt.request.ref:
+            head = update.base().head(attempt.request.ref)
+            update.begin_branch(attempt.target_ref, None if head is None else head["snapshot-id"])
+
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Record why commits are held, and remove the branch if it is no longer ahead of the
         ref."""

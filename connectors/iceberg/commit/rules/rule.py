@@ -1,8 +1,7 @@
 """`CommitRule`: an optional feature of commits.
 
-The engine calls the hooks of the features that a
-commit uses on the commit thread of the driver, in the order of this class and, within a hook, in
-the order of `RuleSet.of`.
+The engine calls the hooks of the features that a commit uses on the commit thread of the driver, in
+the order of this class and, within a hook, in the order of `RuleSet.of`.
 """
 
 from __future__ import annotations
@@ -44,6 +43,9 @@ class CommitRule:
         Raises:
             ExpectationFailedError: The commit must not happen.
         """
+
+    def prepare(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Change refs before the snapshot of the attempt is added to `target_ref`."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Add refs, tags, and properties to the update, whose snapshot exists."""
