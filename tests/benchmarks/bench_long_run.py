@@ -205,8 +205,10 @@ def progress(samples: Samples) -> str:
     if not samples.seconds:
         return "no driver yet"
     jvm = ", ".join(f"{name} {figures[-1]:.0f} MB" for name, figures in samples.jvm.items())
-    memory = sum(samples.memory[-1].values())
-    return f"{jvm}, all processes {memory:.0f} MB, {samples.cpu[-1]:.0f} CPU seconds"
+    memory = samples.memory[-1]
+    pss = ", ".join(f"{kind} {size:.0f}" for kind, size in sorted(memory.items()))
+    total = sum(memory.values())
+    return f"{jvm}; PSS {total:.0f} MB ({pss}); {samples.cpu[-1]:.0f} CPU seconds"
 
 
 def await_rows(worker: WorkerProcess, lake: Lakehouse, load: Load) -> int:
