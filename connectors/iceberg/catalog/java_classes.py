@@ -16,7 +16,9 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CACHED_METADATA: Final = 16  # metadata files whose content is cached, of all tables of a session
+# Metadata files whose content is cached, of all tables of a session: as many as tables that are
+# committed at a time. One with 1,000 snapshots takes several MB.
+_CACHED_METADATA: Final = 4
 
 
 class JavaClass:
