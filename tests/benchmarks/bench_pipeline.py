@@ -55,7 +55,8 @@ from connect_py.task.transformation_chain import ChainLink, Delivery, Transforma
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Router
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
+from connectors.iceberg.staging.table_creation import TableCreation
 from connectors.iceberg.table.table import TableDescription, TableRequest, WriteMode
 
 PATHS = ("columns", "rows", "reads", "changes")
@@ -162,7 +163,8 @@ class Staging:
     def __init__(self, config: dict[str, str], mode: str, folder: Path, watch: Stopwatch) -> None:
         self._config = IcebergSinkConfig.parse(config)
         self._router = Router(self._config)
-        self._stage = Stage(self._config, "0")
+        self._stage = StagingArea(self._config, "0")
+        self._creation = TableCreation(self._config)
         self._mode = WriteMode.MERGE if mode == "upsert" else WriteMode.APPEND
         self._folder = folder
         self._watch = watch
@@ -188,7 +190,7 @@ class Staging:
         self.rows += sum(file.rows for files in staged.values() for file in files)
 
     def _describe(self, table: str, batch: Batch) -> str:
-        schema = TableRequest.from_text(self._stage.creation(table, batch)).schema
+        schema = TableRequest.from_text(self._creation.request(table, batch)).schema
         keys = ("id",) if self._mode is WriteMode.MERGE else ()
         description = TableDescription(
             table,

@@ -1350,7 +1350,7 @@ class SimTask:
         for partition in self.waits.read(self.known_pairs, self.state.filter_position):
             self.end_wait(partition)
         at = self.state.read_to, self.state.committed_to
-        for partition in self.waits.in_vain(self.world.clock, self.ends_of_others, *at):
+        for partition in self.waits.expired(self.world.clock, self.ends_of_others, *at):
             ends = self.ends_of_others(partition)
             stuck = any((self.state.read_to(other) or 0) < end for other, end in ends.items())
             self.world.events[Event.STOOD_STILL if stuck else Event.WAITED_IN_VAIN] += 1

@@ -40,8 +40,8 @@ from connect_py.api.schema import (
 from connect_py.columns.arrow import storage_type, to_array
 from connect_py.java.strings import double_text
 from connectors.iceberg.config.sink_options import OutOfRange
-from connectors.iceberg.conversion.conversion import RowConverter
 from connectors.iceberg.conversion.kernel import ConversionOptions
+from connectors.iceberg.conversion.row_converter import RowConverter
 from connectors.iceberg.staging.staged_changes import CHANGE
 
 NUMBER_TEXTS = st.one_of(

@@ -38,8 +38,8 @@ from connect_py.java.civil_days import days_of
 from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.conversion.column_history import HISTORY
-from connectors.iceberg.conversion.conversion import RowConverter
 from connectors.iceberg.conversion.kernel import ConversionOptions
+from connectors.iceberg.conversion.row_converter import RowConverter
 from connectors.iceberg.conversion.timestamps import parse_timestamp
 from connectors.iceberg.table.table import TableDescription
 

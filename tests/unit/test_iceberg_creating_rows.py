@@ -10,14 +10,14 @@ from iceberg_staging_rows import batch, config, record
 from connect_py.api.schema import INT64, STRING, Struct, decimal, struct
 from connectors.iceberg.conversion.full_names import FullNames
 from connectors.iceberg.routing.router import Routed
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.table_creation import TableCreation
 from connectors.iceberg.table.table import TableRequest
 
 TABLE = "db.orders"
 
 
 def refused(rows: list[Any]) -> dict[int, str]:
-    bad = Stage(config(), "0").not_creating(
+    bad = TableCreation(config()).refused_rows(
         TABLE, batch([record(row, n) for n, row in enumerate(rows)])
     )
     return {} if bad is None else {row: str(error) for row, error in bad.errors.items()}
@@ -47,9 +47,9 @@ def test_remaining_rows_create_the_table_after_bad_rows_are_refused() -> None:
     assert list(refused(rows)) == [0, 3]
     whole = batch([record(row, n) for n, row in enumerate(rows)])
     rest = whole.where(whole.value.data.field("id").is_valid())
-    stage = Stage(config(), "0")
-    assert stage.not_creating(TABLE, rest) is None
-    wish = TableRequest.from_text(stage.creation(TABLE, rest))
+    stage = TableCreation(config())
+    assert stage.refused_rows(TABLE, rest) is None
+    wish = TableRequest.from_text(stage.request(TABLE, rest))
     assert wish.schema is not None
     assert {field["name"] for field in wish.schema["fields"]} == {"id", "a.b"}
 
@@ -57,14 +57,14 @@ def test_remaining_rows_create_the_table_after_bad_rows_are_refused() -> None:
 def test_all_rows_of_a_schema_without_a_table_are_refused() -> None:
     for schema, value in ((INT64, 1), (struct(), []), (struct(("", INT64)), [1])):
         made = Struct(schema, value) if isinstance(value, list) else value
-        bad = Stage(config(), "0").not_creating(
+        bad = TableCreation(config()).refused_rows(
             TABLE, batch([record(made, n, schema=schema) for n in range(2)])
         )
         assert bad is not None
         assert list(bad.errors) == [0, 1]
     fine = struct(("id", STRING), ("d", decimal(2)))
     assert (
-        Stage(config(), "0").not_creating(TABLE, batch([record(Struct(fine, ["1", None]), 0)]))
+        TableCreation(config()).refused_rows(TABLE, batch([record(Struct(fine, ["1", None]), 0)]))
         is None
     )
 

@@ -27,7 +27,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.routing.router import Router
-from connectors.iceberg.staging.stage import Stage as Stage_
+from connectors.iceberg.staging.table_creation import TableCreation
 from connectors.iceberg.table.table import TableRequest, WriteMode
 
 TABLE = "db.dead_letters"
@@ -244,10 +244,10 @@ def test_dead_letter_has_all_cause_messages_and_counts_once() -> None:
 
 def test_message_without_a_change_event_has_its_own_failure_reason() -> None:
     events = {"iceberg.ext.envelope": "debezium", "iceberg.tables.upsert-mode-enabled": "true"}
-    stage = Stage_(
-        IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events}), "0"
+    creation = TableCreation(
+        IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events})
     )
-    refused = stage.not_creating("db.orders", batch([record({"some": "text"}, 0)]))
+    refused = creation.refused_rows("db.orders", batch([record({"some": "text"}, 0)]))
     assert refused is not None
     (error,) = refused.errors.values()
     assert isinstance(error, DataError)
@@ -275,7 +275,7 @@ def test_row_that_its_table_passed_still_becomes_a_dead_letter(stand: Stand) -> 
 def test_skipped_missing_dead_letter_table_fails_the_task(stand: Stand) -> None:
     poll(stand, 0, 1, {0: letter(0)})
     stand.hear(TableRefused(EPOCH, TABLE, "does not exist", skip=True))
-    with pytest.raises(ConnectError, match="nowhere to go"):
+    with pytest.raises(ConnectError, match=f"table {TABLE} for dead letters does not exist"):
         poll(stand, 0, 1, {0: letter(0)})
 
 
@@ -293,7 +293,7 @@ def test_rows_routed_to_the_dead_letter_table_fail_the_task(
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
-    stand.task._parts.intake.router = Router(config)
+    monkeypatch.setattr(stand.task._parts.intake, "router", Router(config))
     with pytest.raises(ConnectError, match="which is for dead letters"):
         stand.task.put([record({"n": 1, "t": TABLE}, 0)])
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.iceberg.staging.dictionary_columns import dictionary_columns
+from connectors.iceberg.staging.file_output import dictionary_columns
 
 ROWS = 20_000
 

@@ -395,12 +395,12 @@ def test_rows_that_need_a_refused_change_are_bad_rows() -> None:
         ]
     )
     with pytest.raises(BadRows) as raised:
-        evolution.wanted(rows.value)
+        evolution.requested(rows.value)
     assert {at: str(e) for at, e in raised.value.errors.items()} == {
         1: "table db.orders would have to add column new of type string"
     }
     rest = batch([record(Struct(row, [1, None]), 0), record(None, 2, schema=row)])
-    assert evolution.wanted(rest.value) == ()
+    assert evolution.requested(rest.value) == ()
 
 
 def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
@@ -424,11 +424,13 @@ def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
     rows = [*refused, *fine]
     column = schemaless_column(rows)
     with pytest.raises(BadRows) as bad:
-        evolution.wanted(column)
+        evolution.requested(column)
     assert set(bad.value.errors) == set(range(len(refused)))
     assert "empty name" in str(bad.value.errors[1])
     assert "two columns a.b" in str(bad.value.errors[0])
-    wanted = evolution.wanted(column.where(pa.array([n >= len(refused) for n in range(len(rows))])))
+    wanted = evolution.requested(
+        column.where(pa.array([n >= len(refused) for n in range(len(rows))]))
+    )
     assert [(c.kind, c.path) for c in wanted if c.path[0] != "x.y"] == [
         (ChangeKind.ADD, ("a", "n")),
         (ChangeKind.ADD, ("x.z",)),

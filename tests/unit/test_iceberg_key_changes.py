@@ -17,14 +17,14 @@ def waiting(wait_ms: int = 1000) -> KeyChangeWaits:
     return made
 
 
-def in_vain(
+def expired(
     made: KeyChangeWaits,
     now: int,
     ends: Callable[[TopicPartition], Mapping[TopicPartition, int] | None],
     read_to: Callable[[TopicPartition], int | None],
 ) -> list[TopicPartition]:
     """Where everything that was read is committed."""
-    return made.in_vain(now, ends, read_to, read_to)
+    return made.expired(now, ends, read_to, read_to)
 
 
 def test_partition_stops_before_the_insert_until_its_delete_is_read() -> None:
@@ -45,10 +45,10 @@ def test_insert_wait_ends_when_the_table_already_has_the_insert() -> None:
 def test_insert_wait_times_out_even_if_the_partition_is_revisited() -> None:
     made = waiting()
     made.begin(P0, INSERT, 900)
-    assert in_vain(made, 999, lambda _: None, lambda _: None) == []
-    assert in_vain(made, 1000, lambda _: None, lambda _: None) == [P0]
+    assert expired(made, 999, lambda _: None, lambda _: None) == []
+    assert expired(made, 1000, lambda _: None, lambda _: None) == [P0]
     made.begin(P0, INSERT._replace(offset=5), 1000)
-    assert in_vain(made, 1999, lambda _: None, lambda _: None) == []
+    assert expired(made, 1999, lambda _: None, lambda _: None) == []
 
 
 def test_wait_timeout_counts_from_the_last_progress_of_other_partitions() -> None:
@@ -56,7 +56,7 @@ def test_wait_timeout_counts_from_the_last_progress_of_other_partitions() -> Non
     places = {P1: 3}
 
     def look(now: int) -> list[TopicPartition]:
-        return in_vain(made, now, lambda _: {P1: 10, P2: 20}, places.get)
+        return expired(made, now, lambda _: {P1: 10, P2: 20}, places.get)
 
     assert look(0) == []
     places[P1] = 4
@@ -70,7 +70,7 @@ def test_wait_timeout_counts_from_last_commit_below_the_recorded_ends() -> None:
     committed = {P0: 2, P1: 3}
 
     def look(now: int) -> list[TopicPartition]:
-        return made.in_vain(now, lambda _: {P1: 10}, {P1: 10}.get, committed.get)
+        return made.expired(now, lambda _: {P1: 10}, {P1: 10}.get, committed.get)
 
     assert look(0) == []
     committed[P0] = 7
@@ -85,10 +85,10 @@ def test_wait_timeout_counts_from_last_commit_below_the_recorded_ends() -> None:
 def test_one_of_equally_old_waits_expires_and_the_others_restart() -> None:
     made = waiting()
     made.begin(P1, INSERT._replace(pair="y"), 10)
-    assert in_vain(made, 2000, lambda _: None, lambda _: None) == [P0]
+    assert expired(made, 2000, lambda _: None, lambda _: None) == [P0]
     made.end(P0)
-    assert in_vain(made, 2999, lambda _: None, lambda _: None) == []
-    assert in_vain(made, 3000, lambda _: None, lambda _: None) == [P1]
+    assert expired(made, 2999, lambda _: None, lambda _: None) == []
+    assert expired(made, 3000, lambda _: None, lambda _: None) == [P1]
 
 
 def test_wait_ends_after_others_reach_ends_and_table_answers_twice() -> None:
@@ -98,7 +98,7 @@ def test_wait_ends_after_others_reach_ends_and_table_answers_twice() -> None:
     read = {P1: 10, P2: 19}
 
     def look(now: int) -> list[TopicPartition]:
-        return in_vain(made, now, lambda tp: asked.append(tp) or dict(ends), read.get)  # type: ignore[func-returns-value]
+        return expired(made, now, lambda tp: asked.append(tp) or dict(ends), read.get)  # type: ignore[func-returns-value]
 
     made.answered("db.t")
     assert look(1) == []
@@ -119,7 +119,7 @@ def test_wait_continues_when_other_partitions_are_read_again_after_rollback() ->
     read = {P1: 10}
 
     def look() -> list[TopicPartition]:
-        return in_vain(made, 1, lambda _: {P1: 10}, read.get)
+        return expired(made, 1, lambda _: {P1: 10}, read.get)
 
     assert look() == []
     read[P1] = 4
@@ -137,13 +137,13 @@ def test_log_ends_are_requested_again_while_the_cluster_is_unreachable() -> None
     made = waiting(100_000)
     asked: list[int] = []
     for now in range(0, 10_001, 100):
-        assert in_vain(made, now, lambda _, now=now: asked.append(now), lambda _: None) == []  # type: ignore[misc]
+        assert expired(made, now, lambda _, now=now: asked.append(now), lambda _: None) == []  # type: ignore[misc]
     assert asked == [0, 5000, 10_000]
 
 
 def test_wait_in_a_single_partition_topic_needs_only_coordinator_answers() -> None:
     made = waiting()
-    assert in_vain(made, 1, lambda _: {}, lambda _: None) == []
+    assert expired(made, 1, lambda _: {}, lambda _: None) == []
     made.answered("db.t")
     made.answered("db.t")
-    assert in_vain(made, 2, lambda _: {}, lambda _: None) == [P0]
+    assert expired(made, 2, lambda _: {}, lambda _: None) == [P0]

@@ -44,12 +44,12 @@ def asked(stand: Stand) -> list[OpenTable]:
 
 
 def storage(stand: Stand, name: str) -> dict[str, str]:
-    return dict(stand.task._stage._stagers[name][1].description.io_properties)
+    return dict(stand.task._staging._tables[name].stager.description.io_properties)
 
 
 def pass_time(stand: Stand, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let the clock on the wall show so much more."""
-    monkeypatch.setattr(stand.task._stage, "_clock", lambda: int((time.time() + seconds) * 1000))
+    monkeypatch.setattr(stand.task._staging, "_clock", lambda: int((time.time() + seconds) * 1000))
 
 
 def test_table_is_requested_again_shortly_before_its_credentials_expire(
@@ -107,7 +107,7 @@ def test_rows_with_expired_credentials_wait_for_newer_ones_to_arrive(
     pass_time(stand, monkeypatch, 61)
     stand.hear(StartCommit(EPOCH, 1, {}))
     assert stand.reports() == []
-    assert "lent for db.first have ended" in caplog.text
+    assert "vended for db.first have expired" in caplog.text
     assert len(asked(stand)) == 1
     stand.put(2)
     lend(stand, "db.first", "new", seconds=3600)

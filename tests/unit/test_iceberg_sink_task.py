@@ -51,7 +51,7 @@ def test_nothing_is_reported_once_the_storage_failed_between_two_tables(
     with pytest.raises(ConnectError, match="no space left"):
         stand.hear(StartCommit(EPOCH, 1, {}))
     stand.reader.waiting.append(StartCommit(EPOCH, 2, {}))
-    with pytest.raises(ConnectError, match="must start again"):
+    with pytest.raises(ConnectError, match="restart the task"):
         stand.task.pre_commit({ORDERS_0: 3})  # what the framework still calls before it closes
     assert stand.reports() == []
 
@@ -59,7 +59,7 @@ def test_nothing_is_reported_once_the_storage_failed_between_two_tables(
 def test_partly_staged_rows_fail_the_task_without_any_report(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, added = stand.task._stage.add, [0]
+    add, added = stand.task._staging.add, [0]
 
     def add_or_fail(rows: Any) -> None:
         added[0] += 1
@@ -67,11 +67,11 @@ def test_partly_staged_rows_fail_the_task_without_any_report(
             raise OSError("no space left on device")  # while the table's rows are spilled
         add(rows)
 
-    monkeypatch.setattr(stand.task._stage, "add", add_or_fail)
+    monkeypatch.setattr(stand.task._staging, "add", add_or_fail)
     with pytest.raises(OSError, match="no space left"):
         stand.put(0, 1, 2)
     stand.reader.waiting.append(StartCommit(EPOCH, 1, {}))
-    with pytest.raises(ConnectError, match="must start again"):
+    with pytest.raises(ConnectError, match="restart the task"):
         stand.task.pre_commit({})
     assert stand.reports() == []
 

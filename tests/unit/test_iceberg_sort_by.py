@@ -14,7 +14,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm, parse_sort_by
-from connectors.iceberg.staging.file_order import FileOrder
+from connectors.iceberg.staging.staged_file_writer import sort_rows
 from connectors.iceberg.table.table import TableDescription, WriteMode
 
 
@@ -77,17 +77,15 @@ def test_files_are_sorted_as_python_would_sort_them(
             "at": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    order = FileOrder(
-        [("n", descending, nulls_first), ("s.t", second_descending, second_nulls_first)]
-    )
-    found = order.sorted(table)["at"].to_pylist()
+    sort_by = [("n", descending, nulls_first), ("s.t", second_descending, second_nulls_first)]
+    positions = sort_rows(table, sort_by)["at"].to_pylist()
 
     def rank(value: int | None, down: bool, first: bool) -> float:
         if value is None:
             return -math.inf if first else math.inf
         return -value if down else value
 
-    assert found == sorted(
+    assert positions == sorted(
         range(len(rows)),
         key=lambda at: (
             rank(rows[at][0], descending, nulls_first),
@@ -102,11 +100,9 @@ def test_files_are_sorted_as_python_would_sort_them(
 
 def test_columns_that_are_not_there_order_nothing() -> None:
     table = pa.table({"a": [2, 1], "list": [[1], [0]]})
-    assert (
-        FileOrder([("b", False, True), ("list", False, True), ("a.b", True, True)]).sorted(table)
-        is table
-    )
-    assert FileOrder([]).sorted(table) is table
+    sort_by = [("b", False, True), ("list", False, True), ("a.b", True, True)]
+    assert sort_rows(table, sort_by) is table
+    assert sort_rows(table, []) is table
 
 
 def test_order_of_files_travels_to_the_tasks() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.iceberg.staging.spill_file import SpillFile
+from connectors.iceberg.staging.row_buffer import SpillFile
 
 TABLES = [
     pa.table({"id": list(range(1000)), "text": ["é" * n for n in range(1000)]}),
@@ -33,7 +33,7 @@ def test_tables_come_back_in_any_order_and_outlive_the_file(tmp_path: Path) -> N
 def test_a_process_that_is_killed_leaves_no_rows_behind(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys, pathlib, pyarrow as pa\n"
-        "from connectors.iceberg.staging.spill_file import SpillFile\n"
+        "from connectors.iceberg.staging.row_buffer import SpillFile\n"
         "file = SpillFile(pathlib.Path(sys.argv[1]))\n"
         "file.append(pa.table({'id': list(range(100_000))}))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -48,7 +48,7 @@ from connect_py.api.schema import (
 )
 from connectors.iceberg.conversion.partitioning import Partitioner, single_value_json
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
+from connectors.iceberg.staging.file_output import FileOutput, local_path, unsupported_reason
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.table_stager import TableStager
@@ -72,11 +72,10 @@ def spec(*fields: tuple[str, str, int]) -> list[dict[str, Any]]:
 
 def test_every_record_is_a_row_and_tombstones_are_none(tmp_path: Path) -> None:
     made = stager(table(COLUMNS, required=["id"], folder=tmp_path))
-    files = stage(
-        made, batch([row(1, 1), record(None, 2), row(3, 1, None)]), batch([record(None, 4)])
-    )
+    batches = batch([row(1, 1), record(None, 2), row(3, 1, None)]), batch([record(None, 4)])
+    files = stage(made, *batches)
     assert read(files) == [{"id": 1, "v": "x"}, {"id": 1, "v": None}]
-    assert made.ignored_rows == 2
+    assert sum(made.prepare(each).ignored for each in batches) == 2
     (file,) = files
     assert file.rows == 2
     assert file.size == Path(file.path).stat().st_size
@@ -151,8 +150,12 @@ def test_nothing_is_encoded_in_a_path_of_this_machine(uri: str, path: str | None
 @pytest.mark.parametrize(
     ("location", "properties", "says"),
     [
-        ("s3://a/b", {"encryption.key-id": "k"}, "encryption.key-id, and rows are not encrypted"),
-        ("s3://a/b#c", {}, "where what follows # is lost"),
+        (
+            "s3://a/b",
+            {"encryption.key-id": "k"},
+            "encryption.key-id, but staged rows are not",
+        ),
+        ("s3://a/b#c", {}, "whose part after # is lost"),
         ("file:///b#c", {}, None),
         ("s3://a/b%20c", {}, None),
     ],
@@ -161,7 +164,7 @@ def test_table_whose_rows_cannot_be_staged_is_told_why(
     location: str, properties: dict[str, str], says: str | None
 ) -> None:
     described = dataclasses.replace(table(COLUMNS), data_location=location, properties=properties)
-    why = why_not_written(described)
+    why = unsupported_reason(described)
     assert (why is None) if says is None else (why is not None and says in why)
 
 

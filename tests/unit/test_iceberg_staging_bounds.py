@@ -39,11 +39,11 @@ def test_task_with_a_full_stage_pauses_until_its_files_close(stand: Stand) -> No
         fill(stand, at, 100)
         at += 100
         assert at < 2000
-    assert 2 * MEGABYTE <= stand.task._stage.staged_bytes < 3 * MEGABYTE
-    assert stand.task._stage._budget.used <= MEGABYTE, "the rest went to disk"
+    assert 2 * MEGABYTE <= stand.task._staging.staged_bytes < 3 * MEGABYTE
+    assert stand.task._staging._budget.used <= MEGABYTE, "the rest went to disk"
     stand.hear(StartCommit(EPOCH, 1, {ORDERS_0: Release(0, 0)}))
     assert stand.rows(stand.reports()[-1]) == dict.fromkeys(TABLES, at - 1)
-    assert stand.task._stage.staged_bytes == 0
+    assert stand.task._staging.staged_bytes == 0
     assert ORDERS_0 not in stand.context.paused
 
 
@@ -51,4 +51,4 @@ def test_a_task_that_lost_what_it_staged_reads_again(stand: Stand) -> None:
     fill(stand, 1, 1100)
     assert ORDERS_0 in stand.context.paused
     stand.task.close([ORDERS_0])
-    assert stand.task._stage.staged_bytes == 0
+    assert stand.task._staging.staged_bytes == 0

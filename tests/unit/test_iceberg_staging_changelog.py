@@ -18,7 +18,7 @@ from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Routed, with_changelogs
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.row_buffer import MemoryBudget
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.table_creation import TableCreation
 from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.table.table import TableDescription, WriteMode
 
@@ -77,7 +77,7 @@ def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made
         (3, "d", "before", 1, "b"),
         (4, "t", None, None, None),
     ]
-    assert stager.ignored_rows == 1
+    assert sum(stager.prepare(each).ignored for each in Batch.of(records)) == 1
     assert {row["__topic"] for row in rows} == {"orders"}
     assert {
         (row["__offset"], row["__image"]): row["__unavailable"]
@@ -102,7 +102,7 @@ def test_delete_of_an_unknown_row_shows_the_record_key(tmp_path: Path, key: Any)
     stager = logging(tmp_path)
     rows = [row for file in stage(stager, batch(records)) for row in read([file])]
     assert shown(rows) == [(0, "d", "before", 2, "b"), (1, "d", None, key and 1, None)]
-    assert stager.ignored_rows == 1
+    assert stager.prepare(batch(records)).ignored == 1
     alone = [row for file in stage(stager, batch([gone]), cycle=2) for row in read([file])]
     assert shown(alone) == [(1, "d", None, key and 1, None)]
 
@@ -117,7 +117,7 @@ def test_row_that_does_not_fit_is_named_by_batch_position(tmp_path: Path) -> Non
 
 def test_new_changelog_has_row_columns_and_no_required_ones() -> None:
     wish = json.loads(
-        Stage(config(**SETTINGS), "0").creation(
+        TableCreation(config(**SETTINGS)).request(
             "db.orders_changes", batch([event(0, "c", (1, "a"))])
         )
     )
@@ -230,7 +230,7 @@ def test_change_log_by_itself_takes_every_table() -> None:
     assert [each.table for each in with_changelogs(made, [Routed("db.orders", rows)])] == [
         "db.orders"
     ]
-    wish = json.loads(Stage(made, "0").creation("db.orders", rows))
+    wish = json.loads(TableCreation(made).request("db.orders", rows))
     assert [field["name"] for field in wish["schema"]["fields"]][:3] == ["id", "v", "__op"]
     with pytest.raises(ConfigError, match="changelog needs"):
         config(ext__write_mode="changelog")

@@ -39,8 +39,8 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
-from connectors.iceberg.staging.cdc import Placeholder, last_per_key
-from connectors.iceberg.staging.staged_changes import key_numbers
+from connectors.iceberg.staging.partial_rows import Placeholder
+from connectors.iceberg.staging.row_keys import key_numbers, last_per_key
 from connectors.iceberg.staging.table_stager import TableStager
 
 KEY = struct(("id", INT64))
@@ -124,9 +124,11 @@ def test_debezium_and_tabular_letters_are_understood(
     tmp_path: Path, op: str | None, meaning: str | None
 ) -> None:
     made = merging(tmp_path)
-    files = stage(made, batch([row(0, 1, "x", op)]))
+    prepared = made.prepare(batch([row(0, 1, "x", op)]))
+    made.add(prepared)
+    files = made.close_cycle(1, ORDERS_0)
     assert [f.kind.value for f in files] == ([meaning] if meaning else [])
-    assert made.ignored_rows == (meaning is None)
+    assert prepared.ignored == (meaning is None)
 
 
 def test_a_nested_operation_field_and_a_deleted_flag_are_understood(tmp_path: Path) -> None:
@@ -192,8 +194,8 @@ def test_primitive_key_uses_the_unit_of_its_logical_name(
 
 def test_record_without_key_and_value_is_ignored_and_counted(tmp_path: Path) -> None:
     made = merging(tmp_path)
-    assert stage(made, batch([record(None, 0)])) == []
-    assert made.ignored_rows == 1
+    prepared = made.prepare(batch([record(None, 0)]))
+    assert (prepared.parts, prepared.ignored) == ({}, 1)
 
 
 def test_a_tombstone_with_a_schema_deletes_too(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_null_keys_fail_their_rows_or_are_skipped_on_request(tmp_path: Path) -> 
     assert "null in the key" in str(raised.value.errors[1])
     skipping = stager(description, tables__upsert_mode_enabled="true", ext__null_key="skip")
     assert read(stage(skipping, mixed)) == [{"id": 1, "v": "a"}]
-    assert skipping.null_keys == 1
+    assert skipping.prepare(mixed).ignored == 1
 
 
 def test_only_the_key_of_a_delete_must_fit(tmp_path: Path) -> None:

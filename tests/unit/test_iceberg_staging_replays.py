@@ -105,7 +105,7 @@ def test_a_letter_without_a_place_is_refused_where_places_count(tmp_path: Path) 
             batch([event(0, "u", 50, (1, "a")), event(1, "u", None, (2, "b"))])
         )
     assert list(raised.value.errors) == [1]
-    assert "iceberg.ext.ordering-columns say nothing of it" in str(raised.value.errors[1])
+    assert "iceberg.ext.ordering-columns have no value" in str(raised.value.errors[1])
     stager = made(tmp_path, **ORDERED)
     stager.prepare(batch([event(0, "u", None, (1, "a"), "orders")]))  # live records may say nothing
 
@@ -142,7 +142,7 @@ def test_record_that_is_no_whole_row_is_refused_without_ordering(
 ) -> None:
     with pytest.raises(BadRows) as raised:
         made(tmp_path).prepare(*Batch.of([letter]))
-    assert "only a whole row can be tried again" in str(raised.value.errors[0])
+    assert "only a complete row can be replayed" in str(raised.value.errors[0])
 
 
 def test_a_merged_table_without_an_order_is_warned_of() -> None:

@@ -336,7 +336,7 @@ def test_partition_that_stands_behind_its_bound_reads_nothing() -> None:
 def test_rows_at_the_bound_and_behind_are_not_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand = make_stand(tmp_path, monkeypatch)
+    stand = make_stand(tmp_path, monkeypatch, {"iceberg.ext.stop-at": "latest"})
     stand.task._state._partitions[ORDERS_0].bound = Bound(RUN, 3)
     stand.put(0, 1, 2, 3, 4)
     assert ORDERS_0 in stand.context.paused

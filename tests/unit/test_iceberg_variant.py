@@ -166,5 +166,5 @@ def test_new_columns_are_variants_only_where_the_format_knows_them(tmp_path: Pat
         config(ext__json_type="variant", tables__auto_create_props__format_version="2")
     assert json.loads(table([("v", "variant")]).schema)["fields"][0]["type"] == "variant"
     assert pa.types.is_struct(
-        stager(table([("v", "variant")], folder=tmp_path))._layout.schema.field("v").type
+        stager(table([("v", "variant")], folder=tmp_path))._converter.layout.schema.field("v").type
     )

@@ -30,7 +30,7 @@ from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.errors import PairUnreadError, TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, group_of, look_up
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.staging.cdc import Change
+from connectors.iceberg.staging.change_events import Change
 from connectors.iceberg.staging.staged_changes import (
     CHANGE,
     HALF,

@@ -1,5 +1,4 @@
-"""Columns: members of structs and maps, what lists and files of them consist of, and which rows are
-tombstones."""
+"""Functions for columns: members, items of lists, leaves of nested columns, and masks of rows."""
 
 from __future__ import annotations
 
@@ -8,41 +7,71 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.batch import Column
+from connect_py.api.batch import Batch, Column
+from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.schema import Schema, Type
 from connect_py.columns.arrow import storage_type
 
+# --- masks of rows
+
 
 def tombstones(column: Column) -> pa.BooleanArray | None:
-    """The rows whose value is null, whatever their schema; None when there are none."""
+    """Return a mask of the rows whose value is null, whatever their schema; None: no row is."""
     if pa.types.is_null(column.data.type):
         return pa.repeat(pa.scalar(True), len(column))
     if column.data.null_count:
         return column.data.is_null()
-    return (
-        column.tombstone
-        if column.tombstone is not None and pc.any(column.tombstone).as_py()
-        else None
-    )
+    marked = column.tombstone
+    return marked if marked is not None and pc.any(marked).as_py() else None
+
+
+def any_true(mask: pa.BooleanArray) -> bool:
+    """Return True if a row is true. Null counts as false."""
+    return pc.any(mask).as_py() is True
+
+
+def row_numbers(mask: pa.BooleanArray) -> list[int]:
+    """Return the numbers of the rows that are true."""
+    numbers: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return numbers
+
+
+def bad_rows(mask: pa.BooleanArray, message: str, reason: FailureReason | None = None) -> BadRows:
+    """Return the error for the rows of a mask, all with one message."""
+    return BadRows(dict.fromkeys(row_numbers(mask), DataError(message, reason=reason)))
+
+
+def without_bad_rows(batch: Batch, bad: BadRows) -> Batch | None:
+    """Return the other rows of a batch, or None if all are bad."""
+    keep = [row not in bad.errors for row in range(len(batch))]
+    return batch.where(pa.array(keep)) if any(keep) else None
+
+
+def is_empty(column: Column | None) -> bool:
+    """Return True if there is no column, or if all its rows are null."""
+    return column is None or column.null_count == len(column)
+
+
+# --- members and items
 
 
 def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
-    """The member that a path of names leads to; None: there is none."""
+    """Return the member at a path of names, or None if it does not exist."""
     for name in path:
         column = column.member(name) if column is not None and column.is_struct() else None
     return column
 
 
 def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
-    """A field of a struct column, or the value of a key in a map column; nulls where there is none.
+    """Return a field of a struct column, or the value of a key of a map column.
 
-    Nulls of the struct show in the field.
+    It is null where the struct is null, and everywhere if the field does not exist.
     """
     if pa.types.is_map(data.type):
         if not pa.types.is_string(data.type.key_type):
             return pa.nulls(len(data)), None
-        found = pc.map_lookup(data, query_key=pa.scalar(name, pa.string()), occurrence="last")
-        return found, None if schema is None else schema.value_schema
+        values = pc.map_lookup(data, query_key=pa.scalar(name, pa.string()), occurrence="last")
+        return values, None if schema is None else schema.value_schema
     index = data.type.get_field_index(name)
     if index < 0:
         return pa.nulls(len(data)), None
@@ -50,17 +79,8 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
     return pc.struct_field(data, [index]) if data.null_count else data.field(index), inner
 
 
-def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:
-    """The offsets of lists as long as these, without what a null hides; and which of them are null,
-    None: none."""
-    ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
-    mask = data.is_null() if data.null_count else None
-    return pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)]), mask
-
-
 def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str, pa.Array]]:
-    """What a column consists of in a file: the name of each in Iceberg, its path in Parquet, and
-    its values."""
+    """Yield the name in Iceberg, the path in a Parquet file, and the values of each leaf."""
     path = path or name
     if isinstance(data, pa.ExtensionArray):
         data = data.storage
@@ -77,28 +97,44 @@ def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str
         yield name, path, data
 
 
+def null_mask(data: pa.Array) -> pa.BooleanArray | None:
+    """Return a mask of the nulls, or None if there are none."""
+    return data.is_null() if data.null_count else None
+
+
+def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:
+    """Return the offsets of lists, as if null lists had no items, and their `null_mask`."""
+    ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)]), null_mask(data)
+
+
 def items_of(data: pa.ListArray) -> pa.Array:
-    """The items of all lists in a row, as `flatten`, which cannot make an empty array of UUIDs in
-    structs."""
+    """Return the items of all lists.
+
+    Unlike `flatten`, this works for empty arrays of structs with UUIDs.
+    """
     if not pc.sum(pc.list_value_length(data)).as_py():
         return data.values.slice(0, 0)
     return data.flatten()
 
 
+# --- values
+
+
+def storage_of(data: pa.Array) -> pa.Array:
+    """Return the storage of an extension array such as UUIDs, and other arrays unchanged."""
+    return data.storage if isinstance(data, pa.ExtensionArray) else data
+
+
 def plain(data: pa.Array) -> pa.Array:
-    """Moments as the integers that they are, UUIDs as bytes; other values as they are."""
-    data = data.storage if isinstance(data, pa.ExtensionArray) else data
+    """Return dates and times as integers, UUIDs as bytes, and other values unchanged."""
+    data = storage_of(data)
     storage = storage_type(data.type)
     return data if storage == data.type else data.view(storage)
 
 
-def any_true(mask: pa.BooleanArray) -> bool:
-    """Whether a row is true; null counts as false."""
-    return pc.any(mask).as_py() is True
-
-
 def some_value(type_: pa.DataType) -> pa.Scalar:
-    """A value that is no null, for places where it cannot be seen."""
+    """Return a value that is not null, as a placeholder that readers never see."""
     if pa.types.is_fixed_size_binary(type_):
         return pa.scalar(bytes(type_.byte_width), type_)
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -107,18 +143,18 @@ def some_value(type_: pa.DataType) -> pa.Scalar:
 
 
 def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array, however many chunks there were."""
+    """Return a single array for any number of chunks."""
     return data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
 
 
 def choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """The values of `yes` in these rows, those of `no` elsewhere; None: nowhere."""
+    """Return the values of `yes` in these rows, and those of `no` elsewhere; None: no rows."""
     if rows is None:
         return no
     if isinstance(no, pa.ExtensionArray):
         chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
         return pa.ExtensionArray.from_storage(no.type, chosen)
-    if pa.types.is_nested(no.type):  # if_else knows no lists of UUIDs
+    if pa.types.is_nested(no.type):  # if_else does not support lists of UUIDs
         place = pa.array(range(len(no)), pa.int64())
         return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
     return as_array(pc.if_else(rows, yes, no))

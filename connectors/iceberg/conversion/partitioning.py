@@ -29,14 +29,13 @@ class Partitioner:
 
     def __init__(self, schema_json: str, spec_json: str) -> None:
         spec = json.loads(spec_json)
-        self.spec_id: int = spec.get("spec-id", 0)
-        self._terms: list[tuple[tuple[str, ...], Callable[[pa.Array], pa.Array], str]] = []
+        self.terms: list[tuple[tuple[str, ...], Callable[[pa.Array], pa.Array], str]] = []
         columns = {
             column["id"]: (path, column) for path, column in columns_inside(json.loads(schema_json))
         }
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
-                self._terms.append(((), lambda data: pa.nulls(len(data)), "string"))
+                self.terms.append(((), lambda data: pa.nulls(len(data)), "string"))
                 continue
             path, column = columns[field["source-id"]]
             source, transform = (
@@ -44,17 +43,17 @@ class Partitioner:
                 parse_transform(field["transform"]),
             )
             apply = _on_columns(field["transform"], transform, source)
-            self._terms.append((path, apply, str(transform.result_type(source))))
+            self.terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         """The rows of each partition, with its values as Iceberg's single-value JSON text in spec
         order."""
-        if not self._terms:
+        if not self.terms:
             yield (), rows
             return
         code: pa.Array | None = None
         distinct: list[list[str | None]] = []
-        for path, apply, result in self._terms:
+        for path, apply, result in self.terms:
             data = as_array(rows.column(path[0])) if path else pa.nulls(rows.num_rows)
             for name in path[1:]:
                 data, _ = member(data, None, name)
@@ -68,8 +67,7 @@ class Partitioner:
             code = (
                 indices if code is None else pc.add(pc.multiply(code, len(distinct[-1])), indices)
             )
-        if code is None:
-            return
+        assert code is not None
         if len(pc.unique(code)) == 1:
             yield _decode(code[0].as_py(), distinct), rows
             return

@@ -49,7 +49,7 @@ class TableEvolution:
         again."""
         return self._compared(value.schema, value.data.type)
 
-    def wanted(self, value: Column) -> tuple[SchemaChange, ...]:
+    def requested(self, value: Column) -> tuple[SchemaChange, ...]:
         """The changes to ask the coordinator for before these rows can be staged.
 
         Raises:

@@ -143,7 +143,7 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
     )
 
 
-def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
+def initial_values(field: pa.Field, length: int) -> pa.Array:
     """What rows have in a column that is younger than they are: its initial default, else null."""
     default = (field.metadata or {}).get(INITIAL_DEFAULT)
     return default_values(None if default is None else json.loads(default), field.type, length)

@@ -70,7 +70,7 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.own_refs import ledger_tag, scratch_prefix, unpublished_branch
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
-from connectors.iceberg.staging.file_output import why_not_written
+from connectors.iceberg.staging.file_output import unsupported_reason
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.write_settings import ignored_properties
 from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind, SchemaChange
@@ -273,7 +273,7 @@ class TableManager:
             loaded = self._load(lake, name)
         if need is Need.EVOLVE and request.changes:
             loaded = self._evolve(lake, loaded, request)
-        if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
+        if why := unsupported_reason(loaded.description) or why_not_merged(loaded.description):
             raise TableUnsuitableError(name, why)
         return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
 

@@ -39,25 +39,26 @@ class Routed:
         index = self.rows.to_pylist()
         return BadRows({index[row]: error for row, error in bad.errors.items()})
 
+    def where(self, mask: pa.BooleanArray) -> Routed:
+        """Return the rows of a mask."""
+        rows = pc.indices_nonzero(mask).cast(pa.int64())
+        in_batch = rows if self.rows is None else self.rows.take(rows)
+        return Routed(self.table, self.batch.where(mask), in_batch)
+
     def without_tombstones(self) -> Routed | None:
-        """The rows that have a value; None: no row has one."""
+        """Return the rows that have a value, or None if there are none."""
         tombstone = tombstones(self.batch.value)
         if tombstone is None:
             return self
-        there = pc.invert(tombstone)
-        if not any_true(there):
-            return None
-        rows = pc.indices_nonzero(there).cast(pa.int64())
-        return Routed(
-            self.table, self.batch.where(there), rows if self.rows is None else self.rows.take(rows)
-        )
+        with_value = pc.invert(tombstone)
+        return self.where(with_value) if any_true(with_value) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
     """Where the rows of a batch go; a row may go to several tables."""
 
-    routed: list[Routed]
+    routed: Sequence[Routed]
     # rows that no table takes; tombstones in append mode are not counted, they mean nothing there
     unrouted: int
 

@@ -1,9 +1,9 @@
-"""Where staged files go: local paths straight through pyarrow, everything else through PyIceberg's
-file IO."""
+"""Output of staged files: local paths with pyarrow, all others with PyIceberg's file IO."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
+from connectors.iceberg.conversion.columns import leaves
 from connectors.iceberg.protocol.faults import fault_point
-from connectors.iceberg.staging.dictionary_columns import dictionary_columns
 from connectors.iceberg.staging.write_settings import (
     DEFAULT_ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
@@ -24,16 +25,16 @@ from connectors.iceberg.staging.write_settings import (
 from connectors.iceberg.table.table import TableDescription
 
 LARGE_ROW_BYTES = 64 << 10  # on average
-FEW_ROWS = 100  # make one row group, however small the table wants them
+FEW_ROWS = 100  # fit into one row group, whatever its configured size
 ENCRYPTION = "encryption.key-id"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class FileOutput:
-    """Writes and removes the files of one table."""
+    """Files of one table."""
 
     def __init__(self, description: TableDescription, write_props: Mapping[str, str]) -> None:
-        """`write_props` win over the table's own properties."""
+        """`write_props` override the properties of the table."""
         self.location = description.data_location.rstrip("/")
         self.settings = WriteSettings.of({**description.properties, **write_props})
         self._io: FileIO | None = None
@@ -44,29 +45,26 @@ class FileOutput:
             _make_folder(self._local)
 
     def write(self, name: str, rows: pa.Table) -> tuple[str, int]:
-        """Write one Parquet file, which then outlives a machine that dies. Returns its URI and its
-        size in bytes."""
+        """Write a Parquet file durably, and return its URI and its size in bytes."""
         uri = f"{self.location}/{name}"
         if self._io is None:
             assert self._local is not None
             path = self._local / name
             self._write(str(path), rows)
-            _to_disk(path, os.O_RDWR)  # CIFS passes over what was opened to be read
-            _names_to_disk(path.parent)
+            _sync(path, os.O_RDWR)  # CIFS ignores fsync of files that are open for reading
+            _sync_names(path.parent)
             return uri, path.stat().st_size
-        output = self._io.new_output(uri)
-        with output.create(
-            overwrite=True
-        ) as stream:  # no name comes twice, and to look would be one more request
+        # names are unique, and checking for an existing file would cost another request
+        with self._io.new_output(uri).create(overwrite=True) as stream:
             self._write(stream, rows)
             size = stream.tell()
         return uri, size
 
-    def _write(self, where: Any, rows: pa.Table) -> None:
-        dictionaries: Any = dictionary_columns(rows)  # the stubs know no lists
+    def _write(self, target: Any, rows: pa.Table) -> None:
+        dictionaries: Any = dictionary_columns(rows)  # the stubs do not accept lists
         options = self.settings.parquet_options(rows.schema, rows.num_rows)
         with pq.ParquetWriter(
-            where,
+            target,
             rows.schema,
             store_decimal_as_integer=True,
             use_dictionary=dictionaries,
@@ -74,13 +72,13 @@ class FileOutput:
         ) as writer:
             for group in _row_groups(rows, self.settings.row_group_bytes):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
-            fault_point("staging_write")  # the file is begun, and not whole
+            fault_point("staging_write")  # the file is incomplete
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
-            # else the writer's copies of the largest row stay for ever
+            # otherwise, the pool keeps the writer's copies of the largest row indefinitely
             pa.default_memory_pool().release_unused()
 
     def remove(self, uri: str) -> None:
-        """Delete a file that was not reported; one that is not there is fine."""
+        """Delete a file that was not reported, if it exists."""
         if self._io is not None:
             self._io.delete(uri)
         elif (path := local_path(uri)) is not None:
@@ -91,18 +89,18 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _names_to_disk(folder.parent)
+        _sync_names(folder.parent)
 
 
-def _names_to_disk(folder: Path) -> None:
-    """Have the disk hold the names in a folder, if its file system knows such a thing."""
-    # some of networks do not, and there are folders that one may only write to
+def _sync_names(folder: Path) -> None:
+    """Write the names in a folder to disk, if the file system supports it."""
+    # some network file systems do not, and folders may be write-only
     with contextlib.suppress(OSError):
-        _to_disk(folder, os.O_RDONLY)
+        _sync(folder, os.O_RDONLY)
 
 
-def _to_disk(path: Path, flags: int) -> None:
-    """Have the disk hold what was written. Folders can be opened to be read alone."""
+def _sync(path: Path, flags: int) -> None:
+    """Write a file or folder to disk. Folders can only be opened for reading."""
     file = os.open(path, flags)
     try:
         os.fsync(file)
@@ -111,8 +109,7 @@ def _to_disk(path: Path, flags: int) -> None:
 
 
 def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
-    """The rows in pieces that are not too large; a row that is too large by itself is one of
-    them."""
+    """Yield the rows in pieces of at most `limit` bytes, or of one larger row."""
     few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
     if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
@@ -122,30 +119,88 @@ def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
     yield from _row_groups(rows.slice(half), limit)
 
 
-def why_not_written(table: TableDescription) -> str | None:
-    """Why rows of a table cannot be staged, and what to do about it; None: they can."""
+def unsupported_reason(table: TableDescription) -> str | None:
+    """Return why rows of a table cannot be staged, with the remedy; None: they can."""
     if ENCRYPTION in table.properties:
         return (
-            f"has the property {ENCRYPTION}, and rows are not encrypted: write to a table "
-            f"without it"
+            f"has the property {ENCRYPTION}, but staged rows are not encrypted; use a table "
+            "without it"
         )
-    if local_path(table.data_location) is None and (
-        odd := next((c for c in "#?" if c in table.data_location), None)
-    ):
+    character = next((c for c in "#?" if c in table.data_location), None)
+    if character is not None and local_path(table.data_location) is None:
         return (
-            f"has its data at {table.data_location}, where what follows {odd} is lost: set "
-            f"write.data.path"
+            f"has the data location {table.data_location}, whose part after {character} is lost; "
+            "set write.data.path"
         )
     return None
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a file of this machine, as Hadoop sees it; None: it lies elsewhere.
+    """Return the path of a local file as Hadoop reads it, or None if the file is remote.
 
-    Nothing in it is encoded: partition folders hold `%`, and `#` is a letter.
+    Nothing is decoded: folders of partitions contain `%`, and `#` is a plain character.
     """
     if not _SCHEME.match(uri):
         return Path(uri)
     path = uri.removeprefix("file:")
     path = path.removeprefix("//")
     return Path(path) if uri.startswith("file:") and path.startswith("/") else None
+
+
+# --- dictionaries
+#
+# A dictionary of values that rarely repeat costs the writer a hash table, and the file both the
+# values and their positions: a third of the time of a file of change events, and a fifth of its
+# size. Therefore, a sample of the rows decides.
+
+SAMPLE_PLACES = 8
+ROWS_PER_PLACE = 512
+# average repetitions of a value; so every fourth row of a place is enough to see runs that pay off
+MIN_REPEATS = 4
+DICTIONARY_BYTES = 1 << 20  # the writer abandons larger dictionaries
+SAMPLE_BYTES = 16 << 20  # larger samples are not read
+
+
+def dictionary_columns(rows: pa.Table) -> list[str] | bool:
+    """Return the paths of leaves that should have a dictionary; True: all."""
+    sample = _sample(rows)
+    if sample is None:
+        return True
+    share = rows.num_rows / max(1, sample.num_rows)
+    return [
+        path
+        for name, column in zip(sample.schema.names, sample.columns, strict=True)
+        for _, path, leaf in leaves(name, column.combine_chunks())
+        if _repeats(leaf, share)
+    ]
+
+
+def _sample(rows: pa.Table) -> pa.Table | None:
+    """Return rows from several places, because values repeat in runs or far apart.
+
+    None: the rows are too large.
+    """
+    if rows.num_rows <= SAMPLE_PLACES * ROWS_PER_PLACE:
+        return rows if rows.nbytes <= SAMPLE_BYTES else None
+    step = (rows.num_rows - ROWS_PER_PLACE) / (SAMPLE_PLACES - 1)
+    places = pa.concat_tables(
+        rows.slice(int(step * place), ROWS_PER_PLACE) for place in range(SAMPLE_PLACES)
+    )
+    if places.nbytes > SAMPLE_BYTES:
+        return None
+    return places.combine_chunks().take(pa.array(range(0, places.num_rows, MIN_REPEATS)))
+
+
+def _repeats(sample: pa.Array, share: float) -> bool:
+    """Return True if the values of a column repeat often enough.
+
+    A row of the sample stands for `share` rows. A column whose dictionary just pays off, with
+    equally frequent values, has `bound` different values in a sample of this size.
+    """
+    count = len(sample) - sample.null_count
+    if not count:
+        return True  # free
+    width = max(1.0, sample.nbytes / len(sample))
+    limit = max(1.0, min(share * count / MIN_REPEATS, DICTIONARY_BYTES / width))
+    bound = limit * -math.expm1(-count / limit)
+    return bool(pc.count_distinct(sample, mode="only_valid").as_py() <= bound)

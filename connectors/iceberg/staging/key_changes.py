@@ -1,12 +1,11 @@
-"""Partitions that stop before the insert of a changed key, until the delete of the old key was
-read.
+"""Partitions that wait before the insert of a changed key until the delete of its old key is read.
 
-The insert lacks values that only the row of the old key has. That row is known as it stood once its
-delete was staged by this task, or committed by any task. Where the delete is, no record says. So
-the wait also ends when all other partitions of the topic were read beyond the ends that their logs
-had when the insert came: the delete was compacted away then, or a transformation dropped it. And it
-ends when nothing was read or committed towards these ends for a time: where deletes are missing,
-partitions may wait for each other.
+The insert lacks values that only the row of the old key has. Their state is known once this task
+staged the delete, or any task committed it. Records do not show which partition contains the
+delete. Therefore, the wait also ends when all other partitions of the topic were read beyond the
+ends that their logs had when the insert was read: then compaction removed the delete, or a
+transformation dropped it. It also ends if nothing was read or committed below these ends for some
+time, because partitions may wait for each other if deletes are missing.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import Final, NamedTuple
 
 from connect_py.api.record import TopicPartition
 
-WAITING: Final = "key change"  # as the status names it
-_ASK_AGAIN_MS: Final = 5000
-# descriptions of the table that came after the others were read: one may have been on its way
+WAITING: Final = "key change"  # name in the status
+_RETRY_MS: Final = 5000
+# descriptions of the table after all other partitions were read: one may have been sent earlier
 _ANSWERS: Final = 2
 
 
 class UnreadPair(NamedTuple):
-    """An insert of a changed key that lacks values, and whose delete was not read."""
+    """Insert of a changed key that lacks values, and whose delete was not read."""
 
     table: str
     offset: int
@@ -36,14 +35,14 @@ class UnreadPair(NamedTuple):
 class _Wait:
     unread: UnreadPair
     since_ms: int
-    ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None: not known yet
-    ask_ms: int = 0  # when to ask for them
-    progress: object = None  # up to where partitions were read and committed, at most to these ends
-    answers: int | None = None  # that had come when the others were read
+    ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None: unknown
+    ask_ms: int = 0  # time of the next request for the ends
+    progress: object = None  # offsets read and committed, limited to the ends
+    answers: int | None = None  # received when the other partitions had been read
 
 
 class KeyChangeWaits:
-    """Plain data in, decisions out. Owned by the task thread."""
+    """Decisions about waiting partitions, on plain data. Owned by the task thread."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms
@@ -54,98 +53,100 @@ class KeyChangeWaits:
         return bool(self._waits)
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """The offset before which a partition stops; None: it does not wait."""
+        """Return the offset before which a partition stops; None: it does not wait."""
         wait = self._waits.get(partition)
         return None if wait is None else wait.unread.offset
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that wait."""
+        """Return the waiting partitions."""
         return list(self._waits)
 
     def unread(self, partition: TopicPartition) -> UnreadPair:
-        """What a partition waits for."""
+        """Return the pair that a partition waits for."""
         return self._waits[partition].unread
 
     def begin(self, partition: TopicPartition, unread: UnreadPair, now_ms: int) -> None:
-        """Stop a partition before this offset; one that waits for the same goes on waiting."""
+        """Stop a partition before this offset. A wait for the same pair continues."""
         wait = self._waits.get(partition)
         if wait is None or wait.unread != unread:
             self._waits[partition] = _Wait(unread, now_ms)
 
-    def begin_anew(self, now_ms: int) -> None:
-        """Count no time so far: what they wait for was under way."""
+    def restart_timeouts(self, now_ms: int) -> None:
+        """Ignore the time so far, because the rows that partitions wait for were being read."""
         for wait in self._waits.values():
             wait.since_ms = now_ms
 
     def end(self, partition: TopicPartition) -> None:
-        """The partition waits no longer, or is not ours any more."""
+        """End the wait of a partition, which may have been revoked."""
         self._waits.pop(partition, None)
 
     def answered(self, table: str) -> None:
-        """The coordinator has described a table."""
+        """Count a description of a table from the coordinator."""
         self._answers[table] = self._answers.get(table, 0) + 1
 
     def read(
         self,
-        known: Callable[[str], Container[str]],
+        read_pairs: Callable[[str], Container[str]],
         position: Callable[[str, TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Partitions that need not wait any longer.
+        """Return the partitions that can continue.
 
-        Args: known: Of a table, the pairs whose delete was read. position: The offset from which a
-            table needs rows of a partition; None: not known. What was restored
-                meanwhile may have the insert already.
+        Args:
+            read_pairs: Returns the pairs of a table whose delete was read.
+            position: Returns the offset from which a table needs rows of a partition; None:
+                unknown. A restored table may already contain the insert.
         """
         return [
             partition
             for partition, wait in self._waits.items()
-            if wait.unread.pair in known(wait.unread.table)
+            if wait.unread.pair in read_pairs(wait.unread.table)
             or (position(wait.unread.table, partition) or 0) > wait.unread.offset
         ]
 
-    def in_vain(
+    def expired(
         self,
         now_ms: int,
         ends: Callable[[TopicPartition], Mapping[TopicPartition, int] | None],
         read_to: Callable[[TopicPartition], int | None],
         committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Partitions whose delete is nowhere, or the one that has waited for too long while the
-        others stood still.
+        """Return the partitions whose delete does not exist, or one that timed out.
 
-        The caller ends these waits. The others begin anew then: the partition that goes on may
-        bring their deletes.
+        The caller ends these waits. The timeouts of the others restart, because a partition that
+        continues may read their deletes.
 
-        Args: now_ms: Of a clock that only goes forward. ends: Asks for the ends of the logs of a
-            topic's other partitions; None: they are not known now. read_to: The offset up to which
-            a partition was read, by any task; None: not known. committed_to: The same of commits,
-            which bring deletes that others wait for.
+        Args:
+            now_ms: The time of a monotonic clock.
+            ends: Returns the log ends of the other partitions of a topic; None: unknown.
+            read_to: Returns the offset up to which any task read a partition; None: unknown.
+            committed_to: Returns the committed offset, because other tasks wait for commits.
         """
-        nowhere = []
+        without_delete = []
         for partition, wait in self._waits.items():
             if wait.ends is None and now_ms >= wait.ask_ms:
-                wait.ends, wait.ask_ms = ends(partition), now_ms + _ASK_AGAIN_MS
+                wait.ends, wait.ask_ms = ends(partition), now_ms + _RETRY_MS
             if wait.ends is None:
                 continue
-            places = {other: min(read_to(other) or 0, end) for other, end in wait.ends.items()}
+            read = {other: min(read_to(other) or 0, end) for other, end in wait.ends.items()}
             bounds = {**wait.ends, partition: wait.unread.offset}
-            progress = places, [min(committed_to(each) or 0, end) for each, end in bounds.items()]
+            progress = read, [min(committed_to(tp) or 0, end) for tp, end in bounds.items()]
             if progress != wait.progress:
                 wait.progress, wait.since_ms = progress, now_ms
             answers = self._answers.get(wait.unread.table, 0)
-            # or not any more: the others are read again, as after a rollback
-            if places != wait.ends:
+            # the other partitions may be read again, for example after a rollback
+            if read != wait.ends:
                 wait.answers = None
             elif wait.answers is None:
                 wait.answers = answers
             elif answers >= wait.answers + _ANSWERS:
-                nowhere.append(partition)
+                without_delete.append(partition)
         late = [
             partition
             for partition, wait in self._waits.items()
             if now_ms - wait.since_ms >= self._wait_ms
         ]
-        found = nowhere or sorted(late, key=lambda partition: self._waits[partition].since_ms)[:1]
-        for wait in self._waits.values() if found else ():
-            wait.since_ms = now_ms
-        return found
+        late.sort(key=lambda partition: self._waits[partition].since_ms)
+        expired = without_delete or late[:1]
+        if expired:
+            self.restart_timeouts(now_ms)
+        return expired

@@ -1,116 +1,262 @@
-"""Where each change stands in its source's log, as one text per row: a later change has a greater
-one.
+"""Position of changes in the log of their source, as one string per row: later changes are greater.
 
-Kafka's offsets order the rows of one partition. Rows of one key in several partitions are ordered
-by what the source says: Debezium's `source.sequence`, numbers, or texts.
+Kafka's offsets order the rows of one partition. If changes of a key may be in several partitions,
+they are ordered by Debezium's `source.sequence`, numbers, timestamps, or strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
-from connect_py.api.errors import DataError
-from connect_py.api.record import Headers
-from connectors.iceberg.conversion.columns import as_array, column_at, plain
+from connect_py.api.errors import BadRows, DataError
+from connect_py.api.record import Headers, TopicPartition
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.columns import (
+    any_true,
+    as_array,
+    bad_rows,
+    column_at,
+    plain,
+    tombstones,
+)
 from connectors.iceberg.conversion.types import FIELD_ID
 from connectors.iceberg.conversion.types import ORDER as ORDER
+from connectors.iceberg.staging.change_events import INT8, Change
+from connectors.iceberg.staging.features import (
+    ChangeBatch,
+    CycleRows,
+    StagingFeature,
+    replace_column,
+)
+from connectors.iceberg.staging.staged_changes import CHANGE, OFFSET
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
-# Mostly no column of the table, so readers pass over it, as over one that was dropped. It has an id
-# because PyIceberg refuses files with columns that have none; the id is beyond those of columns,
+log = logging.getLogger(__name__)
+
+# Usually, the column is not a column of the table, and readers skip it like a dropped column.
+# It needs a field ID because PyIceberg rejects columns without one: above those of table columns,
 # and below those that Iceberg reserves.
 ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
+_BUFFERED_ORDER = pa.field(ORDER, pa.string())
 _DIGITS = 20  # of the largest number of 64 bits
 _SMALLEST = 1 << 63
-_BETWEEN = "\x01"  # lower than what texts hold, so a shorter one comes first
+_BETWEEN = "\x01"  # lower than the characters of values, so that a shorter one is lower
 _SEQUENCE = r'^\[(?:null|"?(?P<commit>[0-9]{1,20})"?), *"?(?P<position>[0-9]{1,20})"?\]$'
 
 
-def order_field(columns: Sequence[Mapping[str, Any]]) -> pa.Field:
-    """`ORDER` for files of a table with these columns: it is one of them where SQL writes rows
-    anew."""
-    for column in columns:
-        if column["name"] == ORDER:
-            return pa.field(ORDER, pa.string(), metadata={FIELD_ID: str(column["id"]).encode()})
-    return ORDER_FIELD
+class OrderedChanges(StagingFeature):
+    """Order of changes across partitions (`iceberg.ext.ordering-columns`)."""
+
+    def __init__(self, config: IcebergSinkConfig, table: str) -> None:
+        self._columns = config.ordering_columns
+        # If the source sends deletes as records with a value, tombstones only repeat them.
+        self._tombstones_repeat = config.envelopes or bool(config.cdc_field)
+        self._table = table
+        self._last: dict[TopicPartition, str] = {}  # order of the last staged row
+        self._latest: dict[TopicPartition, str] = {}  # of the cycle that is being staged
+
+    def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
+        for column in columns:
+            if column["name"] == ORDER:  # a column of the table, for engines that rewrite rows
+                field_id = str(column["id"]).encode()
+                return [pa.field(ORDER, pa.string(), metadata={FIELD_ID: field_id})]
+        return [ORDER_FIELD]
+
+    def amend(self, changes: ChangeBatch) -> None:
+        """Add the order: empty if a row has none, and null for tombstones that repeat a delete."""
+        try:
+            order = order_of(changes.batch, changes.received, self._columns)
+        except DataError as error:
+            raise BadRows(dict.fromkeys(range(len(changes.batch)), error)) from error
+        values = order.fill_null("")
+        tombstone = tombstones(changes.received) if self._tombstones_repeat else None
+        if tombstone is not None:
+            values = as_array(pc.if_else(tombstone, order, values))
+        changes.add_column(_BUFFERED_ORDER, values)
+
+    def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
+        """Give each row at least the order of the row before it."""
+        whole, partition = cycle.whole, cycle.partition
+        silent = whole.column(ORDER).is_null()
+        order = running_maximum(whole.column(ORDER), self._last.get(partition, ""))
+        self._latest[partition] = order[-1].as_py()
+        whole = replace_column(whole, ORDER, order, _BUFFERED_ORDER)
+        # A tombstone before all events repeats a delete of an earlier cycle. Without an order, it
+        # would delete later rows of other partitions.
+        repeats = pc.and_(silent, pc.equal(order, ""))
+        if any_true(as_array(repeats)):
+            log.warning(
+                "table %s: skipping %d tombstones of %s without an order, which precede all "
+                "changes; if the topic has no other deletes, add the order as a header",
+                self._table,
+                pc.sum(repeats).as_py(),
+                partition,
+                extra={"action": "tombstone_without_place", "table": self._table},
+            )
+            whole = whole.filter(pc.invert(repeats))
+        cycle.replace([whole])
+        return iter(())
+
+    def staged(self, partition: TopicPartition) -> None:
+        self.forget(partition)
+        if partition in self._latest:
+            self._last[partition] = self._latest.pop(partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        self._last.pop(partition, None)
+
+    def clear(self) -> None:
+        self._last.clear()
+
+
+class OrderedReplays(OrderedChanges):
+    """Order of changes if dead letters are replayed.
+
+    The offsets of replayed records only show when a user replayed them.
+    """
+
+    def __init__(self, config: IcebergSinkConfig, table: str) -> None:
+        super().__init__(config, table)
+        self._topic = config.replay_topic
+
+    def amend(self, changes: ChangeBatch) -> None:
+        super().amend(changes)
+        if changes.batch.origin.topic == self._topic:
+            unordered = pc.equal(changes.extra[ORDER][1], "").fill_null(False)
+            _check_replays(
+                pc.and_(unordered, pc.not_equal(changes.effect, Change.IGNORE)),
+                "iceberg.ext.ordering-columns have no value, so it may be older than its row",
+            )
+
+    def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
+        """Sort and renumber the changes, without tombstones that repeat a delete."""
+        if cycle.partition.topic != self._topic:
+            yield from super().stage(cycle)
+            return
+        rows = cycle.whole
+        rows = rows.filter(rows.column(ORDER).is_valid())
+        ranked = rows.append_column("upserts", pc.equal(rows.column(CHANGE), Change.UPSERT))
+        by = [(ORDER, "ascending"), ("upserts", "ascending"), (OFFSET, "ascending")]
+        rows = rows.take(pc.sort_indices(ranked, sort_keys=by))
+        cycle.received_offsets = as_array(rows.column(OFFSET))
+        numbers = pa.array(range(rows.num_rows), pa.int64())
+        cycle.replace([replace_column(rows, OFFSET, numbers)])
+
+
+class Inserts(StagingFeature):
+    """Replayed dead letters without an order: the coordinator inserts rows with missing keys."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def amend(self, changes: ChangeBatch) -> None:
+        if changes.batch.origin.topic == self._topic:
+            bad = pc.is_in(
+                changes.effect, value_set=pa.array([Change.DELETE, Change.TRUNCATE], INT8)
+            )
+            for rows in changes.unavailable.values():
+                bad = pc.or_(bad, rows)
+            _check_replays(
+                bad,
+                "without iceberg.ext.ordering-columns, only a complete row can be replayed, and "
+                "only if its key is missing",
+            )
+
+    def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
+        """Write the last row of each key, instead of other files."""
+        if cycle.partition.topic != self._topic:
+            return
+        layout, rows = cycle.layout, cycle.whole
+        rows = rows.filter(pc.equal(rows.column(CHANGE), Change.UPSERT))
+        cycle.replace([rows])
+        last = cycle.last_offsets()
+        if last is not None:
+            rows = rows.filter(pc.is_in(rows.column(OFFSET), value_set=last))
+        for part in cycle.split(rows.select(layout.schema.names)):
+            yield cycle.write(StagedKind.INSERTS, part, layout.schema)
+        cycle.replace([])
+
+
+def _check_replays(bad: pa.BooleanArray, reason: str) -> None:
+    if any_true(as_array(bad)):
+        raise bad_rows(bad, f"the record cannot be replayed: {reason}")
 
 
 def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringArray:
-    """The order of each row; null where none of the columns says anything.
+    """Return the order of each row, or null if no column has a value.
 
     A column is a path into the value, or the name of a header. Debezium's `source.sequence` is a
-    pair of positions in the log: those of the last commit and of the change; a missing first one is
-    taken to be the second. Pairs, numbers (also as texts) and moments are ordered as such, other
-    texts by their characters.
+    pair of log positions, of the last commit and of the change; a missing first one equals the
+    second. Pairs, numbers (also in strings), and timestamps are ordered as such, and other strings
+    by their characters.
 
     Args:
         batch: The rows, for their headers.
-        value: Where the columns are looked for.
-        columns: The most significant first.
+        value: The values of the records.
+        columns: The most significant column first.
 
     Raises:
-        DataError: A column is of a type without such an order.
+        DataError: The type of a column has no order.
     """
-    parts, known = [], None
-    for name in columns:
-        data = _found(batch, value, name)
-        said = data.is_valid()
-        known = said if known is None else pc.or_(known, said)
-        parts.append(_sortable(name, data).fill_null(""))
+    orders = [(name, _values(batch, value, name)) for name in columns]
+    exists = orders[0][1].is_valid()
+    for _, values in orders[1:]:
+        exists = pc.or_(exists, values.is_valid())
+    parts = [_sortable(name, values).fill_null("") for name, values in orders]
     whole = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _BETWEEN)
-    return as_array(pc.if_else(known, whole, pa.scalar(None, pa.string())))
+    return as_array(pc.if_else(exists, whole, pa.scalar(None, pa.string())))
 
 
 def running_maximum(order: pa.ChunkedArray, start: str) -> pa.StringArray:
-    """The greatest order up to each row of one Kafka partition, whose rows are in order as they
-    come.
+    """Return the greatest order up to each row of one Kafka partition.
 
-    A row that says nothing, such as a tombstone, stands where the row before it stood; `start` is
-    before the first.
+    A row without an order, such as a tombstone, has that of the row before it. `start` precedes the
+    first row.
     """
-    texts = pa.concat_arrays([pa.array([start]), as_array(order).fill_null("")])
-    rank = pc.rank(texts, sort_keys="ascending", tiebreaker="dense")
+    orders = pa.concat_arrays([pa.array([start]), as_array(order).fill_null("")])
+    rank = pc.rank(orders, sort_keys="ascending", tiebreaker="dense")
     highest = pc.cumulative_max(rank)
-    return texts.take(pc.index_in(highest, value_set=rank)).slice(1)
+    return orders.take(pc.index_in(highest, value_set=rank)).slice(1)
 
 
-def _found(batch: Batch, value: Column, name: str) -> pa.Array:
-    at = column_at(value, name.split("."))
-    data = pa.nulls(len(batch), pa.string()) if at is None else at.data
+def _values(batch: Batch, value: Column, name: str) -> pa.Array:
+    column = column_at(value, name.split("."))
+    data = pa.nulls(len(batch), pa.string()) if column is None else column.data
     if batch.headers is None or data.null_count == 0:
         return data
-    texts = [_header_text(headers, name) for headers in batch.headers]
-    if all(text is None for text in texts):
+    header_values = [_header_value(headers, name) for headers in batch.headers]
+    if all(header_value is None for header_value in header_values):
         return data
-    if at is None:
-        return pa.array(texts, pa.string())
-    return pc.coalesce(_sortable(name, data), _sortable(name, pa.array(texts, pa.string())))
+    strings = pa.array(header_values, pa.string())
+    return (
+        strings if column is None else pc.coalesce(*(_sortable(name, d) for d in (data, strings)))
+    )
 
 
-def _header_text(headers: Headers, name: str) -> str | None:
+def _header_value(headers: Headers, name: str) -> str | None:
     header = headers.last_with(name)
     if header is None or header.value is None:
         return None
-    value = header.value
-    if isinstance(value, list):  # of a header converter that reads JSON in texts
-        return "[" + ",".join("null" if v is None else f'"{v}"' for v in value) + "]"
-    return str(value)
+    if isinstance(header.value, list):  # from a header converter that parses JSON
+        return "[" + ",".join("null" if v is None else f'"{v}"' for v in header.value) + "]"
+    return str(header.value)
 
 
 def _sortable(name: str, data: pa.Array) -> pa.StringArray:
     if pa.types.is_null(data.type):
         return pa.nulls(len(data), pa.string())
     if pa.types.is_string(data.type):
-        return _sortable_texts(data)
+        return _sortable_strings(data)
     data = plain(data)
     if not pa.types.is_integer(data.type):
         raise DataError(
-            f"ordering column {name} is of type {data.type}; numbers, moments and texts have an "
-            f"order"
+            f"ordering column {name} has type {data.type}; expected numbers, timestamps, or strings"
         )
     return _sortable_numbers(data.cast(pa.int64()))
 
@@ -120,14 +266,14 @@ def _sortable_numbers(data: pa.Int64Array) -> pa.StringArray:
     return _padded(bits.cast(pa.string()))
 
 
-def _sortable_texts(data: pa.StringArray) -> pa.StringArray:
-    found = pc.extract_regex(data, _SEQUENCE)
-    position = pc.struct_field(found, "position")
+def _sortable_strings(data: pa.StringArray) -> pa.StringArray:
+    sequence = pc.extract_regex(data, _SEQUENCE)
+    position = pc.struct_field(sequence, "position")
     if position.null_count == len(position):
         number = pc.match_substring_regex(data, "^-?[0-9]{1,18}$")
         numbers = as_array(pc.if_else(number, data, pa.scalar(None, pa.string()))).cast(pa.int64())
         return as_array(pc.coalesce(_sortable_numbers(numbers), data))
-    commit = pc.struct_field(found, "commit")
+    commit = pc.struct_field(sequence, "commit")
     commit = pc.if_else(pc.equal(commit, ""), position, commit)
     pairs = pc.binary_join_element_wise(_padded(commit), _padded(position), _BETWEEN)
     return as_array(pc.coalesce(pairs, data))

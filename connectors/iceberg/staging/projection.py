@@ -1,5 +1,4 @@
-"""Rows in the exact shape that a file needs: in the newest schema of the table, as the Parquet
-writer wants them."""
+"""Rows with exactly the columns of a file: the newest schema of the table."""
 
 from __future__ import annotations
 
@@ -8,22 +7,27 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.conversion.columns import as_array, items_of, list_offsets, some_value
-from connectors.iceberg.conversion.types import FIELD_ID, values_of_rows_before
+from connectors.iceberg.conversion.columns import (
+    as_array,
+    items_of,
+    list_offsets,
+    null_mask,
+    some_value,
+)
+from connectors.iceberg.conversion.types import FIELD_ID, initial_values
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of `schema`: widened where they were narrower, by default or null where
-    they are new.
+    """Return rows with the columns of `schema`, followed by those without a field ID.
 
-    Columns without a field id are kept, after the others.
+    Narrower columns are widened. New columns have their initial default, or null.
     """
     extra = [f for f in rows.schema if _id(f) is None]
-    wanted = pa.schema([*schema, *extra])
-    if rows.schema.equals(wanted, check_metadata=True):
+    target = pa.schema([*schema, *extra])
+    if rows.schema.equals(target, check_metadata=True):
         return rows
     columns = [_column(rows, field) for field in schema]
-    return pa.Table.from_arrays([*columns, *(rows.column(f.name) for f in extra)], schema=wanted)
+    return pa.Table.from_arrays([*columns, *(rows.column(f.name) for f in extra)], schema=target)
 
 
 def _id(field: pa.Field) -> bytes | None:
@@ -33,7 +37,7 @@ def _id(field: pa.Field) -> bytes | None:
 def _column(rows: pa.Table, field: pa.Field) -> pa.Array:
     index = next((i for i, old in enumerate(rows.schema) if _id(old) == _id(field)), None)
     if index is None:
-        return values_of_rows_before(field, rows.num_rows)
+        return initial_values(field, rows.num_rows)
     old = rows.schema.field(index)
     if old.type.equals(field.type, check_metadata=True):
         return rows.column(index)
@@ -44,19 +48,17 @@ def _projected(data: pa.Array, new: pa.DataType) -> pa.Array:
     old = data.type
     if old.equals(new, check_metadata=True):
         return data
-    mask = data.is_null() if data.null_count else None
     if pa.types.is_struct(new):
         ids = {_id(old.field(i)): i for i in range(old.num_fields)}
-        children = []
-        for child in new:
-            at = ids.get(_id(child))
-            if at is None:
-                children.append(values_of_rows_before(child, len(data)))
-            else:
-                children.append(_projected(pc.struct_field(data, [at]), child.type))
-        return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)
+        children = [
+            initial_values(child, len(data))
+            if (at := ids.get(_id(child))) is None
+            else _projected(pc.struct_field(data, [at]), child.type)
+            for child in new
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(new), mask=null_mask(data))
     if pa.types.is_list(new) or pa.types.is_map(new):
-        return _with_items(data, new, lambda items, field: _projected(items, field.type), mask)
+        return _with_items(data, new, lambda items, field: _projected(items, field.type))
     return data.cast(new)
 
 
@@ -64,34 +66,34 @@ def _with_items(
     data: pa.Array,
     type_: pa.DataType,
     change: Callable[[pa.Array, pa.Field], pa.Array],
-    mask: pa.BooleanArray | None,
+    *,
+    keep_nulls: bool = True,
 ) -> pa.Array:
-    """A column of lists or maps with changed items."""
+    """Return a column of lists or maps with changed items."""
+    mask = null_mask(data) if keep_nulls else None
     if pa.types.is_list(type_):
         offsets, _ = list_offsets(data)
-        return pa.ListArray.from_arrays(
-            offsets, change(items_of(data), type_.value_field), type=type_, mask=mask
-        )
+        items = change(items_of(data), type_.value_field)
+        return pa.ListArray.from_arrays(offsets, items, type=type_, mask=mask)
     data = pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
     keys, items = change(data.keys, type_.key_field), change(data.items, type_.item_field)
     return pa.MapArray.from_arrays(data.offsets, keys, items, type=type_, mask=mask)
 
 
 def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """The same column with something in place of nulls where it cannot be seen: in required fields
-    below a null struct.
+    """Replace nulls of required fields below a null struct with values that readers never see.
 
-    The Parquet writer counts such nulls as nulls of the required field and refuses them.
+    The Parquet writer rejects such nulls as nulls of the required field.
     """
     if not _has_required(type_):
         return column
     return pa.chunked_array(
-        [_visible(chunk, type_, required=False) for chunk in column.chunks], type_
+        [_without_hidden_nulls(chunk, type_, required=False) for chunk in column.chunks], type_
     )
 
 
 def _has_required(type_: pa.DataType) -> bool:
-    """Whether a struct inside has a required field."""
+    """Return True if a struct inside of the type has a required field."""
     if pa.types.is_struct(type_):
         return any(not f.nullable or _has_required(f.type) for f in type_)
     if pa.types.is_list(type_):
@@ -101,27 +103,25 @@ def _has_required(type_: pa.DataType) -> bool:
     )
 
 
-def _visible(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
-    """`required`: leave no null in this array either; its nulls are hidden."""
-    mask = data.is_null() if data.null_count and not required else None
+def _without_hidden_nulls(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
+    """Replace hidden nulls. If the field is `required`, all nulls of this array are hidden."""
     if pa.types.is_struct(type_):
         children = [
-            _visible(
-                pc.struct_field(data, [i]),
-                type_.field(i).type,
-                required=not type_.field(i).nullable,
-            )
-            for i in range(type_.num_fields)
+            _without_hidden_nulls(pc.struct_field(data, [i]), f.type, required=not f.nullable)
+            for i, f in enumerate(type_)
         ]
+        mask = None if required else null_mask(data)
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
     if pa.types.is_list(type_) or pa.types.is_map(type_):
         return _with_items(
-            data, type_, lambda items, f: _visible(items, f.type, required=not f.nullable), mask
+            data,
+            type_,
+            lambda items, f: _without_hidden_nulls(items, f.type, required=not f.nullable),
+            keep_nulls=not required,
         )
     if not required or not data.null_count:
         return data
     if isinstance(data, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(
-            type_, _visible(data.storage, data.storage.type, required=True)
-        )
+        storage = _without_hidden_nulls(data.storage, data.storage.type, required=True)
+        return pa.ExtensionArray.from_storage(type_, storage)
     return data.fill_null(some_value(type_))

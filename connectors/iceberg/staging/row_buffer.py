@@ -1,36 +1,76 @@
-"""`RowBuffer`: rows of one table until the cycle closes, by Kafka partition; beyond a budget they
-are on disk."""
+"""`RowBuffer`: rows of one table until the cycle closes, in memory or, above a budget, on disk."""
 
 from __future__ import annotations
 
+import mmap
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.staging.projection import project
-from connectors.iceberg.staging.spill_file import SpilledRows, SpillFile
+
+_PAGE: Final = mmap.ALLOCATIONGRANULARITY
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledRows:
+    """Position of a table in a spill file."""
+
+    offset: int  # bytes; a multiple of the page size, so that the rows can be mapped
+    length: int
+
+
+class SpillFile:
+    """Tables in a file without a name, which the system deletes when the process exits."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Create the file in a folder; None: the folder for temporary files."""
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="connect-py-staging-", dir=folder)  # noqa: SIM115 - closed by `close`
+        self._end = 0
+
+    def append(self, rows: pa.Table) -> SpilledRows:
+        """Write a table."""
+        offset = -(-self._end // _PAGE) * _PAGE
+        self._file.seek(offset)
+        with pa.ipc.new_stream(self._file, rows.schema) as writer:
+            writer.write_table(rows)
+        self._file.flush()
+        self._end = self._file.tell()
+        return SpilledRows(offset, self._end - offset)
+
+    def read(self, place: SpilledRows) -> Any:
+        """Return a table that is mapped, not copied. It stays readable after `close`."""
+        mapped = mmap.mmap(
+            self._file.fileno(), place.length, access=mmap.ACCESS_READ, offset=place.offset
+        )
+        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
+
+    def close(self) -> None:
+        """Release the file. The system deletes it when no table uses it any longer."""
+        self._file.close()
 
 
 class MemoryBudget:
-    """Bytes of rows that a task may hold in memory, over all its tables. Used by the task thread
-    only."""
+    """Bytes of rows of all tables that a task may hold in memory. Task thread only."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.spilled = 0  # bytes that went to disk, as they were counted in memory
+        self.spilled = 0  # bytes on disk, as counted in memory
         self._buffers: WeakSet[RowBuffer] = WeakSet()
 
     def share(self, buffer: RowBuffer) -> None:
-        """Count a table's rows here; it may be asked to spill them."""
+        """Register the rows of a table, which may be spilled."""
         self._buffers.add(buffer)
 
     def relieve(self) -> None:
-        """If more is buffered than may be, move the largest holders' rows to disk until half of the
-        budget is free."""
+        """Above the limit, spill the largest buffers until half of the budget is free."""
         if self.used <= self.limit:
             return
         for buffer in sorted(self._buffers, key=lambda each: each.buffered_bytes, reverse=True):
@@ -50,22 +90,21 @@ class _PartitionRows:
 
 
 class RowBuffer:
-    """Used by the task thread only."""
-
-    schema: pa.Schema  # the table's, to which rows are brought that came before it changed
+    """Rows of one table by Kafka partition. Used by the task thread only."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
+        self._schema = pa.schema([])
         self._partitions: dict[TopicPartition, _PartitionRows] = {}
         self._spill_file: SpillFile | None = None
         budget.share(self)
 
     def partitions(self) -> list[TopicPartition]:
-        """The Kafka partitions of which rows are buffered."""
+        """Return the Kafka partitions with rows."""
         return list(self._partitions)
 
     def add(self, partition: TopicPartition, rows: pa.Table) -> None:
-        """Hold rows; the caller relieves the budget when it has added all."""
+        """Add rows. The caller relieves the budget afterwards."""
         buffered = self._partitions.setdefault(partition, _PartitionRows())
         buffered.chunks.append(rows)
         size = rows.nbytes
@@ -78,7 +117,7 @@ class RowBuffer:
         return sum(buffered.bytes for buffered in self._partitions.values())
 
     def spill(self) -> None:
-        """Move all buffered rows to disk."""
+        """Move all rows to disk."""
         for buffered in self._partitions.values():
             if not buffered.chunks:
                 continue
@@ -95,21 +134,25 @@ class RowBuffer:
         buffered.chunks = []
 
     def _joined(self, chunks: Sequence[pa.Table]) -> pa.Table:
-        fitted = [project(chunk, self.schema) for chunk in chunks]
-        return fitted[0] if len(fitted) == 1 else pa.concat_tables(fitted)
+        projected = [project(chunk, self._schema) for chunk in chunks]
+        return projected[0] if len(projected) == 1 else pa.concat_tables(projected)
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Set the columns of the table, to which all rows are converted."""
+        self._schema = schema
 
     def pieces(self, partition: TopicPartition) -> Iterator[pa.Table]:
-        """Held rows in offset order: what was spilled, then what is in memory."""
+        """Yield the rows in offset order: spilled rows, then those in memory."""
         buffered = self._partitions[partition]
         for place in buffered.spilled:
-            # it is there as long as a partition has spilled rows
+            # open as long as a partition has spilled rows
             assert self._spill_file is not None
-            yield project(self._spill_file.read(place), self.schema)
+            yield project(self._spill_file.read(place), self._schema)
         if buffered.chunks:
             yield self._joined(buffered.chunks)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Let go of the rows of a partition."""
+        """Forget the rows of a partition."""
         buffered = self._partitions.pop(partition, None)
         if buffered is None:
             return

@@ -1,11 +1,12 @@
-"""Rows of one table on their way to staged files: converted, held per Kafka partition, written once
-per cycle."""
+"""`TableStager`: rows of one table, from their conversion to staged files."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,60 +14,58 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.conversion.columns import tombstones
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.staging.cdc import Change
-from connectors.iceberg.staging.change_rows import ChangeRows
-from connectors.iceberg.staging.changed_keys import ChangedKeys, pairs_of
-from connectors.iceberg.staging.changelog import Changes, unavailable_names
-from connectors.iceberg.staging.key_changes import UnreadPair
+from connectors.iceberg.staging.change_events import RAW_OPERATIONS, Change
+from connectors.iceberg.staging.change_rows import ChangeConverter, Truncates
+from connectors.iceberg.staging.changed_keys import ChangedKeys
+from connectors.iceberg.staging.changelog import ChangelogConverter
+from connectors.iceberg.staging.features import StagingFeature
+from connectors.iceberg.staging.ordering import Inserts, OrderedChanges, OrderedReplays
+from connectors.iceberg.staging.partial_rows import MarkedDeletes, PartialRows
 from connectors.iceberg.staging.row_buffer import MemoryBudget, RowBuffer
-from connectors.iceberg.staging.staged_changes import OFFSET, PLACED, UNAVAILABLE, Half
 from connectors.iceberg.staging.staged_file_writer import StagedFileWriter
-from connectors.iceberg.staging.table_converter import TableConverter, TableLayout
+from connectors.iceberg.staging.table_converter import (
+    AppendConverter,
+    Findings,
+    TableConverter,
+    TableLayout,
+)
 from connectors.iceberg.table.table import StagedFile, TableDescription, WriteMode
 
-# on average; smaller ones cost the writer more than copying them together
-_LEAST_ROWS_OF_A_PIECE = 200
+# average of rows; smaller pieces cost the writer more than copying them to one
+_MIN_PIECE_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of one batch that fit a table, by Kafka partition; `TableStager.add` takes them."""
+    """Rows of one batch that fit a table, by Kafka partition."""
 
     stager: TableStager
     parts: Mapping[TopicPartition, pa.Table]
-    ignored: int = 0  # rows that mean nothing to the table
-    pairs: Mapping[TopicPartition, pa.Table] = field(default_factory=dict)  # halves of changed keys
-    null_keys: int = 0  # rows left out because of iceberg.ext.null-key=skip
+    ignored: int = 0  # records without an effect on the table
+    findings: Findings = field(default_factory=dict)
 
     def without(self, partition: TopicPartition) -> StagedRows:
-        """The same without the rows of a Kafka partition."""
+        """Return the rows of the other Kafka partitions."""
         parts = {tp: part for tp, part in self.parts.items() if tp != partition}
-        pairs = {tp: changed for tp, changed in self.pairs.items() if tp != partition}
-        return replace(self, parts=parts, pairs=pairs)
+        return replace(self, parts=parts, findings=_findings_of(self.findings, parts))
 
-    def deletes(self, limits: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-        """Pairs whose delete is among these rows, before the offset at which its partition stops;
-        how many of each."""
-        found: Counter[str] = Counter()
-        for partition, changed in self.pairs.items():
-            if (limit := limits.get(partition)) is not None:
-                changed = changed.filter(pc.less(changed.column(OFFSET), limit.offset))
-            found.update(pairs_of(changed, Half.DELETE))
-        return found
+
+def _findings_of(findings: Findings, partitions: Mapping[TopicPartition, object]) -> Findings:
+    return {
+        name: {tp: rows for tp, rows in parts.items() if tp in partitions}
+        for name, parts in findings.items()
+    }
 
 
 class TableStager:
-    """Collects rows of one table. One per task and table, used by the task thread.
+    """Rows of one table that will be part of the next cycle. Used by the task thread only.
 
-    A batch comes in two steps, so that a batch that goes to several tables is taken by all of them
-    or by none: `prepare` converts and may refuse rows, `add` cannot fail. `close_cycle` writes one
-    partition's rows and forgets them. In MERGE mode each key is left once, with its last change in
-    offset order.
+    A batch is staged in two steps, so that either all of its tables accept it or none: `prepare`
+    converts rows and may reject some, `add` cannot fail. `close_cycle` writes the rows of one
+    partition and forgets them. In MERGE mode, it writes the last change of each key.
 
-    Rows that the table's ledger covers must be filtered out before: this class sees only what may
-    enter.
+    The caller drops rows that the ledger of the table covers.
     """
 
     def __init__(
@@ -78,133 +77,79 @@ class TableStager:
         budget: MemoryBudget,
         partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        """`epoch` and `task` go into the names of files.
+        """Create a stager.
 
-        `partition_count` asks how many partitions a topic has now.
+        Args:
+            description: The table.
+            config: The configuration of the connector.
+            epoch: The epoch, for names of files.
+            task: The task, for names of files.
+            budget: The memory budget of the task.
+            partition_count: Returns the current number of partitions of a topic.
         """
         self._config = config
+        self._epoch = epoch
+        self._task = task
         self._budget = budget
-        self._partition_count = partition_count
-        self._read = Change.IGNORE if config.ignore_snapshots else Change.UPSERT
+        self._changed_keys = ChangedKeys()
+        self._features = _features(config, description, partition_count, self._changed_keys)
+        self._unreported: set[str] = set()  # files of cycles that were not completed
         self._buffer = RowBuffer(budget)
-        self._changed_keys = ChangedKeys(config)
-        self._files = StagedFileWriter(config, epoch, task)
-        # since the start: tombstones in append mode, deletes without a key, messages
-        self.ignored_rows = 0
-        self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
         self.evolve(description)
 
     def evolve(self, description: TableDescription) -> None:
-        """Go on with a newer schema or spec of the same table; rows already held are brought
-        along."""
+        """Use a newer schema or spec of the same table, also for buffered rows.
+
+        Raises:
+            DataError: The table lacks a column that its rows need.
+        """
+        columns = json.loads(description.schema)["fields"]
+        extra = [field for feature in self._features for field in feature.file_fields(columns)]
+        layout = TableLayout(description, extra)
+        for feature in self._features:
+            feature.check(layout)
         self.description = description
-        self._layout = TableLayout(description, self._config)
-        self._converter = TableConverter(self._layout, self._config)
-        self._changes = ChangeRows(
-            self._layout, self._config, self._converter, self._read, self._partition_count
+        self._buffer.evolve(layout.nullable)
+        self._converter = self._converter_of(layout)
+        self._files = StagedFileWriter(
+            layout, self._config, self._epoch, self._task, self._features, self._unreported
         )
-        self._files.evolve(self._layout)
-        self._buffer.schema = self._layout.nullable
+
+    def _converter_of(self, layout: TableLayout) -> TableConverter:
+        config, name = self._config, layout.description.name
+        read = Change.IGNORE if config.ignore_snapshots else Change.UPSERT
+        if config.is_changelog(name):
+            return ChangelogConverter(layout, config, read)
+        if layout.description.mode is WriteMode.APPEND:
+            return AppendConverter(layout, config)
+        return ChangeConverter(layout, config, read, self._features)
 
     def prepare(self, batch: Batch) -> StagedRows:
-        """Convert a batch; nothing is kept.
+        """Convert a batch, and keep nothing.
 
         Raises:
             BadRows: These rows do not fit, by their index in the batch.
         """
-        if self._config.is_changelog(self.description.name):
-            return self._prepare_changes(batch)
-        pairs: Mapping[TopicPartition, pa.Table] = {}
-        null_keys = 0
-        if self.description.mode is WriteMode.MERGE:
-            rows, kept, null_keys = self._changes.convert(batch)
-            pairs = self._changed_keys.halves(batch, rows, self._converter)
-        else:
-            rows, kept = self._append_rows(batch)
-        partitions = batch.origin.partitions
-        if not pc.all(kept).as_py():
-            rows, partitions = rows.filter(kept), partitions.filter(kept)
-        parts = _by_partition(batch.origin.topic, rows, partitions)
-        kept_pairs = {tp: changed for tp, changed in pairs.items() if tp in parts}
-        return StagedRows(self, parts, len(batch) - rows.num_rows, kept_pairs, null_keys)
+        converted = self._converter.convert(batch)
+        parts = _by_partition(batch.origin.topic, converted.rows, converted.partitions)
+        findings = _findings_of(converted.findings, parts)
+        return StagedRows(self, parts, converted.ignored, findings)
 
-    def add(self, prepared: StagedRows) -> None:
-        """Keep what was prepared until the cycle closes."""
-        self.ignored_rows += prepared.ignored
-        self.null_keys += prepared.null_keys
-        for partition, rows in prepared.parts.items():
-            self._buffer.add(partition, rows)
-        for partition, changed in prepared.pairs.items():
-            self._changed_keys.add(partition, changed)
+    def add(self, rows: StagedRows) -> None:
+        """Buffer rows until the cycle closes."""
+        for partition, part in rows.parts.items():
+            self._buffer.add(partition, part)
+        for feature in self._features:
+            feature.buffered(rows.findings)
         self._budget.relieve()
 
-    def _append_rows(self, batch: Batch) -> tuple[pa.Table, pa.BooleanArray]:
-        """The rows, and which of them are no tombstones."""
-        tombstone = tombstones(batch.value)
-        kept = pa.repeat(pa.scalar(True), len(batch)) if tombstone is None else pc.invert(tombstone)
-        converted = self._converter.converter(batch.value).convert(batch.value)
-        self._converter.raise_failures(converted.failures)
-        return pa.Table.from_arrays(converted.columns, schema=self._layout.nullable), kept
-
-    def _prepare_changes(self, batch: Batch) -> StagedRows:
-        """Each change as its rows; values that the source did not send are null."""
-        opened = Changes(batch, self._read)
-        found, unavailable = [], []
-        for images, places in opened.images():
-            converter = self._converter.converter(images)
-            hidden = self._converter.unavailable_rows(images, converter, pa.scalar(True))
-            converted = converter.convert(images, hidden)
-            self._converter.raise_failures(converted.failures, places=places)
-            unavailable.append(unavailable_names(hidden, len(places)))
-            found.append(pa.Table.from_arrays(converted.columns, schema=self._layout.nullable))
-        if not found:
-            return StagedRows(self, {}, len(batch))
-        rows = pa.concat_tables(found)
-        for name, data in opened.described(self._layout.nullable, unavailable).items():
-            rows = rows.set_column(
-                rows.schema.get_field_index(name), self._layout.nullable.field(name), data
-            )
-        places = opened.places()
-        partitions = batch.origin.partitions.take(places)
-        # images of a change side by side, the row before first
-        ordered = pc.array_sort_indices(places)
-        parts = _by_partition(batch.origin.topic, rows.take(ordered), partitions.take(ordered))
-        return StagedRows(self, parts, len(batch) - len(pc.unique(places)))
-
-    # --- changes of keys
-
-    def known_pairs(self) -> Counter[str]:
-        """Pairs whose delete was staged here, or committed as far as the coordinator said; and how
-        many of each."""
-        return self._changed_keys.known(self.description.open_pairs)
-
-    def unread(
-        self, prepared: StagedRows, known: Mapping[str, int]
-    ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
-        """Of each partition, the first insert that lacks values of a row whose delete was not read.
-
-        `known`: how many deletes of each pair were read, with those of these rows.
-        """
-        for partition, changed in prepared.pairs.items():
-            rows = prepared.parts[partition]
-            lacking = rows.filter(rows.column(UNAVAILABLE).is_valid()).column(OFFSET)
-            inserts: Counter[str] = Counter()
-            for offset, pair, half, keys in zip(
-                *(column.to_pylist() for column in changed.columns), strict=True
-            ):
-                if half == Half.DELETE:
-                    continue
-                inserts[pair] += 1
-                read = known.get(pair, 0) >= (1 if pair.endswith(PLACED) else inserts[pair])
-                if half == Half.INSERT and not read and pc.index(lacking, offset).as_py() >= 0:
-                    yield partition, UnreadPair(self.description.name, offset, pair, keys)
-                    break
+    def read_pairs(self) -> Counter[str]:
+        """Return the number of deletes of each changed key that were staged or committed."""
+        return self._changed_keys.read_pairs(self.description.open_pairs)
 
     def stage_alone(self, partition: TopicPartition, offset: int) -> None:
-        """Go on with an insert whose delete was waited for in vain: what it lacks is null."""
-        self._changed_keys.go_alone(partition, offset)
-
-    # --- files out
+        """Stage the insert of a changed key without its delete."""
+        self._changed_keys.stage_alone(partition, offset)
 
     @property
     def buffered_bytes(self) -> int:
@@ -212,59 +157,83 @@ class TableStager:
         return self._buffer.buffered_bytes
 
     def partitions(self) -> list[TopicPartition]:
-        """The Kafka partitions of which rows are held."""
+        """Return the Kafka partitions with buffered rows."""
         return self._buffer.partitions()
 
     def close_cycle(self, cycle: int, partition: TopicPartition) -> list[StagedFile]:
-        """Write the rows of a partition and forget them. Empty: there are none.
+        """Write the buffered rows of a partition, and forget them.
 
-        The files belong to the caller from now on: `discard` leaves them alone.
+        The caller owns the files: `discard` does not delete them.
 
-        Raises: OSError, ConnectError: The storage refuses; rows are kept, and files already written
-            are removed.
+        Raises:
+            OSError, ConnectError: The storage failed. Rows stay buffered, and files of this call
+                are deleted.
         """
         if partition not in self._buffer.partitions():
             return []
-        pieces = self._buffer.pieces(partition)
-        written = self._files.write(cycle, partition, pieces, self._changed_keys.staged(partition))
+        files = self._files.write(cycle, partition, self._buffer.pieces(partition))
         self._buffer.forget(partition)
-        self._changed_keys.close_cycle(partition)
-        return written
+        for feature in self._features:
+            feature.staged(partition)
+        return files
 
     def drop_partition(self, partition: TopicPartition) -> None:
-        """Forget the rows of a partition: it was lost, or is read again."""
-        self._changed_keys.drop(partition)
+        """Forget a partition that was revoked, or whose rows are read again."""
         self._buffer.forget(partition)
-        self._files.forget(partition)
+        for feature in self._features:
+            feature.forget(partition)
 
     def discard(self) -> None:
-        """Forget everything, and remove files that were not reported. The stager may be used
-        again."""
+        """Forget all rows, and delete files that were not reported."""
         for partition in self._buffer.partitions():
             self.drop_partition(partition)
-        self._changed_keys.clear()
+        for feature in self._features:
+            feature.clear()
         self._files.remove_unreported()
+
+
+def _features(
+    config: IcebergSinkConfig,
+    description: TableDescription,
+    partition_count: Callable[[str], int],
+    changed_keys: ChangedKeys,
+) -> list[StagingFeature]:
+    """Return the optional features that a table uses, in the order of their calls."""
+    if description.mode is WriteMode.APPEND or config.is_changelog(description.name):
+        return []
+    name, unavailable = description.name, config.unavailable_value
+    is_ordered, marks = bool(config.ordering_columns), config.marks_deletes(name)
+    truncates = config.envelopes or not RAW_OPERATIONS.isdisjoint(config.cdc_field[-1:])
+    features: list[StagingFeature | None] = [
+        OrderedReplays(config, name) if is_ordered and config.replay_topic else None,
+        OrderedChanges(config, name) if is_ordered and not config.replay_topic else None,
+        Inserts(config.replay_topic) if config.replay_topic and not is_ordered else None,
+        Truncates(config, name, partition_count) if truncates else None,
+        PartialRows(unavailable, changed_keys, is_ordered=is_ordered)
+        if unavailable or marks or is_ordered
+        else None,
+        MarkedDeletes() if marks else None,
+        changed_keys if unavailable else None,
+    ]
+    return [feature for feature in features if feature is not None]
 
 
 def _by_partition(
     topic: str, rows: pa.Table, partitions: pa.Int32Array
 ) -> dict[TopicPartition, pa.Table]:
-    """The rows of each partition. Messages come in pieces of one partition, and these need not be
-    copied."""
+    """Return the rows of each partition, without copies if a partition's rows are adjacent."""
     numbers = pc.unique(partitions).to_pylist()
     if len(numbers) == 1:
         return {TopicPartition(topic, numbers[0]): rows}
-    cuts = pc.indices_nonzero(
-        pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))
-    ).to_pylist()
-    if (len(cuts) + 1) * _LEAST_ROWS_OF_A_PIECE > len(rows):
+    starts = pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))
+    cuts = [0, *(start + 1 for start in pc.indices_nonzero(starts).to_pylist()), len(rows)]
+    if (len(cuts) - 1) * _MIN_PIECE_ROWS > len(rows):
         return {
             TopicPartition(topic, number): rows.filter(pc.equal(partitions, number))
             for number in numbers
         }
     pieces: dict[TopicPartition, list[pa.Table]] = {}
-    starts = [0, *(cut + 1 for cut in cuts)]
-    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+    for start, end in pairwise(cuts):
         partition = TopicPartition(topic, partitions[start].as_py())
         pieces.setdefault(partition, []).append(rows.slice(start, end - start))
-    return {partition: pa.concat_tables(found) for partition, found in pieces.items()}
+    return {partition: pa.concat_tables(parts) for partition, parts in pieces.items()}

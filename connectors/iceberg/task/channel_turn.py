@@ -1,8 +1,9 @@
-"""`ChannelTurn`: reads the channel, keeps time, and carries out what follows."""
+"""`ChannelTurn`: messages of the coordinator, timers, and the actions that follow."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config.keys import MAX_STAGED_BYTES
@@ -10,31 +11,31 @@ from connectors.iceberg.coordinator.channel_topic import ChannelReader, ChannelW
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.retry_tracker import COORDINATOR, table_to_open
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable, TableOpened
+from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
 from connectors.iceberg.table.table import TableRequest
-from connectors.iceberg.task.key_change_stops import KeyChangeStops
-from connectors.iceberg.task.table_needs import ASK_SECONDS
+from connectors.iceberg.task.features import TaskFeature
+from connectors.iceberg.task.table_requests import RETRY_SECONDS
 from connectors.iceberg.task.task_actions import TaskActions, now_ms
 
 log = logging.getLogger(__name__)
 
-_NO_ANSWER = "no answer yet; the status of task 0 may tell why"
+_NO_ANSWER = "no answer yet; the status of task 0 may show the reason"
 
 
 class ChannelTurn:
-    """Used by the task thread only: after every poll, and when a poll brings nothing."""
+    """Turns of one task: after every poll, and when a poll is empty. Task thread only."""
 
     def __init__(
         self,
         context: SinkTaskContext,
         state: TaskState,
-        stage: Stage,
+        staging: StagingArea,
         reader: ChannelReader,
         writer: ChannelWriter,
         actions: TaskActions,
-        stops: KeyChangeStops,
+        features: Sequence[TaskFeature],
         metrics: IcebergMetrics,
         coordinator: Coordinator | None,
         *,
@@ -42,22 +43,22 @@ class ChannelTurn:
     ) -> None:
         self._context = context
         self._state = state
-        self._stage = stage
+        self._staging = staging
         self._reader = reader
         self._writer = writer
         self._actions = actions
-        self._stops = stops
+        self._features = features
         self._metrics = metrics
         self._coordinator = coordinator
-        self._awaited: frozenset[str] = frozenset()  # tables, as last reported
+        self._awaited_tables: frozenset[str] = frozenset()  # as last reported
         self._max_staged_bytes = max_staged_bytes
-        self._renewed_at = 0  # when credentials to the storage were last looked at
+        self._renewed_at = 0  # time of the last check of credentials
 
     def take(self) -> None:
         """Take one turn.
 
         Raises:
-            ConnectError: The task must not go on.
+            ConnectError: The task must fail.
         """
         self._actions.guard.check()
         if self._coordinator is not None:
@@ -66,59 +67,57 @@ class ChannelTurn:
         now = now_ms()
         for message in self._reader.poll():
             self._actions.carry_out(self._state.on_message(message, now))
-            if isinstance(message, TableOpened):
-                self._stops.waits.answered(message.table)
+            for feature in self._features:
+                feature.on_message(message)
             if isinstance(message, CommitComplete):
-                # the group follows the tables at once, not a flush interval later
+                # the group follows the tables immediately, not after a flush interval
                 self._context.request_commit()
         self._actions.carry_out(self._state.on_tick(now))
-        self._tell_waiting()
-        self._stops.check()
+        self._report_waiting()
+        for feature in self._features:
+            feature.check()
         self._renew_credentials(now)
         self._metrics.staged(self._state.staged_cycles)
-        self._bound_staged_bytes()
+        self._limit_staged_bytes()
 
-    def _tell_waiting(self) -> None:
-        """Say what keeps partitions of this task waiting; of task 0 the coordinator says more."""
+    def _report_waiting(self) -> None:
+        """Report the tables that this task waits for. The coordinator of task 0 reports more."""
         if self._coordinator is not None:
             return
         self._context.waits(COORDINATOR, None if self._state.is_attached() else _NO_ANSWER)
-        awaited = self._state.awaited_tables()
-        for table in self._awaited - awaited:
-            self._context.waits(table_to_open(table), None)
-        for table in awaited:
-            self._context.waits(table_to_open(table), _NO_ANSWER)
-        self._awaited = awaited
+        awaited_tables = self._state.awaited_tables()
+        for table in self._awaited_tables | awaited_tables:
+            reason = _NO_ANSWER if table in awaited_tables else None
+            self._context.waits(table_to_open(table), reason)
+        self._awaited_tables = awaited_tables
 
-    def _bound_staged_bytes(self) -> None:
-        """Read nothing while the open cycle holds as much as it may: the commit before it takes
-        long."""
-        staged, limit = self._stage.staged_bytes, self._max_staged_bytes
-        paused = self._state.fill(full=staged >= limit)
-        if paused and staged >= limit:
+    def _limit_staged_bytes(self) -> None:
+        """Pause while the open cycle has its maximum size because the previous commit is slow."""
+        staged, limit = self._staging.staged_bytes, self._max_staged_bytes
+        actions = self._state.fill(full=staged >= limit)
+        if actions and staged >= limit:
             log.warning(
-                "%d bytes of rows wait for the next cycle, as many as %s allows: nothing is read "
-                "until then",
+                "%d bytes of rows are staged for the next cycle, the limit of %s is %d; pausing "
+                "until the cycle closes",
                 staged,
                 MAX_STAGED_BYTES,
+                limit,
                 extra={"action": "staging_full"},
             )
-        self._actions.carry_out(paused)
+        self._actions.carry_out(actions)
 
     def _renew_credentials(self, now: int) -> None:
-        """Have tables described anew before the storage credentials end that came with their
-        descriptions."""
+        """Request descriptions of tables whose vended credentials expire soon."""
         epoch = self._state.epoch
-        if epoch is None or now < self._renewed_at + ASK_SECONDS * 1000:
+        if epoch is None or now < self._renewed_at + RETRY_SECONDS * 1000:
             return
         self._renewed_at = now
-        self._stage.renew(self._state.answer)  # the answer may be there, and no row has come since
-        expiring = self._stage.expiring()
-        if expiring:
-            nothing = TableRequest(None, "its rows are not known").to_text()
-            self._writer.send(
-                [
-                    OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing)
-                    for name in expiring
-                ]
-            )
+        # an answer may have arrived since the last row
+        self._staging.renew(self._state.answer)
+        request = TableRequest(None, "no rows").to_text()
+        messages = [
+            OpenTable(self._state.task, epoch, table, Need.EVOLVE, request)
+            for table in self._staging.expiring()
+        ]
+        if messages:
+            self._writer.send(messages)

@@ -1,140 +1,150 @@
-"""`KeyChangeStops`: stops partitions before inserts whose delete was not read, as `KeyChangeWaits`
-decides."""
+"""`KeyChangeStops`: stops partitions before inserts whose delete was not read yet."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import pyarrow.compute as pc
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config.keys import UNKNOWN_VALUE
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.actions import Seek
-from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.messages import Message, Need, TableOpened
 from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.staging.changed_keys import pairs_in, pairs_of
 from connectors.iceberg.staging.key_changes import WAITING, KeyChangeWaits, UnreadPair
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staged_changes import OFFSET, PLACED, UNAVAILABLE, Half
+from connectors.iceberg.staging.staging_area import StagingArea
+from connectors.iceberg.staging.table_stager import StagedRows
 from connectors.iceberg.table.table import TableRequest
-from connectors.iceberg.task.poll import Poll
-from connectors.iceberg.task.task_actions import TaskActions, now_ms
+from connectors.iceberg.task.features import Convert, TaskFeature
+from connectors.iceberg.task.pending_records import PendingRecords
+from connectors.iceberg.task.task_actions import Hold, TaskActions, now_ms
 
 log = logging.getLogger(__name__)
 
 
-class KeyChangeStops:
-    """Used by the task thread only."""
+class KeyChangeStops(TaskFeature):
+    """Stops of one task, as `KeyChangeWaits` decides. Used by the task thread only."""
 
     def __init__(
         self,
+        config: IcebergSinkConfig,
         context: SinkTaskContext,
         state: TaskState,
-        stage: Stage,
-        poll: Poll,
+        staging: StagingArea,
+        pending: PendingRecords,
         actions: TaskActions,
-        waits: KeyChangeWaits,
         *,
-        null_unknown: bool,
-        stages_itself: bool = True,
+        stages_rows: bool = True,
     ) -> None:
-        """`stages_itself`: whether `stage` knows of the deletes that were read; else those that are
-        committed count."""
+        """`stages_rows`: deletes in `staging` count as read, not only committed ones."""
         self._context = context
         self._state = state
-        self._stage = stage
-        self._poll = poll
+        self._staging = staging
+        self._pending = pending
         self._actions = actions
-        self.waits = waits
-        self._null_unknown = null_unknown
-        self._read_to = state.read_to if stages_itself else state.committed_to
+        self.waits = KeyChangeWaits(config.key_change_wait_ms)
+        self._null_unknown = config.null_unknown
+        self._read_to = state.read_to if stages_rows else state.committed_to
 
-    def limit(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Drop the poll's rows of partitions that have to stop within them; returns up to where the
-        others are handled.
+    def limit(self, partition: TopicPartition) -> int | None:
+        return self.waits.limit(partition)
 
-        A staged file cannot be cut: such a partition is read once more, up to the insert that has
-        to wait.
+    def end_poll(
+        self, consumed: Mapping[TopicPartition, int], convert: Convert
+    ) -> Mapping[TopicPartition, int]:
+        """Drop the records of partitions that must stop within the poll.
+
+        A staged file cannot be cut: such a partition is read again, up to the insert that waits.
         """
-        found = self._unread_pairs()
-        for partition, unread in found.items():
-            self.waits.begin(partition, unread, now_ms())
+        unread = self._unread_pairs()
+        for partition, pair in unread.items():
+            self.waits.begin(partition, pair, now_ms())
             self._actions.carry_out([Seek(partition, self._state.next_offset(partition))])
-        limits = {tp: self.waits.limit(tp) for tp in consumed}
         return {
-            tp: following if (limit := limits[tp]) is None else min(following, limit)
+            tp: following if (limit := self.waits.limit(tp)) is None else min(following, limit)
             for tp, following in consumed.items()
-            if tp not in found
+            if tp not in unread
         }
 
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
-        """By partition, the first insert of the poll whose delete was not read, nor is in what may
-        be staged of it."""
-        items = [
-            item.rows for item in self._poll.converted if item.rows is not None and item.rows.pairs
-        ]
-        found: dict[TopicPartition, UnreadPair] = {}
-        while items:
-            read = sum((item.deletes(found) for item in items), Counter[str]())
-            more = {
-                partition: unread
-                for item in items
-                for partition, unread in item.stager.unread(item, read + item.stager.known_pairs())
-                if partition not in found or unread.offset < found[partition].offset
-            }
-            if not more:
-                break
-            found |= more
-        return found
+        """Return the first insert of each partition whose delete was not read.
 
-    def hold(self) -> None:
-        """Hold the partitions that were read up to the insert that has to wait."""
+        The deletes of the poll count if they precede the stop of their own partition.
+        """
+        items = [
+            item.rows
+            for item in self._pending.converted
+            if item.rows is not None and pairs_in(item.rows.findings)
+        ]
+        unread: dict[TopicPartition, UnreadPair] = {}
+        while items:
+            read = sum((read_deletes(rows, unread) for rows in items), Counter[str]())
+            earlier = {
+                partition: pair
+                for rows in items
+                for partition, pair in unread_pairs(rows, read + rows.stager.read_pairs())
+                if partition not in unread or pair.offset < unread[partition].offset
+            }
+            if not earlier:
+                break
+            unread |= earlier
+        return unread
+
+    def poll_staged(self) -> None:
+        """Hold the partitions that were read up to the insert that waits."""
         for partition in self.waits.partitions():
             unread = self.waits.unread(partition)
             if (
                 self._state.is_reading(partition)
                 and self._state.next_offset(partition) >= unread.offset
             ):
-                self._actions.hold(
-                    partition,
-                    unread.table,
-                    Need.PAIR,
-                    TableRequest(None, "a changed key").to_text(),
-                )
+                request = TableRequest(None, "a changed key").to_text()
+                self._actions.hold(partition, Hold(unread.table, Need.PAIR, request))
                 self._context.waits(
                     WAITING,
-                    f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes",
+                    f"{partition} waits at offset {unread.offset} for the delete of key "
+                    f"{unread.keys}",
                 )
 
+    def on_message(self, message: Message) -> None:
+        if isinstance(message, TableOpened):
+            self.waits.answered(message.table)
+
     def check(self) -> None:
-        """Go on with partitions whose delete was read; give up those that wait in vain."""
+        """Resume partitions whose delete was read, or does not exist."""
         if not self.waits:
             return
-        self._stage.renew(self._state.answer)
-        for partition in self.waits.read(self._stage.known_pairs, self._state.filter_position):
-            self.end(partition)
-        at = self._read_to, self._state.committed_to
-        for partition in self.waits.in_vain(now_ms(), self._ends_of_others, *at):
+        self._staging.renew(self._state.answer)
+        for partition in self.waits.read(self._staging.read_pairs, self._state.filter_position):
+            self.close(partition)
+        offsets = self._read_to, self._state.committed_to
+        for partition in self.waits.expired(now_ms(), self._ends_of_others, *offsets):
             unread = self.waits.unread(partition)
             others = ", ".join(str(other.partition) for other in self._others(partition))
-            why = (
-                f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} "
-                f"has the insert at offset {unread.offset}, which lacks values of the old row, "
-                "and no delete of the old key was read from the partitions "
-                f"{others or partition.partition}"
+            reason = (
+                f"table {unread.table}: the delete of the changed key {unread.keys} (old, new) was "
+                f"not found in partitions {others or partition.partition}, and the insert in "
+                f"{partition} at offset {unread.offset} lacks values of the old row"
             )
             if not self._null_unknown:
-                raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
+                raise ConnectError(f"{reason}; {UNKNOWN_VALUE}=null sets them to null")
             log.warning(
-                "%s: they are null",
-                why,
+                "%s; setting them to null",
+                reason,
                 extra={"action": "values_unavailable", "table": unread.table},
             )
-            self._stage.stage_alone(unread.table, partition, unread.offset)
-            self.end(partition)
+            self._staging.stage_alone(unread.table, partition, unread.offset)
+            self.close(partition)
 
-    def end(self, partition: TopicPartition) -> None:
-        """The partition waits no longer, or is not ours any more."""
+    def close(self, partition: TopicPartition) -> None:
+        """End the wait of a partition, which may have been revoked."""
         self.waits.end(partition)
         self._actions.carry_out(self._state.release(partition))
         if not self.waits:
@@ -146,9 +156,41 @@ class KeyChangeStops:
 
     def _ends_of_others(self, partition: TopicPartition) -> Mapping[TopicPartition, int] | None:
         try:
-            return {
-                tp: end for tp, (_, end) in self._context.log_range(self._others(partition)).items()
-            }
+            ranges = self._context.log_range(self._others(partition))
         except RetriableError as error:
-            log.warning("the ends of topic %s are not known now: %s", partition.topic, error)
+            log.warning("failed to fetch the end offsets of topic %s: %s", partition.topic, error)
             return None
+        return {tp: end for tp, (_, end) in ranges.items()}
+
+
+def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
+    """Count the deletes of each pair among rows, up to the stops of their partitions."""
+    deletes = Counter[str]()
+    for partition, pairs in pairs_in(rows.findings).items():
+        if (stop := stops.get(partition)) is not None:
+            pairs = pairs.filter(pc.less(pairs.column(OFFSET), stop.offset))
+        deletes.update(pairs_of(pairs, Half.DELETE))
+    return deletes
+
+
+def unread_pairs(
+    rows: StagedRows, read: Mapping[str, int]
+) -> Iterator[tuple[TopicPartition, UnreadPair]]:
+    """Yield the first insert of each partition that lacks values of an unread row.
+
+    `read` is the number of read deletes of each pair, including those of these rows.
+    """
+    for partition, pairs in pairs_in(rows.findings).items():
+        part = rows.parts[partition]
+        lacking = part.filter(part.column(UNAVAILABLE).is_valid()).column(OFFSET)
+        inserts: Counter[str] = Counter()
+        for offset, pair, half, keys in zip(
+            *(column.to_pylist() for column in pairs.columns), strict=True
+        ):
+            if half == Half.DELETE:
+                continue
+            inserts[pair] += 1
+            is_read = read.get(pair, 0) >= (1 if pair.endswith(PLACED) else inserts[pair])
+            if half == Half.INSERT and not is_read and pc.index(lacking, offset).as_py() >= 0:
+                yield partition, UnreadPair(rows.stager.description.name, offset, pair, keys)
+                break

@@ -1,10 +1,10 @@
-"""`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
+"""`IcebergSinkTask`: stages rows as Parquet files, and reports them to the coordinator.
 
-Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all:
-its rows are converted as they come, and staged at its end together with its dead letters, because
-rows of one partition that went to several topics come one batch after the other. Then, and on every
-idle call of `put`, the channel is read. `TaskState` decides; the parts in `sink_task` carry out.
-Task 0 also owns the coordinator.
+Everything runs on the task thread. The rows of a poll are converted as they arrive, and staged at
+its end together with its dead letters: rows of one partition that were routed to several topics
+arrive in separate batches, and a partition is staged completely or not at all. After that, and on
+every idle call of `put`, the channel is read. `TaskState` decides, and `TaskActions` executes. Task
+0 also owns the coordinator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from connectors.iceberg.coordinator.channel_topic import (
 from connectors.iceberg.coordinator.start import started_coordinator
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
 from connectors.iceberg.task.channel_turn import ChannelTurn
 from connectors.iceberg.task.task_actions import now_ms
 from connectors.iceberg.task.task_parts import TaskParts
@@ -47,15 +47,15 @@ class IcebergSinkTask(SinkTask):
         context, metrics = self.context, IcebergMetrics(self.context.metrics)
         name = f"{config.connector}-{context.task}"
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
-        stage = self._stage = Stage(config, name, context.partition_count)
+        staging = self._staging = StagingArea(config, name, context.partition_count)
         create_channel(context.client_config, config.channel_topic)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
         parts = self._parts = TaskParts.of(
-            config, props, context, name, stage, self._writer, metrics
+            config, props, context, name, staging, self._writer, metrics
         )
-        self._state, self._actions = parts.state, parts.actions
+        self._state, self._actions, self._intake = parts.state, parts.actions, parts.intake
         self._coordinator = None
         if context.task == 0:
             check_allowed(props, context.worker_settings)
@@ -63,39 +63,39 @@ class IcebergSinkTask(SinkTask):
         self._turn = ChannelTurn(
             context,
             parts.state,
-            stage,
+            staging,
             self._reader,
             self._writer,
             parts.actions,
-            parts.stops,
+            parts.features,
             metrics,
             self._coordinator,
             max_staged_bytes=config.max_staged_bytes,
         )
-        self._offered = False  # offsets went to the group
+        self._has_offered_offsets = False  # to the consumer group
 
     def stop(self) -> None:
         coordinator = getattr(self, "_coordinator", None)
         if coordinator is not None:
             coordinator.stop(STOP_SECONDS)
-        for name in ("_writer", "_reader", "_stage"):
-            blocked = getattr(self, name, None)  # a failed start may not have come this far
-            if blocked is not None:
-                blocked.close()
+        for name in ("_writer", "_reader", "_staging"):
+            resource = getattr(self, name, None)  # a failed start may not have created it
+            if resource is not None:
+                resource.close()
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         self._actions.assign(partitions)
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
-            self._parts.stops.end(partition)
+            for feature in self._parts.features:
+                feature.close(partition)
         self._actions.carry_out(self._state.revoke(partitions))
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """Nothing is passed over in silence: the coordinator knows whether a table still needs what
-        is gone."""
+        """Ask the coordinator whether a table still needs the deleted records."""
         log.warning(
-            "the log of %s does not hold the next offset any more; the coordinator is asked again",
+            "the log of %s no longer contains the next offset; asking the coordinator again",
             partition,
         )
         self._actions.carry_out(self._state.position_lost(partition, now_ms()))
@@ -103,35 +103,35 @@ class IcebergSinkTask(SinkTask):
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         if records:
-            self._parts.intake.take_records(records)
+            self._intake.put_records(records)
         else:
             self._turn.take()
 
     def put_batch(self, batch: Batch) -> None:
-        self._parts.intake.take(batch)
+        self._intake.put_batch(batch)
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        self._parts.intake.take_dead_letter(dead_letter)
+        self._intake.put_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        self._parts.end_poll(consumed)
+        self._intake.end_poll(consumed)
         self._turn.take()
 
     def pre_commit(
         self, current: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The floor of every partition, with our mark: the group follows the tables and never
-        leads."""
-        if self._offered:  # the framework begins no commit before it knows how the last one ended
+        """Return the floor of every partition: the group never precedes the tables."""
+        # the framework starts a commit only after the previous one has ended
+        if self._has_offered_offsets:
             fault_point("after_group_commit")
         for tp, following in current.items():
             if self._state.is_reading(tp):
-                # rows that transformations dropped are handled too
+                # records that transformations dropped are handled, too
                 self._state.advance(tp, following)
         self._turn.take()
         fault_point("before_group_commit")
         offsets = self._state.offsets_to_commit()
-        self._offered = bool(offsets)
+        self._has_offered_offsets = bool(offsets)
         return {
             tp: OffsetAndMetadata(at.offset, at.mark.to_text())
             for tp, at in offsets.items()

@@ -1,4 +1,4 @@
-"""`TaskActions`: carries out what `TaskState` decides."""
+"""`TaskActions`: executes the decisions of `TaskState`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
@@ -26,35 +27,58 @@ from connectors.iceberg.protocol.actions import (
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.messages import Message, Need
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
+from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.task.poll import Poll
+from connectors.iceberg.staging.staging_area import StagingArea
+from connectors.iceberg.task.pending_records import PendingRecords
 
 log = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
-    """Of a clock that only goes forward."""
+    """Return the time of a monotonic clock."""
     return int(time.monotonic() * 1000)
 
 
+def epoch_of(state: TaskState) -> Epoch:
+    """Return the epoch of the coordinator, which is known before any row is handled."""
+    if state.epoch is None:
+        raise ConnectError("rows were delivered before the epoch of the coordinator is known")
+    return state.epoch
+
+
+def place(batch: Batch, row: int) -> str:
+    """Return the topic, partition, and offset of a row, for messages."""
+    origin = batch.origin
+    return (
+        f"topic '{origin.topic}' partition {origin.partitions[row]} at offset {origin.offsets[row]}"
+    )
+
+
+class Hold(NamedTuple):
+    """Why a partition is held, and the request to the coordinator."""
+
+    table: str
+    need: Need
+    request: str
+
+
 class MessageWriter(Protocol):
-    """Where messages for the coordinator go; they may be lost."""
+    """Writer of messages to the coordinator, which may be lost."""
 
     def send(self, messages: Iterable[Message]) -> None:
         """Write messages in order."""
 
 
 class StagingGuard:
-    """Remembers that a step of staging, which runs `with` it, broke off: what is staged is not what
-    the state says.
+    """Context manager that records if staging failed halfway.
 
-    Offsets given up in a closing commit are read again by the next task; a report of now would hide
-    rows.
+    Then the staged rows differ from the state. The next task reads the offsets of the open cycle
+    again; a report of this task would lose rows.
     """
 
     def __init__(self) -> None:
-        self._broken = False
+        self._failed = False
 
     def __enter__(self) -> None:
         return
@@ -65,35 +89,35 @@ class StagingGuard:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._broken = self._broken or kind is not None
+        self._failed = self._failed or kind is not None
 
     def check(self) -> None:
-        """Refuse to go on after a poll was staged, or a cycle closed, in part."""
-        if self._broken:
-            raise ConnectError("staging broke off earlier; the task must start again")
+        """Raise ConnectError if a poll was staged, or a cycle was closed, only in part."""
+        if self._failed:
+            raise ConnectError("staging failed earlier; restart the task")
 
 
 class TaskActions:
-    """Used by the task thread only."""
+    """Executor of actions. Used by the task thread only."""
 
     def __init__(
         self,
         context: SinkTaskContext,
         state: TaskState,
-        stage: Stage,
-        poll: Poll,
+        staging: StagingArea,
+        pending: PendingRecords,
         writer: MessageWriter,
     ) -> None:
         self._context = context
         self._state = state
-        self._stage = stage
-        self._poll = poll
+        self._staging = staging
+        self._pending = pending
         self._writer = writer
         self.guard = StagingGuard()
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Ask the coordinator where these partitions stand."""
-        # Topics that cannot be described now are asked for again while we wait to be attached.
+        """Request the positions of assigned partitions from the coordinator."""
+        # Topics that cannot be described now are described again while the task waits.
         topic_ids = self.topic_ids({p.topic for p in partitions}) or {}
         ids = {p: topic_ids.get(p.topic, "") for p in partitions}
         self.carry_out(self._state.assign(ids, self._committed(partitions), now_ms()))
@@ -101,28 +125,27 @@ class TaskActions:
     def _committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, OffsetMetadata | None]:
-        """What stands beside the group's offsets."""
+        """Return the metadata of the group's offsets."""
         try:
             committed = self._context.committed(partitions)
-        except RetriableError as error:  # marks only spare a detour: the coordinator reads them too
-            log.warning("the group's offsets are not known now: %s", error)
+        except RetriableError as error:  # without metadata, the coordinator looks it up
+            log.warning("failed to fetch the offsets of the group: %s", error)
             committed = {}
         marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
             log.warning(
-                "the group's offsets of %s were not committed by this connector: once its tables "
-                "have a ledger, "
-                "these say where it reads, and offsets that other tools set do not count",
+                "the offsets of %s were not committed by this connector; once its tables have a "
+                "ledger, it reads from there and ignores offsets that other tools set",
                 ", ".join(map(str, foreign)),
             )
         return {p: marks.get(p) for p in partitions}
 
     def carry_out(self, actions: Iterable[TaskAction]) -> None:
-        """Do these, in their order.
+        """Execute actions in order.
 
         Raises:
-            ConnectError: The task must not go on.
+            ConnectError: The task must fail.
         """
         for action in actions:
             match action:
@@ -133,11 +156,11 @@ class TaskActions:
                 case Resume(partitions):
                     self._context.resume(*partitions)
                 case Seek(partition, offset):
-                    self._poll.drop(partition)
+                    self._pending.drop(partition)
                     self._context.offset({partition: offset})
                 case Discard(partition):
-                    self._poll.drop(partition)
-                    self._stage.discard(partition)
+                    self._pending.drop(partition)
+                    self._staging.discard(partition)
                 case RequestCommit():
                     self._context.request_commit()
                 case DescribeTopics():
@@ -149,20 +172,20 @@ class TaskActions:
                 case Fail(reason):
                     raise ConnectError(reason)
 
-    def hold(self, partition: TopicPartition, table: str, need: Need, request: str) -> None:
-        """Stop a partition until the coordinator has answered for a table."""
-        self.carry_out(self._state.hold(partition, table, need, request, now_ms()))
+    def hold(self, partition: TopicPartition, hold: Hold) -> None:
+        """Stop a partition where the poll began until the coordinator answers for a table."""
+        self._pending.drop(partition)
+        self.carry_out(self._state.hold(partition, *hold, now_ms()))
 
     def _close_files(self, cycle: int) -> None:
-        """Step 2: describe the topics again, close the files, report.
+        """Describe the topics again, close the files, and report them (step 2).
 
-        The topics come first: no row is read meanwhile, and once files are closed nothing may stand
-        between them and their report. When the cluster does not answer, or keys to the storage have
-        ended and newer ones are on their way, the cycle goes without us and a later one takes the
-        rows.
+        The topics come first: no rows are read meanwhile, and nothing may fail between closing and
+        reporting files. If the cluster does not answer, or credentials have expired, this task
+        skips the cycle, and a later one commits the rows.
 
-        Raises: ConnectError: The storage refuses; the task must not go on, its rows are read again
-            by the next one.
+        Raises:
+            ConnectError: The storage failed. The task must fail; the next one reads its rows again.
         """
         epoch, topic_ids = self._state.epoch, self.topic_ids()
         if epoch is None or topic_ids is None:
@@ -170,18 +193,17 @@ class TaskActions:
         fault_point("before_close_files")
         try:
             with self.guard:
-                self._stage.renew(self._state.answer)
-                ended = self._stage.ended()
-                staged = {} if ended else self._stage.close_cycle(cycle)
+                self._staging.renew(self._state.answer)
+                expired = self._staging.expired()
+                staged = {} if expired else self._staging.close_cycle(cycle)
         except (OSError, ConnectError) as error:
-            raise ConnectError(
-                f"staged files of cycle {cycle} cannot be written: {error}"
-            ) from error
-        if ended:
+            raise ConnectError(f"failed to write staged files of cycle {cycle}: {error}") from error
+        if expired:
             log.warning(
-                "rows wait for another cycle: keys to the storage that the catalog lent for %s "
-                "have ended, and newer ones are not here yet",
-                ", ".join(ended),
+                "skipping cycle %d: the credentials that the catalog vended for %s have expired, "
+                "and newer ones have not arrived",
+                cycle,
+                ", ".join(expired),
                 extra={"action": "keys_ended"},
             )
             return
@@ -190,19 +212,19 @@ class TaskActions:
         fault_point("after_report")
 
     def topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
-        """The ids of these topics, ours unless given, as the cluster describes them now.
+        """Return the current IDs of topics, by default of the assigned ones.
 
-        A topic that is gone has an empty id, which no topic has. None: the cluster does not answer.
+        A deleted topic has an empty ID, which no topic has. None: the cluster does not answer.
         """
-        found = {}
-        for topic in (
-            topics if topics is not None else {p.topic for p in self._context.assignment()}
-        ):
+        if topics is None:
+            topics = {p.topic for p in self._context.assignment()}
+        ids = {}
+        for topic in topics:
             try:
-                found[topic] = self._context.topic_id(topic)
+                ids[topic] = self._context.topic_id(topic)
             except NotFoundError:
-                found[topic] = ""
+                ids[topic] = ""
             except RetriableError as error:
-                log.warning("topic %s cannot be described now: %s", topic, error)
+                log.warning("failed to describe topic %s: %s", topic, error)
                 return None
-        return found
+        return ids

@@ -1,37 +1,41 @@
-"""`TaskParts`: what stages the rows of a task, put together."""
+"""`TaskParts`: the objects that stage the rows of a task."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.staging.key_changes import KeyChangeWaits
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.routing.router import Router
+from connectors.iceberg.staging.staging_area import StagingArea
+from connectors.iceberg.staging.table_creation import TableCreation
+from connectors.iceberg.table.schema_change import ChangeAction
+from connectors.iceberg.table.table import WriteMode
+from connectors.iceberg.task.batch_intake import BatchIntake
+from connectors.iceberg.task.dead_letter_table import DeadLetterTable
+from connectors.iceberg.task.features import BoundedRun, Changelogs, MissingTables, TaskFeature
 from connectors.iceberg.task.key_change_stops import KeyChangeStops
-from connectors.iceberg.task.poll import Poll
-from connectors.iceberg.task.row_intake import RowIntake
-from connectors.iceberg.task.table_needs import TableNeeds
+from connectors.iceberg.task.pending_records import PendingRecords
+from connectors.iceberg.task.table_requests import SchemaEvolution, TableRequests
 from connectors.iceberg.task.task_actions import MessageWriter, TaskActions
 
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """Used by the task thread only."""
+    """Objects of one task. Used by the task thread only."""
 
     state: TaskState
-    stage: Stage
-    poll: Poll
+    staging: StagingArea
     actions: TaskActions
-    intake: RowIntake
+    intake: BatchIntake
     stops: KeyChangeStops
+    features: Sequence[TaskFeature]
 
     @classmethod
     def of(
@@ -40,63 +44,62 @@ class TaskParts:
         props: Mapping[str, str],
         context: SinkTaskContext,
         name: str,
-        stage: Stage,
+        staging: StagingArea,
         writer: MessageWriter,
         metrics: IcebergMetrics,
         state: TaskState | None = None,
         *,
-        stages_itself: bool = True,
+        stages_rows: bool = True,
     ) -> Self:
-        """Put them together.
+        """Create the objects.
 
         Args:
-            config: Of the connector.
-            props: The same as text.
-            context: The task's.
-            name: The task's, as messages of the channel have it.
-            stage: Where rows go.
-            writer: Takes messages for the coordinator.
-            metrics: The task's.
-            state: Where the task goes on; None: it begins.
-            stages_itself: Whether rows pass `stage`.
+            config: The configuration of the connector.
+            props: The same configuration as strings.
+            context: The context of the task.
+            name: The name of the task in messages of the channel.
+            staging: Accepts the rows.
+            writer: Sends messages to the coordinator.
+            metrics: The metrics of the task.
+            state: The state of a task to continue; None: a new task.
+            stages_rows: False if other processes stage the rows.
         """
         if state is None:
             limit = config.max_staged_cycles
             state = TaskState(name, context.start_number, _new_nonce, max_staged_cycles=limit)
-        poll, waits = Poll(), KeyChangeWaits(config.key_change_wait_ms)
-        actions = TaskActions(context, state, stage, poll, writer)
-        needs = TableNeeds(config, state, stage, actions, metrics)
-        dead_letters = DeadLetterRows(config.connector, context.task, props)
-        intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
+        pending = PendingRecords()
+        actions = TaskActions(context, state, staging, pending, writer)
+        creation, dead_letters = TableCreation(config), config.dead_letter_table
         stops = KeyChangeStops(
-            context,
-            state,
-            stage,
-            poll,
-            actions,
-            waits,
-            null_unknown=config.null_unknown,
-            stages_itself=stages_itself,
+            config, context, state, staging, pending, actions, stages_rows=stages_rows
         )
-        return cls(state, stage, poll, actions, intake, stops)
-
-    def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage what the poll brought, and its dead letters: from now on everything below
-        `consumed` is handled."""
-        self.actions.guard.check()
-        self.intake.convert_dead_letters(consumed)
-        consumed = self.stops.limit(consumed)
-        with self.actions.guard:
-            for table, rows, firsts in self.poll.converted:
-                if rows is not None:
-                    self.stage.add(rows)
-                for tp, first in firsts.items():
-                    self.state.handled(tp, table, first)
-        for tp, following in consumed.items():
-            if self.state.is_reading(tp):
-                self.state.advance(tp, following, self.poll.latest.get(tp))
-        self.poll.clear()
-        self.stops.hold()
+        evolves = any(action is not ChangeAction.IGNORE for action in config.evolution.values())
+        may_lack_tables = (
+            config.auto_create or config.skip_missing or config.dynamic or config.topic_rules
+        )
+        features: list[TaskFeature | None] = [
+            Changelogs(config) if config.changelog_suffix is not None else None,
+            MissingTables(config, state) if may_lack_tables else None,
+            DeadLetterTable(
+                config,
+                dead_letters,
+                state,
+                pending,
+                actions,
+                DeadLetterRows(config.connector, context.task, props),
+            )
+            if dead_letters is not None
+            else None,
+            SchemaEvolution(config, state, staging, creation) if evolves else None,
+            BoundedRun(state) if config.stop_at is not None else None,
+            stops if config.unavailable_value and config.mode is WriteMode.MERGE else None,
+        ]
+        used = [feature for feature in features if feature is not None]
+        requests = TableRequests(creation, state, actions)
+        intake = BatchIntake(
+            context, state, staging, pending, actions, requests, metrics, Router(config), used
+        )
+        return cls(state, staging, actions, intake, stops, used)
 
 
 def _new_nonce() -> str:

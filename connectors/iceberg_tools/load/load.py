@@ -46,7 +46,7 @@ from connectors.iceberg.protocol.actions import Send
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.task.channel_turn import ChannelTurn
-from connectors.iceberg.task.task_actions import now_ms
+from connectors.iceberg.task.task_actions import Hold, now_ms
 from connectors.iceberg.task.task_parts import TaskParts
 from connectors.iceberg_tools.load.kafka_ranges import KafkaRanges, read_ranges
 from connectors.iceberg_tools.load.load_context import LoadContext
@@ -170,7 +170,7 @@ class Load:
                 self._stage,
                 writer,
                 metrics,
-                stages_itself=False,
+                stages_rows=False,
             )
             coordinator = started_coordinator(config, context, begins_anew=False, maintains=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
@@ -181,7 +181,7 @@ class Load:
                 reader,
                 writer,
                 parts.actions,
-                parts.stops,
+                parts.features,
                 metrics,
                 coordinator,
                 max_staged_bytes=config.max_staged_bytes,
@@ -208,7 +208,7 @@ class Load:
         parts = self._parts
         while not self._done():
             if parts.state.staged_cycles or not self._stage.empty:
-                parts.stops.waits.begin_anew(now_ms())
+                parts.stops.waits.restart_timeouts(now_ms())
             turn.take()
             self._follow()
             self._context.check_waiting()
@@ -429,7 +429,7 @@ class Load:
                 self._take(staged.result)
         if taken:
             self.progress.steps += 1
-            self._parts.stops.hold()
+            self._parts.stops.poll_staged()
         return taken
 
     def _batch_rows(self) -> int:
@@ -481,7 +481,7 @@ class Load:
         elif result.waits:
             *ahead, question = result.questions
             parts.actions.carry_out([Send(each) for each in ahead])
-            parts.actions.hold(tp, question.table, question.need, question.schema)
+            parts.actions.hold(tp, Hold(question.table, question.need, question.schema))
 
     def _describe(self, table: str) -> None:
         """Have the stage know a table: the deletes that cycles brought, and the end of its keys to

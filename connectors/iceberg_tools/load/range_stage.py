@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
 from connectors.iceberg.table.table import StagedFile
 from connectors.iceberg_tools.load.range_work import RangeResult
 
@@ -33,13 +33,13 @@ class RangeBasis:
     seen: Mapping[str, Sequence[str]] | None = None
 
 
-class RangeStage(Stage):
+class RangeStage(StagingArea):
     """Stages no rows itself."""
 
     def __init__(
         self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]
     ) -> None:
-        """As that of `Stage`."""
+        """As that of `StagingArea`."""
         super().__init__(config, task, partition_count)
         self._files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
         self._alone: dict[TopicPartition, list[tuple[str, int]]] = {}
@@ -99,7 +99,7 @@ class RangeStage(Stage):
         """Tables and offsets of a partition's inserts that wait for no delete any more."""
         return tuple(self._alone.get(partition, ()))
 
-    def ended(self) -> list[str]:
+    def expired(self) -> list[str]:
         return []
 
     def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:

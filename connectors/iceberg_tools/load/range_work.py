@@ -29,7 +29,7 @@ from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.messages import Message, OpenTable, Range, Report
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.staging.key_changes import UnreadPair
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
 from connectors.iceberg.task.task_parts import TaskParts
 from connectors.iceberg_tools.load.range_context import RangeContext
 
@@ -133,11 +133,11 @@ class _RangeTask(SinkTask):
             config.connector, partition, start.topic_id, work.partition_counts
         )
         name = f"{config.connector}-load"
-        stage = Stage(config, name, context.partition_count)
-        closing.callback(stage.close)
+        staging = StagingArea(config, name, context.partition_count)
+        closing.callback(staging.close)
         metrics = IcebergMetrics(context.metrics)
         self._parts = TaskParts.of(
-            config, work.connector, context, name, stage, self._sent, metrics, work.state
+            config, work.connector, context, name, staging, self._sent, metrics, work.state
         )
         pipeline = self._pipeline = work.pipelines.open_for(self, partition.partition)
         closing.callback(pipeline.close)
@@ -150,7 +150,7 @@ class _RangeTask(SinkTask):
         """What is open is closed with the range."""
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        self._parts.intake.take_dead_letter(dead_letter)
+        self._parts.intake.put_dead_letter(dead_letter)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
         """Stage what the tables need of the messages.
@@ -220,8 +220,8 @@ class _RangeTask(SinkTask):
             answer = parts.state.answer(table)
             if answer is not None and epoch is not None:
                 # has it make what stages the table's rows
-                parts.stage.description(table, answer, epoch)
-                parts.stage.stage_alone(table, self._partition, offset)
+                parts.staging.description(table, answer, epoch)
+                parts.staging.stage_alone(table, self._partition, offset)
 
     def _take(self, messages: MessageRun) -> int:
         """One poll; nothing of it counts if the partition has to stop within."""
@@ -229,9 +229,9 @@ class _RangeTask(SinkTask):
             return 0
         for delivery in self._pipeline.process([messages]):
             if isinstance(delivery, Batch):
-                self._parts.intake.take(delivery)
+                self._parts.intake.put_batch(delivery)
             else:
-                self._parts.intake.take_records(delivery)
-        self._parts.end_poll(messages.consumed())
+                self._parts.intake.put_records(delivery)
+        self._parts.intake.end_poll(messages.consumed())
         self._pipeline.keep_dead_letters(self._handled(), 0.0)
         return 0 if self._stops else len(messages)

@@ -15,12 +15,14 @@ from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReaso
 from connect_py.api.pipeline import PipelineOutput
 from connect_py.api.record import RecordOrigin, SinkRecord
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.columns import without_bad_rows
 from connectors.iceberg.conversion.table_evolution import TableEvolution
 from connectors.iceberg.coordinator.new_table import NewTable, new_table
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Routed, Router, with_changelogs
 from connectors.iceberg.staging.schemaless_lists import column_batches
-from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.staging.staging_area import StagingArea
+from connectors.iceberg.staging.table_creation import TableCreation
 from connectors.iceberg.staging.table_stager import StagedRows
 from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table.table import TableDescription, TableRequest
@@ -70,7 +72,8 @@ class Trial:
         self._config = config
         self._look_up = look_up
         self._samples = samples
-        self._stage = Stage(config, "try")
+        self._creation = TableCreation(config)
+        self._staging = StagingArea(config, "try")
         self._router = Router(config)
         self._answers: dict[str, str] = {}  # descriptions of tables, as tasks get them
         self._evolutions: dict[str, TableEvolution] = {}
@@ -131,17 +134,17 @@ class Trial:
         answer = self._answer(routed)
         if answer is None:
             return None, ()
-        rows = self._stage.rows(routed.table, routed.batch)
+        rows = self._creation.columns(routed.table, routed.batch)
         try:
-            changes = self._evolution(routed.table, answer).wanted(rows)
+            changes = self._evolution(routed.table, answer).requested(rows)
             if any(change.kind is not ChangeKind.ADD for change in changes):
                 return None, changes
-            return self._stage.convert(routed.table, answer, _EPOCH, routed.batch), changes
+            return self._staging.convert(routed.table, answer, _EPOCH, routed.batch), changes
         except BadRows as bad:
             raise routed.in_whole_batch(bad) from bad
 
     def _evolution(self, name: str, answer: str) -> TableEvolution:
-        description = self._stage.description(name, answer, _EPOCH)
+        description = self._staging.description(name, answer, _EPOCH)
         known = self._evolutions.get(name)
         if known is None or known.description is not description:
             known = self._evolutions[name] = TableEvolution(description, self._config)
@@ -157,7 +160,7 @@ class Trial:
         if name not in self._answers:
             description = self._look_up(name)
             if description is None:
-                request = TableRequest.from_text(self._stage.creation(name, routed.batch))
+                request = TableRequest.from_text(self._creation.request(name, routed.batch))
                 try:
                     table.new = new_table(self._config, name, request)
                 except ConnectError as error:
@@ -187,8 +190,7 @@ class Trial:
             origin = batch.origin
             place = origin.topic, origin.partitions[row].as_py(), origin.offsets[row].as_py()
             self.bad.append(BadRecord(*place, said or reason, str(error)))
-        keep = [row not in bad.errors for row in range(len(batch))]
-        return batch.where(pa.array(keep)) if any(keep) else None
+        return without_bad_rows(batch, bad)
 
 
 def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDescription:

@@ -1,0 +1,187 @@
+"""`StagingArea`: the tables of a task, one `TableStager` each, under one memory budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.config.file_io_properties import file_io_properties, lent_until_ms
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import StagedRows, TableStager
+from connectors.iceberg.table.table import StagedFile, TableDescription
+
+_RENEW_AHEAD_MS = 300_000  # before vended credentials expire; a commit may take that long
+_RENEW_SHARE = 2  # but not before half of their lifetime
+# closing a cycle takes that long, and must not begin with credentials that expire meanwhile
+_WRITE_AHEAD_MS = 10_000
+_WRITE_SHARE = 20
+
+
+@dataclass(slots=True)
+class _StagedTable:
+    """Stager of a table, and the answer of the coordinator that describes the table."""
+
+    stager: TableStager
+    answer: str
+    received_ms: int
+    is_replaced: bool = False  # the newest answer describes another table of the same name
+
+
+class StagingArea:
+    """Rows and files of the open cycle, for all tables. Used by the task thread only.
+
+    Tables are identified by their name and the answer of the coordinator, a description as JSON.
+    """
+
+    def __init__(
+        self,
+        config: IcebergSinkConfig,
+        task: str,
+        partition_count: Callable[[str], int] = lambda _: 1,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        """Create an empty area.
+
+        Args:
+            config: The configuration of the connector.
+            task: The name of the task.
+            partition_count: Returns the number of partitions of a topic. Its errors are raised.
+            clock: Returns the milliseconds since 1970.
+        """
+        self._config = config
+        self._partition_count = partition_count
+        self._task = task
+        self._budget = MemoryBudget(config.staging_memory_bytes)
+        self._epoch: Epoch | None = None
+        self._tables: dict[str, _StagedTable] = {}
+        self._clock = clock
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of rows of the open cycle, in memory and on disk."""
+        return self._budget.used + self._budget.spilled
+
+    def description(self, table: str, answer: str, epoch: Epoch) -> TableDescription:
+        """Return the description of an open table, the same object until the answer changes."""
+        return self._stager(table, answer, epoch).description
+
+    def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
+        """Convert rows of an open table, and keep nothing.
+
+        Raises:
+            BadRows: These rows do not fit.
+        """
+        return self._stager(table, answer, epoch).prepare(batch)
+
+    def add(self, rows: StagedRows) -> None:
+        """Buffer converted rows until the cycle closes.
+
+        Raises:
+            ConnectError: The table was replaced after the conversion.
+        """
+        if all(table.stager is not rows.stager for table in self._tables.values()):
+            raise ConnectError(
+                "a table was replaced while its rows were being staged; restart the task"
+            )
+        rows.stager.add(rows)
+
+    def read_pairs(self, table: str) -> Counter[str]:
+        """Return `TableStager.read_pairs`, which is empty for a table without staged rows."""
+        staged = self._tables.get(table)
+        return Counter() if staged is None else staged.stager.read_pairs()
+
+    def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:
+        """Stage the insert of a changed key without its delete."""
+        if (staged := self._tables.get(table)) is not None:
+            staged.stager.stage_alone(partition, offset)
+
+    def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:
+        if epoch != self._epoch:
+            self.close()  # rows of another epoch will not be committed
+            self._epoch = epoch
+        staged = self._tables.get(table)
+        if staged is not None and staged.answer == answer:
+            return staged.stager
+        description = TableDescription.from_json(json.loads(answer))
+        properties = {**self._config.catalog_properties(), **description.io_properties}
+        description = dataclasses.replace(description, io_properties=file_io_properties(properties))
+        if staged is not None and staged.stager.description.uuid == description.uuid:
+            stager = staged.stager
+            stager.evolve(description)
+        else:
+            if staged is not None:
+                staged.stager.discard()
+            stager = TableStager(
+                description,
+                self._config,
+                epoch,
+                self._task,
+                self._budget,
+                self._partition_count,
+            )
+        self._tables[table] = _StagedTable(stager, answer, self._clock())
+        return stager
+
+    def expiring(self) -> list[str]:
+        """Return the tables that need new credentials soon, because the vended ones expire."""
+        return list(self._expiring(_RENEW_AHEAD_MS, _RENEW_SHARE))
+
+    def expired(self) -> list[str]:
+        """Return the tables with rows whose credentials have expired, or will while writing."""
+        return [
+            table
+            for table in self._expiring(_WRITE_AHEAD_MS, _WRITE_SHARE)
+            if self._tables[table].stager.partitions()
+        ]
+
+    def _expiring(self, milliseconds: int, share: int) -> Iterator[str]:
+        """Yield tables whose credentials expire so soon, or in the last part of their lifetime."""
+        for name, table in self._tables.items():
+            end = lent_until_ms(table.stager.description.io_properties)
+            if end is not None and not table.is_replaced:
+                limit = max(0, min(milliseconds, (end - table.received_ms) // share))
+                if end - self._clock() <= limit:
+                    yield name
+
+    def renew(self, answer: Callable[[str], str | None]) -> None:
+        """Use newer answers for the same tables, which may contain newer credentials."""
+        for name, table in list(self._tables.items()):
+            newer = answer(name)
+            if newer is None or newer == table.answer or self._epoch is None:
+                continue
+            if json.loads(newer)["uuid"] == table.stager.description.uuid:
+                self._stager(name, newer, self._epoch)
+            else:
+                table.is_replaced = True
+
+    def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:
+        """Write all rows, and return the files by partition and table.
+
+        Raises:
+            OSError, ConnectError: The storage failed.
+        """
+        return {
+            (partition, name): table.stager.close_cycle(cycle, partition)
+            for name, table in self._tables.items()
+            for partition in table.stager.partitions()
+        }
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Discard the rows of a partition."""
+        for table in self._tables.values():
+            table.stager.drop_partition(partition)
+
+    def close(self) -> None:
+        """Discard all rows and unreported files."""
+        for table in self._tables.values():
+            table.stager.discard()
+        self._tables.clear()

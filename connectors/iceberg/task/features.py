@@ -1,0 +1,124 @@
+"""`TaskFeature`: the hooks of an optional feature of the sink task.
+
+`BatchIntake` and `ChannelTurn` do not mention optional features. A feature is a subclass;
+`TaskParts` creates those that the configuration uses. They are called in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.errors import BadRows, DataError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
+from connectors.iceberg.protocol.messages import Message
+from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.routing.router import Routed, Routing, with_changelogs
+from connectors.iceberg.task.pending_records import ConvertedRows
+from connectors.iceberg.task.task_actions import Hold
+
+Convert = Callable[[Routed], ConvertedRows]
+
+
+class TaskFeature:
+    """The hooks of one feature. Every hook does nothing by default."""
+
+    def limit(self, partition: TopicPartition) -> int | None:
+        """Return the offset from which rows of a partition are dropped; None: no limit."""
+        return None
+
+    def put_dead_letter(self, dead_letter: DeadLetter) -> None:
+        """Accept a dead letter of a partition that is being read."""
+
+    def route(self, routing: Routing) -> Routing:
+        """Return other tables for rows.
+
+        Raises:
+            BadRows: By their index in the batch that was routed.
+        """
+        return routing
+
+    def hold(self, item: Routed, answer: str) -> Hold | None:
+        """Return why rows of an open table cannot be staged yet; None: they can.
+
+        Raises:
+            BadRows: By their index in the batch that was routed.
+        """
+        return None
+
+    def recheck(self, item: Routed, keep: pa.BooleanArray) -> pa.BooleanArray | None:
+        """Return rows to be converted although the table contains them; None: no rows.
+
+        `keep` are the rows that it does not contain.
+        """
+        return None
+
+    def end_poll(
+        self, consumed: Mapping[TopicPartition, int], convert: Convert
+    ) -> Mapping[TopicPartition, int]:
+        """Add rows to the pending records, and return the next offset of each partition."""
+        return consumed
+
+    def poll_staged(self) -> None:
+        """Record that all rows of the poll were staged."""
+
+    def on_message(self, message: Message) -> None:
+        """Record a message of the coordinator."""
+
+    def check(self) -> None:
+        """Check whether waiting partitions can continue. Called after every poll.
+
+        Raises:
+            ConnectError: The task must fail.
+        """
+
+    def close(self, partition: TopicPartition) -> None:
+        """Forget a revoked partition."""
+
+
+class Changelogs(TaskFeature):
+    """Tables with the changes of other tables (`iceberg.ext.changelog-suffix`)."""
+
+    def __init__(self, config: IcebergSinkConfig) -> None:
+        self._config = config
+
+    def route(self, routing: Routing) -> Routing:
+        return Routing(with_changelogs(self._config, routing.routed), routing.unrouted)
+
+
+class MissingTables(TaskFeature):
+    """Rows of tables that do not exist: they are skipped, or cannot create the table."""
+
+    def __init__(self, config: IcebergSinkConfig, state: TaskState) -> None:
+        self._config = config
+        self._state = state
+
+    def route(self, routing: Routing) -> Routing:
+        routed, unrouted = [], routing.unrouted
+        for item in routing.routed:
+            if self._state.is_uncreated(item.table):
+                rest = item.without_tombstones()  # which do not matter to a new table
+                if rest is not None:
+                    routed.append(rest)
+            elif not self._state.is_skipped(item.table):
+                routed.append(item)
+            elif self._config.unrouted is Unrouted.DLQ and not self._config.skip_missing:
+                error = DataError(f"table {item.table} does not exist")
+                raise item.in_whole_batch(BadRows(dict.fromkeys(range(len(item.batch)), error)))
+            else:
+                unrouted += len(item.batch)
+        return Routing(routed, unrouted)
+
+
+class BoundedRun(TaskFeature):
+    """End of a connector that stops at given offsets (`iceberg.ext.stop-at`)."""
+
+    def __init__(self, state: TaskState) -> None:
+        self._state = state
+
+    def limit(self, partition: TopicPartition) -> int | None:
+        return self._state.end(partition)

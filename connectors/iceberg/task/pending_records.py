@@ -1,0 +1,46 @@
+"""`PendingRecords`: the records of the current poll, until it is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.staging.table_stager import StagedRows
+
+
+class ConvertedRows(NamedTuple):
+    """Rows of a batch for one table, ready to be staged."""
+
+    table: str
+    rows: StagedRows | None  # None: the table already contains all of them
+    firsts: Mapping[TopicPartition, int | None]  # offset of the first row, for each partition
+
+    def without(self, partition: TopicPartition) -> ConvertedRows:
+        """Return the rows of the other partitions."""
+        if partition not in self.firsts:
+            return self
+        firsts = {tp: first for tp, first in self.firsts.items() if tp != partition}
+        rows = None if self.rows is None else self.rows.without(partition)
+        return ConvertedRows(self.table, rows, firsts)
+
+
+class PendingRecords:
+    """Records of one poll at a time. Used by the task thread only."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the records, because the poll was staged."""
+        self.converted: list[ConvertedRows] = []
+        # the last one of each offset
+        self.dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = {}
+        self.timestamps: dict[TopicPartition, int] = {}  # the latest of each partition
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget a partition whose records will be read again, here or by another task."""
+        self.converted = [item.without(partition) for item in self.converted]
+        self.dead_letters.pop(partition, None)
+        self.timestamps.pop(partition, None)
