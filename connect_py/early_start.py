@@ -13,7 +13,7 @@ from typing import Final
 
 from connect_py.log_output import configure_logging
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.worker.fork_server import ForkServer
+from connect_py.process.fork_server import ForkServer
 
 _MOST_FILES: Final = 65_536
 

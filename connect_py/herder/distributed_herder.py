@@ -48,7 +48,7 @@ from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Item
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.status_table import StatusId
 from connect_py.storage.storage_clients import StorageClients
-from connect_py.worker.source_task_session import TaskNotWantedError
+from connect_py.task.messages import TaskNotWantedError
 from connect_py.worker.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
-"""Becomes a command that ends with its parent: `python -I -S child_launcher.py PARENT COMMAND...`.
+"""Becomes a program that ends with its parent: `python -I -S child_launcher.py PARENT COMMAND...`.
 
-`die_with_parent` is for children that run Python themselves. This file imports nothing but the
-standard library.
+`die_with_parent` is for children that run Python themselves. This file imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG: Final = 1
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread that forked it ends (Linux only).
 
-    Ends this process at once if its parent is not `parent`: that one died before.
+    This process exits immediately if its parent is not `parent`, which has exited before.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,30 +1,34 @@
-"""A program that belongs to this process, mostly a JVM: it ends when we ask it to, and when we die.
+"""`ChildProcess`: a program that runs as a child and does not outlive this process.
 
-Linux kills the child for us (PR_SET_PDEATHSIG). The kernel means the *thread* that forked when it
-says parent, so each child gets a thread of its own here that forks, waits for the exit and lives
-exactly as long as the child does. `child_launcher` asks for the signal and then becomes the child,
-because running Python between fork and exec is not safe in a process with threads.
-Where the kernel has no such call, a child that reads its standard input notices that it ended.
+On Linux, the kernel kills the child (PR_SET_PDEATHSIG) when the *thread* that forked it ends.
+Therefore, each child has a dedicated thread, which forks, waits for the exit, and lives exactly as
+long as the child. `child_launcher` requests the signal and then becomes the program: running Python
+between fork and exec is not safe in a process with threads. On other systems, a child that reads
+its standard input notices the end of this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any, Final
 
 from connect_py.process import child_launcher
 
-_KILL_SECONDS = 10.0
+_KILL_SECONDS: Final = 10.0
 
 
 class ChildProcess:
-    """One running command. Methods may be called from any thread."""
+    """One running program. Implements `RunningProcess`; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -34,19 +38,24 @@ class ChildProcess:
         detached: bool = False,
         environment: Mapping[str, str] | None = None,
         output_path: Path | None = None,
+        captured: bool = False,
+        connection: Connection[Any, Any] | None = None,
     ) -> None:
-        """Start the command in a session of its own, so that Ctrl-C in a terminal does not reach
-        it.
+        """Start the program in its own session, so that Ctrl-C in a terminal does not reach it.
 
         Args:
-            command: An absolute path of an executable, then its arguments.
-            log_path: Output and errors are appended here. None: errors go where ours go.
-            detached: The child outlives us: for daemons with a pid file.
-            environment: Variables on top of ours.
-            output_path: A new file for its output alone.
+            command: Absolute path of an executable, and its arguments.
+            log_path: Output and errors are appended here. None: they are written to the output of
+                this process.
+            detached: The child outlives this process: for daemons with a PID file. Otherwise, the
+                rest of its process group is killed after its exit.
+            environment: Variables in addition to the current ones.
+            output_path: A new file for the output alone.
+            captured: Output and errors are written to the pipe `output`, which the caller reads.
+            connection: A pipe that the child inherits; the command names its descriptor.
 
         Raises:
-            OSError: The command could not be started.
+            OSError: The program could not be started.
         """
         launcher = (
             []
@@ -58,80 +67,119 @@ class ChildProcess:
         self._output_path = output_path
         self._detached = detached
         self._environment = {**os.environ, **(environment or {})}
+        self._inherited = () if connection is None else (connection.fileno(),)
+        self.output: Connection[Any, Any] | None = None
+        self._errors: Connection[Any, Any] | None = None
+        if captured:
+            self.output, self._errors = Pipe(duplex=False)
+        self._exit, self._running = Pipe(duplex=False)  # closed at the exit
+        self._lock = threading.Lock()  # the ID of the process is valid
         self._started = threading.Event()
-        self._exited = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
-        self._keeper = threading.Thread(
-            target=self._keep, name=f"child-{Path(command[0]).name}", daemon=True
+        self._thread = threading.Thread(
+            target=self._run, name=f"child-{Path(command[0]).name}", daemon=True
         )
-        self._keeper.start()
+        self._thread.start()
         self._started.wait()
         if self._error is not None:
             raise self._error
 
-    def _keep(self) -> None:
-        try:
-            log = nullcontext() if self._log_path is None else self._log_path.open("ab")
-            own = nullcontext() if self._output_path is None else self._output_path.open("xb")
-            with log as errors, own as output:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.DEVNULL
-                    if self._detached
-                    else subprocess.PIPE,  # open as long as we live
-                    stdout=output or errors,
-                    stderr=errors,
-                    env=self._environment,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._error = error
-            return
-        finally:
-            self._started.set()
-        with self._process:
-            self._process.wait()
-        self._exited.set()
+    def _run(self) -> None:
+        with self._running:
+            try:
+                self._process = self._start()
+            except OSError as error:
+                self._error = error
+                return
+            finally:
+                self._started.set()
+            with self._process:
+                self._wait_for_exit(self._process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with ExitStack() as files:
+            errors: Any = None
+            if self._errors is not None:
+                errors = files.enter_context(self._errors)
+            elif self._log_path is not None:
+                errors = files.enter_context(self._log_path.open("ab"))
+            output = errors
+            if self._output_path is not None:
+                output = files.enter_context(self._output_path.open("xb"))
+            return subprocess.Popen(
+                self._command,
+                # a pipe that remains open as long as this process is running
+                stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                env=self._environment,
+                start_new_session=True,
+                pass_fds=self._inherited,
+            )
+
+    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the rest of the process group before the exit is reported: its ID is still valid."""
+        if self._detached or not hasattr(os, "waitid"):  # macOS before Python 3.13
+            process.wait()
+        else:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            if not self._detached:
+                # macOS raises PermissionError for a process that has exited
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     @property
     def pid(self) -> int:
-        """The process id of the command itself (the launcher becomes it)."""
+        """ID of the process."""
         assert self._process is not None  # the constructor waited for it
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        if not self._exited.is_set():
+        """Exit status, negative for a signal; None while the process is running."""
+        if not self.wait(0):
             return None
         assert self._process is not None
         return self._process.returncode
 
+    @property
+    def sentinel(self) -> int:
+        """A file descriptor that becomes readable when the process has exited."""
+        return self._exit.fileno()
+
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait for the exit; False if it still runs at the deadline. None: without one."""
-        return self._exited.wait(timeout_seconds)
+        """Wait for the exit, without a limit if the timeout is None. Return False on timeout."""
+        return bool(wait([self._exit], timeout_seconds))
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens if the process has ended."""
+        """Send a signal. Does nothing if the process has exited."""
         assert self._process is not None
-        self._process.send_signal(number)  # knows whether the id is still ours
+        with self._lock:
+            if self._process.returncode is None:
+                os.kill(self._process.pid, number)
+
+    def send_kill(self) -> None:
+        """Send SIGKILL without waiting. Does nothing if the process has exited."""
+        self.signal(signal.SIGKILL)
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask it to end, wait, and end it for certain after the grace."""
+        """Ask the process to exit, and kill it after the grace period."""
         self.signal(signal.SIGTERM)
         if not self.wait(grace_seconds):
             self.kill()
 
     def kill(self) -> None:
-        """End it now and wait until the kernel has taken it away.
+        """Kill the process and wait for its exit.
 
         Raises:
-            TimeoutError: It could not be ended, which only an uninterruptible disk wait explains.
+            TimeoutError: It did not exit, possibly because of an uninterruptible disk wait.
         """
-        self.signal(signal.SIGKILL)
+        self.send_kill()
         if not self.wait(_KILL_SECONDS):
             raise TimeoutError(
                 f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL"
             )
-        self._keeper.join(_KILL_SECONDS)
+        self._thread.join(_KILL_SECONDS)

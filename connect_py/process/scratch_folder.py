@@ -1,5 +1,6 @@
-"""Temporary folders that do not stay behind: what a process that was killed left goes when the next
-one is made."""
+"""Temporary folders of a process. Folders left behind by a process that was killed are removed when
+the next folder with the same prefix is created.
+"""
 
 from __future__ import annotations
 
@@ -12,47 +13,47 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-_locks: dict[
-    Path, int
-] = {}  # folders of this process, and the file descriptor that holds each lock
+# folders of this process, with the file descriptor that holds each lock
+_locks: dict[Path, int] = {}
 
 
-def scratch_folder(prefix: str) -> Path:
-    """Make a folder for this process, which removes it when it is done; those of dead processes go
-    first.
+def scratch_folder(prefix: str, parent: Path | None = None) -> Path:
+    """Create a folder for this process, which removes it. Folders of killed processes are removed.
 
-    `prefix` begins its name, the process id follows. A lock on the folder shows that its process
-    lives.
+    The name consists of `prefix`, the process ID, and random characters. The process holds a lock
+    on the folder, which shows that it is running. The default of `parent` is the folder for
+    temporary files.
     """
-    above = Path(tempfile.gettempdir())
+    parent = parent or Path(tempfile.gettempdir())
     with _lock:
         for removed in [folder for folder in _locks if not folder.exists()]:
             os.close(_locks.pop(removed))
-        _sweep(above, prefix)
+        _remove_abandoned(parent, prefix)
         while True:
-            made = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=above))
-            lock = _locked(made)
-            if lock is not None and made.exists():  # no other process swept it before it was locked
-                _locks[made] = lock
-                return made
+            folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+            lock = _acquire(folder)
+            if lock is not None and folder.exists():  # not removed by another process meanwhile
+                _locks[folder] = lock
+                return folder
             if lock is not None:
                 os.close(lock)
 
 
-def _sweep(above: Path, prefix: str) -> None:
-    named = re.compile(re.escape(prefix) + r"\d+-[^-]+")
-    for folder in above.glob(f"{prefix}*"):
-        if folder in _locks or not named.fullmatch(folder.name):
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    pattern = re.compile(re.escape(prefix) + r"\d+-[^-]+")
+    for folder in parent.glob(f"{prefix}*"):
+        if folder in _locks or not pattern.fullmatch(folder.name):
             continue
-        lock = _locked(folder)
+        lock = _acquire(folder)
         if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
 
-def _locked(folder: Path) -> int | None:
-    """The file descriptor that holds the lock; None: a process has it, or the folder is gone or not
-    ours."""
+def _acquire(folder: Path) -> int | None:
+    """Return the file descriptor that holds the lock. None: a process holds it, the folder does not
+    exist, or it belongs to another user.
+    """
     try:
         if folder.stat(follow_symlinks=False).st_uid != os.getuid():
             return None

@@ -5,6 +5,7 @@ delivered again.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -19,6 +20,7 @@ from connect_py.task.source_committer import SourceCommitter
 from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, SubmittedRecords
 from connect_py.task.task_control import TaskControl
+from connect_py.task.worker_client import result_of
 
 # minimum time for storing offsets on close, even if deliveries used up the timeout
 LEAST_FLUSH_SECONDS: Final = 1.0
@@ -50,7 +52,7 @@ class AtLeastOnceCommitter(SourceCommitter):
         self._unstored: dict[
             PartitionKey, tuple[Entry, Entry]
         ] = {}  # acknowledged, but not stored yet
-        self._running: WriteSourceOffsets | None = None
+        self._running: Future[None] | None = None
         self._started = 0.0
 
     def open(self) -> None:
@@ -107,14 +109,12 @@ class AtLeastOnceCommitter(SourceCommitter):
         if not self._unstored:
             self._succeeded(0.0)
             return
-        self._running = WriteSourceOffsets(
-            self._control.next_number(), list(self._unstored.values())
-        )
-        self._control.send(self._running)
+        self._running = self._control.submit(WriteSourceOffsets(list(self._unstored.values())))
 
-    def _check(self, running: WriteSourceOffsets, now: float) -> None:
+    def _check(self, running: Future[None], now: float) -> None:
         try:
-            if self._control.answered(running):
+            if running.done():
+                result_of(running)
                 self._stored(now)
             elif now - self._started > self._timeout:
                 self._failed(f"no response within {self._timeout * 1000:.0f} ms", now)
@@ -154,9 +154,9 @@ class AtLeastOnceCommitter(SourceCommitter):
         if not self._unstored:
             self._succeeded(0.0)
             return
-        request = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
+        request = WriteSourceOffsets(list(self._unstored.values()))
         try:
-            self._control.ask(request, max(LEAST_FLUSH_SECONDS, deadline - self._started))
+            self._control.call(request, max(LEAST_FLUSH_SECONDS, deadline - self._started))
         except ConnectError as error:
             self._failed(str(error), self._clock.monotonic())
         else:

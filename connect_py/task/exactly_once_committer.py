@@ -15,13 +15,20 @@ from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.storage import compact_json
 from connect_py.storage.offset_table import check_primitives
-from connect_py.task.messages import CopySourceOffsets, FenceZombies, MakeOffsetKeys, VerifyTask
+from connect_py.task.messages import (
+    CopySourceOffsets,
+    FenceZombies,
+    MakeOffsetKeys,
+    TaskNotWantedError,
+    VerifyTask,
+)
 from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
 from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, partition_key
-from connect_py.task.task_control import RefusedError, TaskControl, TaskStoppedError
+from connect_py.task.task_control import TaskControl
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 from connect_py.task.transaction_outcome import RecordPlace
+from connect_py.task.worker_client import TaskStoppedError
 
 SLICE_SECONDS: Final = 1.0  # timeout of one client call; repeated until the outcome is known
 FENCE_SECONDS: Final = 60.0
@@ -163,7 +170,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         """
         self._fence_zombies()
         self._acquire_id()
-        self._offset_topic = self._control.ask_patiently(VerifyTask(self._control.next_number()))
+        self._offset_topic = self._control.call_until_stopped(VerifyTask())
         self._next_commit = self._clock.monotonic() + self._interval
 
     def _acquire_id(self) -> None:
@@ -190,7 +197,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         deadline = self._clock.monotonic() + FENCE_SECONDS
         while True:
             try:
-                self._control.ask_patiently(FenceZombies(self._control.next_number()))
+                self._control.call_until_stopped(FenceZombies())
                 return
             except ConnectError as error:
                 if self._clock.monotonic() >= deadline:
@@ -348,7 +355,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._active = 0
         self._notify_task()
         if self._copies_offsets:
-            self._control.send(CopySourceOffsets(offsets))
+            self._control.notify(CopySourceOffsets(offsets))
 
     def _committed(self, started: float) -> bool:
         """Try to commit. Return False if the transaction was lost and has been restored."""
@@ -370,10 +377,8 @@ class ExactlyOnceCommitter(SourceCommitter):
             key: pair for key, pair in self._offsets.items() if key not in self._raw_keys
         }
         if without_key:
-            request = MakeOffsetKeys(
-                self._control.next_number(), [partition for partition, _ in without_key.values()]
-            )
-            keys: Sequence[bytes] = self._control.ask(request, ANSWER_SECONDS)
+            request = MakeOffsetKeys([partition for partition, _ in without_key.values()])
+            keys: Sequence[bytes] = self._control.call(request, ANSWER_SECONDS)
             self._raw_keys |= zip(without_key, keys, strict=True)
         for key, (_, offset) in self._offsets.items():
             check_primitives(offset)
@@ -453,9 +458,9 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _verify_ownership(self) -> None:
         while True:
             try:
-                self._control.ask_patiently(VerifyTask(self._control.next_number()))
+                self._control.call_until_stopped(VerifyTask())
                 return
-            except RefusedError as refusal:
+            except TaskNotWantedError as refusal:
                 raise TaskFencedError(self._id, str(refusal)) from refusal
             except ConnectError as error:
                 log.warning("failed to verify the ownership of the task, will retry: %s", error)

@@ -1,15 +1,17 @@
-"""Messages on the pipe between the worker and a task process: plain data, never records."""
+"""Messages between the worker and a task process: plain data, never records.
+
+`TaskCall` lists the calls; all other messages are notifications.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from connect_py.api.errors import ConnectError
 from connect_py.api.schema import Value
 from connect_py.api.service import SharedService
-from connect_py.log_context import LogLine
-from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, TargetState, Waiting
 from connect_py.plugins.plugin_table import PluginTable
 
@@ -29,6 +31,10 @@ class TaskSpec:
     secrets: Sequence[str] = ()  # values from config providers, to be masked in all output
 
 
+class TaskNotWantedError(ConnectError):
+    """The task should not run on this worker, at least not with this start number."""
+
+
 # From the worker to the task.
 
 
@@ -42,35 +48,6 @@ class SetTargetState:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop the task in order; cannot be revoked."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetLogLevels:
-    """Set log levels by logger name. "" is the root logger; None resets a level."""
-
-    levels: Mapping[str, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendLease:
-    """Time on the machine's monotonic clock by which the process must exit, unless a later message
-    follows.
-
-    None: there is no such time.
-    """
-
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Response to a `Question`: a value or an error message."""
-
-    number: int
-    value: Any = None
-    error: str | None = None
-    refused: bool = False  # the error is final: repeating the request would not help
-    retriable: bool = False  # the error may be temporary: the caller gets a RetriableError
 
 
 # From the task to the worker.
@@ -131,13 +108,6 @@ class TopicUsed:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """Heartbeat of the process; some contain the task's metrics."""
-
-    report: TaskReport | None = None
-
-
 SourceEntry: TypeAlias = Mapping[str, Value]
 
 
@@ -147,7 +117,6 @@ class ReadSourceOffsets:
     list in order.
     """
 
-    number: int
     partitions: Sequence[SourceEntry]
 
 
@@ -155,7 +124,6 @@ class ReadSourceOffsets:
 class WriteSourceOffsets:
     """Request to store offsets. The response confirms that they are stored."""
 
-    number: int
     offsets: Sequence[tuple[SourceEntry, SourceEntry]]
 
 
@@ -163,7 +131,6 @@ class WriteSourceOffsets:
 class MakeOffsetKeys:
     """Request the offset-topic keys of source partitions; returns bytes in order."""
 
-    number: int
     partitions: Sequence[SourceEntry]
 
 
@@ -180,16 +147,12 @@ class CopySourceOffsets:
 class FenceZombies:
     """Request to fence all producers of earlier task sets."""
 
-    number: int
-
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
     """Request to verify that this task of this task set should run here. The response is its offset
-    topic or a refusal.
+    topic, or a TaskNotWantedError.
     """
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +161,6 @@ class AcquireService:
     timeout.
     """
 
-    number: int
     service: SharedService
     broken: int | None  # generation that the sender cannot reach
     timeout_seconds: float
@@ -221,10 +183,10 @@ class ReleaseService:
     service: SharedService
 
 
-SourceQuestion: TypeAlias = (
+SourceTaskCall: TypeAlias = (
     ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
 )
-Question: TypeAlias = SourceQuestion | AcquireService
+TaskCall: TypeAlias = SourceTaskCall | AcquireService
 FromTask: TypeAlias = (
     Started
     | Paused
@@ -235,9 +197,7 @@ FromTask: TypeAlias = (
     | Warns
     | RequestStop
     | TopicUsed
-    | Beat
-    | LogLine
-    | Question
+    | TaskCall
     | CopySourceOffsets
     | RequestService
     | ReleaseService

@@ -28,11 +28,12 @@ from connect_py.task.partition_pauses import PartitionPauses
 from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.subscription import Subscription
-from connect_py.task.task_control import TaskControl, TaskStoppedError
+from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery
 from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
+from connect_py.task.worker_client import TaskStoppedError
 
 # the client has no wakeup; a stop is noticed after at most this time
 POLL_SLICE_SECONDS: Final = 0.2
@@ -125,7 +126,7 @@ class SinkTaskRunner:
         self._timeout_ms: int | None = None
         self._commit_requested = False
         self._next_commit = 0.0
-        self._topics_used = UsedTopics(lambda topic: control.send(TopicUsed(topic)), clock)
+        self._topics_used = UsedTopics(lambda topic: control.notify(TopicUsed(topic)), clock)
 
     def connect(
         self,
@@ -154,7 +155,7 @@ class SinkTaskRunner:
         self._task.start(self._task_config)
         # Not earlier: the client joins on its own, and a slow start would block the whole group.
         self._subscription.update()
-        self._control.send(Started())
+        self._control.notify(Started())
         self.metrics.state.change("running")
         self._next_commit = self._clock.monotonic() + self._settings.commit_interval_ms / 1000
         try:
@@ -204,7 +205,7 @@ class SinkTaskRunner:
         if paused:
             self._commit_requested = True
         self.metrics.state.change("paused" if paused else "running")
-        self._control.send(Paused() if paused else Resumed())
+        self._control.notify(Paused() if paused else Resumed())
 
     def _poll(self, now: float) -> list[MessageRun]:
         timeout = max(0.0, min(POLL_SLICE_SECONDS, self._next_commit - now))

@@ -13,10 +13,9 @@ from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.messages import RequestStop
-from connect_py.task.questions import Questions
-from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.sink_loop import SinkTaskRunner
 from connect_py.task.topic_selection import TopicSelection
+from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 
 
 class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
@@ -33,12 +32,12 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         reporter: ErrantRecordReporter | None,
         topics: TopicSelection,
         metrics: TaskPluginMetrics,
-        questions: Questions,
+        worker: WorkerClient,
         worker_props: Mapping[str, str],
         waiting: BoundedWaitReporter,
     ) -> None:
         KafkaSinkCluster.__init__(self, id.connector, start_number, clients, admin, topics)
-        WorkerSharedServices.__init__(self, questions, worker_props)
+        WorkerSharedServices.__init__(self, worker, worker_props)
         self._id = id
         self._task_config = dict(task_config)
         self._loop = loop
@@ -82,4 +81,4 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         self._loop.request_commit()
 
     def request_stop(self, reason: str) -> None:
-        self._questions.send(RequestStop(reason))
+        self._worker.notify(RequestStop(reason))

@@ -23,10 +23,11 @@ from connect_py.task.record_pipeline import Converters
 from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
 from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.submitted_records import Submitted
-from connect_py.task.task_control import TaskControl, TaskStoppedError
+from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.transformation_chain import ChainLink, TransformationChain, apply_link
 from connect_py.task.wait_board import WaitBoard
+from connect_py.task.worker_client import TaskStoppedError
 
 QUEUE_FULL_SECONDS: Final = 0.1
 POLL_RETRY_SECONDS: Final = 0.5
@@ -83,7 +84,7 @@ class SourceTaskRunner:
         """
         self._committer.open()
         self._task.start(self._task_config)
-        self._control.send(Started())
+        self._control.notify(Started())
         self.metrics.state.change("running")
         failed = True
         try:
@@ -131,13 +132,13 @@ class SourceTaskRunner:
         self._committer.tick()
 
     def _pause(self) -> None:
-        self._control.send(Paused())
+        self._control.notify(Paused())
         self.metrics.state.change("paused")
         while self._control.target is TargetState.PAUSED:
             self._serve()
             self._control.wait(PAUSE_SLICE_SECONDS)
         self.metrics.state.change("running")
-        self._control.send(Resumed())
+        self._control.notify(Resumed())
 
     # Records
 

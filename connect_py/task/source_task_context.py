@@ -9,17 +9,15 @@ from connect_py.api.waiting import BoundedWaitReporter
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import ReadSourceOffsets
-from connect_py.task.questions import Questions
-from connect_py.task.shared_services import WorkerSharedServices
-from connect_py.task.task_control import TaskControl
 from connect_py.task.transaction_boundary import WorkerTransactionContext
+from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 
 
 class WorkerOffsetStorageReader:
     """Reads offsets through the worker, which reads its offset topic to the end first."""
 
-    def __init__(self, control: TaskControl) -> None:
-        self._control = control
+    def __init__(self, worker: WorkerClient) -> None:
+        self._worker = worker
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
         """Return the offset of one source partition, or None. ConnectError if the worker cannot
@@ -31,8 +29,8 @@ class WorkerOffsetStorageReader:
         self, partitions: Iterable[Mapping[str, Value]]
     ) -> Sequence[Mapping[str, Value] | None]:
         """Return the offsets of several source partitions, in order."""
-        request = ReadSourceOffsets(self._control.next_number(), [dict(p) for p in partitions])
-        offsets: Sequence[Mapping[str, Value] | None] = self._control.ask_patiently(request)
+        request = ReadSourceOffsets([dict(p) for p in partitions])
+        offsets: Sequence[Mapping[str, Value] | None] = self._worker.call_until_stopped(request)
         return offsets
 
 
@@ -46,11 +44,11 @@ class WorkerSourceTaskContext(WorkerSharedServices):
         reader: WorkerOffsetStorageReader,
         transactions: WorkerTransactionContext | None,
         metrics: TaskPluginMetrics,
-        questions: Questions,
+        worker: WorkerClient,
         worker_props: Mapping[str, str],
         waiting: BoundedWaitReporter,
     ) -> None:
-        super().__init__(questions, worker_props)
+        super().__init__(worker, worker_props)
         self._id = id
         self._task_config = dict(task_config)
         self._reader = reader

@@ -5,24 +5,24 @@ worker.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 from connect_py.model import TargetState
-from connect_py.task.messages import FromTask
-from connect_py.task.questions import (
-    Questions,
-    RefusedError,
-    StoppedWhileWaitingError,
-    TaskStoppedError,
-)
-
-__all__ = ["RefusedError", "StoppedWhileWaitingError", "TaskControl", "TaskStoppedError"]
+from connect_py.task.messages import FromTask, TaskCall
+from connect_py.task.worker_client import WorkerClient
 
 
-class TaskControl(Questions):
-    """Set by the thread that reads the pipe, read by the task's thread."""
+class TaskControl(WorkerClient):
+    """Set by the thread that reads the channel, read by the task's thread."""
 
-    def __init__(self, target: TargetState, send: Callable[[FromTask], None]) -> None:
-        super().__init__(send)
+    def __init__(
+        self,
+        target: TargetState,
+        submit: Callable[[TaskCall], Future[Any]],
+        notify: Callable[[FromTask], None],
+    ) -> None:
+        super().__init__(submit, notify)
         self._target = target
 
     @property
@@ -37,7 +37,7 @@ class TaskControl(Questions):
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or until a stop or a new target state. TaskStoppedError after a stop."""
+        """Wait this long, or until a stop. TaskStoppedError after a stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
         self.check()

@@ -44,7 +44,7 @@ from connect_py.task.source_loop import SourceTaskRunner
 from connect_py.task.source_producer import SourceProducer
 from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
 from connect_py.task.task_attributes import chain_attributes, task_attributes
-from connect_py.task.task_control import TaskControl, TaskStoppedError
+from connect_py.task.task_control import TaskControl
 from connect_py.task.task_plugins import TaskPlugins
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.task.topic_keeper import TopicKeeper
@@ -53,6 +53,7 @@ from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTran
 from connect_py.task.transaction_outcome import is_committed
 from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
+from connect_py.task.worker_client import TaskStoppedError
 
 _READ_COMMITTED = "read_committed"
 
@@ -73,8 +74,8 @@ class TaskMain:
         self._plugin_metrics = TaskPluginMetrics()
         self._waits = WaitBoard(
             self._clock,
-            lambda waiting: control.send(Waits(waiting)),
-            lambda warnings: control.send(Warns(warnings)),
+            lambda waiting: control.notify(Waits(waiting)),
+            lambda warnings: control.notify(Warns(warnings)),
         )
         self._statistics: list[tuple[str, ClientStatistics]] = []
         self._attributes: Mapping[str, str] = {}
@@ -86,7 +87,7 @@ class TaskMain:
         """
         try:
             if self._spec.target is not TargetState.STARTED:
-                self._control.send(Paused())
+                self._control.notify(Paused())
                 self._control.wait_while_paused()
             self._control.check()
             self._run()
@@ -98,9 +99,9 @@ class TaskMain:
                 "will not recover until manually restarted",
                 extra={"action": "task_failed"},
             )
-            self._control.send(Failed(stack_trace(error)))
+            self._control.notify(Failed(stack_trace(error)))
             return
-        self._control.send(Stopped())
+        self._control.notify(Stopped())
 
     def send_waiting(self) -> None:
         """Send the waiting reason of the task if it has changed. Thread-safe; works while the
@@ -176,7 +177,7 @@ class TaskMain:
                 ClusterAdmin(clients.admin()),
                 producer,
                 self._control.wait,
-                UsedTopics(lambda topic: self._control.send(TopicUsed(topic)), self._clock),
+                UsedTopics(lambda topic: self._control.notify(TopicUsed(topic)), self._clock),
             )
             runner = self._source = SourceTaskRunner(
                 task,

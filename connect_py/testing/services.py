@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Final
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.service import EXIT_FAILED, WAIT_SECONDS, ServiceAddress, SharedService
+from connect_py.api.service import (
+    EXIT_FAILED,
+    WAIT_SECONDS,
+    ServiceAddress,
+    ServiceFailed,
+    ServiceReady,
+    ServiceStart,
+    SharedService,
+)
+from connect_py.process.channel import Channel
+from connect_py.process.child_process import ChildProcess
 
 _GRACE_SECONDS: Final = 5.0
+_MAIN: Final = ("-P", "-m", "connect_py.worker.service_main")
 
 
 class _FakeServiceProcess:
-    """One service, run as a child of the test; started again as soon as a task asks for it after
-    its death."""
+    """One service, run as a child of the test. It is started again at the first request after its
+    exit.
+    """
 
     def __init__(self, service: SharedService, folder: Path, generations: Iterable[int]) -> None:
         self.users: set[FakeSharedServices] = set()
@@ -32,66 +44,59 @@ class _FakeServiceProcess:
         self._service = service
         self._folder = folder
         self._generations = iter(generations)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
+        self._channel: Channel | None = None
         self._address: ServiceAddress | None = None
-        self._reader: threading.Thread | None = None
         self._ready = threading.Event()
-        self._lock = threading.RLock()  # several threads may ask for the next process after a death
+        self._lock = threading.RLock()  # several threads may request the next process
 
     def start(self) -> None:
-        """Start the program unless it runs."""
+        """Start the program unless it is running."""
         with self._lock:
-            self._start()
+            if self._process is not None and self._process.status is None:
+                return
+            self.stop()
+            generation = next(self._generations)
+            address = ServiceAddress(
+                str(self._folder / f"{generation}.socket"), secrets.token_hex(16), generation
+            )
+            self.failed, self._address, self._ready = None, address, threading.Event()
+            ours, theirs = Pipe()
+            with theirs:
+                self._process = ChildProcess(
+                    [sys.executable, *_MAIN, str(theirs.fileno()), self._service.program],
+                    None,
+                    connection=theirs,
+                )
+            channel = self._channel = Channel(ours, name="fake-service")
+            channel.notify(ServiceStart(address.socket, address.secret, self._service.settings))
+            reasons: list[str] = []
+            channel.start_reading(
+                partial(self._process_message, self._ready, reasons),
+                partial(self._ended, self._process, self._ready, reasons),
+            )
 
-    def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.stop()
-        generation = next(self._generations)
-        address = ServiceAddress(
-            str(self._folder / f"{generation}.socket"), secrets.token_hex(16), generation
-        )
-        self.failed, self._address, self._ready = None, address, threading.Event()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self._service.program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        first = {
-            "socket": address.socket,
-            "secret": address.secret,
-            "settings": self._service.settings,
-        }
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it ended at once
-            self._process.stdin.write(json.dumps(first).encode() + b"\n")
-            self._process.stdin.flush()
-        self._reader = threading.Thread(
-            target=self._read, args=(self._process, self._ready), daemon=True
-        )
-        self._reader.start()
-
-    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said = json.loads(line)
-            if "failed" in said and process.wait() == EXIT_FAILED:
-                self.failed = said["failed"]
-            if said.get("ready"):
+    def _process_message(self, ready: threading.Event, reasons: list[str], message: object) -> None:
+        match message:
+            case ServiceReady():
                 ready.set()
+            case ServiceFailed(reason):
+                reasons.append(reason)
+
+    def _ended(self, process: ChildProcess, ready: threading.Event, reasons: Sequence[str]) -> None:
         process.wait()
+        if reasons and process.status == EXIT_FAILED:
+            self.failed = reasons[-1]
         ready.set()
 
     def address(self, broken: int | None, timeout_seconds: float) -> ServiceAddress:
-        """The address, once the program listens; errors as of `shared_service`."""
+        """Return the address when the program listens; errors as for `shared_service`."""
         if (
             self._process is not None
             and self._address is not None
             and self._address.generation == broken
         ):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
+            self._process.wait(1.0)
         with self._lock:
             if self.failed is None:
                 self.start()
@@ -102,27 +107,20 @@ class _FakeServiceProcess:
         if (failed := self.failed) is not None:
             self.failed = None
             raise ConnectError(failed)
-        if not in_time or process.poll() is not None:
+        if not in_time or process.status is not None:
             raise RetriableError(f"service {self._service.name} was not ready")
         return address
 
     def stop(self) -> None:
         """End the program."""
         process, self._process = self._process, None
-        if process is None:
+        channel, self._channel = self._channel, None
+        if process is None or channel is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
+        channel.end()
+        if not process.wait(_GRACE_SECONDS):
             process.kill()
-            process.wait()
-        if self._reader is not None:
-            self._reader.join(_GRACE_SECONDS)
-        process.stdout.close()
+        channel.close()
 
 
 class FakeSharedServices:

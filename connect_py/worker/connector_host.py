@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for_any
-from multiprocessing.context import ForkServerProcess
+from functools import partial
 from typing import Any, Final
 
-from connect_py.api.errors import ConnectError, NotFoundError
+from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
-from connect_py.futures import done, failed
-from connect_py.log_context import LogLine, log_context
+from connect_py.futures import done, failed, pass_on
+from connect_py.log_context import log_context
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels, Waits
-from connect_py.worker.child_channel import ChildChannel
+from connect_py.process.child import Child
+from connect_py.process.child_runtime import ExtendLease, SetLogLevels
+from connect_py.process.fork_server import ForkServer
+from connect_py.task.messages import AcquireService, Waits
 from connect_py.worker.connector_messages import (
     CancelOperation,
     ChangeTarget,
@@ -31,23 +30,19 @@ from connect_py.worker.connector_messages import (
     Operate,
     OperationProgress,
     Reconfigure,
-    Reply,
     Request,
-    RequestType,
-    ServiceAnswered,
     ServiceRequest,
     ServiceUserEnded,
+    ServiceUserRequest,
     StartConnector,
     StopConnector,
 )
-from connect_py.worker.fork_server import ForkServer
-from connect_py.worker.process_task_host import exit_reason
 from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
 STOP_SECONDS: Final = 5.0  # timeout of a connector's stop; the connector is abandoned afterward
-LOOK_SECONDS: Final = 1.0
+STOPPING: Final = "the worker is stopping"
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +51,7 @@ log = logging.getLogger(__name__)
 class _HostedConnector:
     """A connector that runs or has failed on this worker."""
 
-    generation: int
+    user: int  # of its services; distinguishes instances with the same name
     failed: bool = False
 
 
@@ -73,36 +68,31 @@ class ConnectorHost:
         plugins: PluginRegistry,
         listener: WorkerListener,
         clock: Clock,
-        silence_seconds: float,
+        liveness_seconds: float,
         worker_props: Mapping[str, str],
-        service_user: Callable[[str], ServiceUser],
+        create_user: Callable[[str], ServiceUser],
     ) -> None:
-        """Create the host without a process. `service_user` creates a user of shared services with
-        a label.
+        """Create the host without a process. `create_user` creates a user of shared services with a
+        label.
         """
         self._worker_props = worker_props
-        self._service_user = service_user
-        self._users: dict[int, ServiceUser] = {}  # by the number of the request that created them
+        self._create_user = create_user
         self._server = server
         self._plugins = plugins
         self._listener = listener
         self._clock = clock
-        self._silence_seconds = silence_seconds
+        self._liveness_seconds = liveness_seconds
         self._lock = threading.RLock()
-        self._numbers = itertools.count(1)
-        self._pending: dict[int, Future[Any]] = {}
-        self._progress: dict[
-            int, Callable[[str], None]
-        ] = {}  # callbacks of operations, by request number
-        self._unsent: list[Request] = []
+        # requests in progress and instances; None until one uses a service
+        self._users: dict[int, ServiceUser | None] = {}
+        # callbacks of operations, by user
+        self._progress: dict[int, Callable[[str], None]] = {}
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
-        self._next: list[
-            tuple[Request, Future[Any]]
-        ] = []  # for the next process, after the lease of the current one has ended
-        self._channel: ChildChannel | None = None
-        self._process: ForkServerProcess | None = None
+        # for the next process, after the lease of the current one has ended
+        self._next: list[tuple[Request, Future[Any]]] = []
+        self._child: Child | None = None
         self._thread: threading.Thread | None = None
         self._retired = False  # the process exits at the end of its lease
         self._closing = False
@@ -110,30 +100,25 @@ class ConnectorHost:
     @property
     def pid(self) -> int | None:
         """ID of the process, if it is running."""
-        process = self._process
-        return None if process is None else process.pid
+        child = self._child
+        return None if child is None else child.pid
 
     def start(self) -> None:
         """Start the process in the background."""
         with self._lock:
-            if self._thread is None and not self._closing:
-                self._thread = threading.Thread(
-                    target=self._supervise, name="connector-host", daemon=True
-                )
-                self._thread.start()
+            if not self._closing:
+                self._running_child()
 
     def close(self, timeout: float) -> None:
         """Stop the process. Pending requests fail."""
         with self._lock:
             self._closing = True
-            thread, process = self._thread, self._process
+            thread, child = self._thread, self._child
             waiting, self._next = self._next, []
         for _, future in waiting:
-            future.set_exception(ConnectError("the worker is stopping"))
-        if thread is not None:
-            if process is not None:
-                # it has no state: everything in it was stopped or abandoned before
-                process.kill()
+            future.set_exception(ConnectError(STOPPING))
+        if thread is not None and child is not None:
+            child.kill()  # it has no state: everything in it was stopped or abandoned before
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
@@ -147,15 +132,15 @@ class ConnectorHost:
         """Start an instance; the listener receives the result. An existing instance must be stopped
         first.
         """
-        number = next(self._numbers)
+        request = StartConnector(name, dict(config), target)
         with self._lock:
-            self._instances[name] = _HostedConnector(generation=number)
-        return self._request(StartConnector(number, name, number, dict(config), target))
+            self._instances[name] = _HostedConnector(request.user)
+        return self.request(request)
 
     def fail_connector(self, name: str, trace: str) -> None:
         """Register a connector whose start failed before it reached the process."""
         with self._lock:
-            self._instances[name] = _HostedConnector(generation=next(self._numbers), failed=True)
+            self._instances[name] = _HostedConnector(user=0, failed=True)
         self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
@@ -176,7 +161,7 @@ class ConnectorHost:
             if not once.acquire(blocking=False):
                 return
             timer.cancel()
-            self._end_user(instance.generation)
+            self._end_user(instance.user)
             if reason is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, reason)
             self._listener.on_state(name, State.UNASSIGNED)
@@ -186,8 +171,7 @@ class ConnectorHost:
         timer.name = f"connector-stop-{name}"
         timer.daemon = True
         timer.start()
-        answer: Future[None] = self._stop_request(StopConnector(next(self._numbers), name))
-        answer.add_done_callback(
+        self._stop_instance(name).add_done_callback(
             lambda f: finish(None if f.exception() is None else str(f.exception()))
         )
         return stopped
@@ -197,7 +181,7 @@ class ConnectorHost:
         with self._lock:
             if name not in self._instances:
                 return
-        outcome: Future[None] = self._request(ChangeTarget(next(self._numbers), name, target))
+        outcome: Future[None] = self.request(ChangeTarget(name, target))
         outcome.add_done_callback(lambda f: f.exception())  # reported to the listener
 
     def task_configs(self, name: str, max_tasks: int) -> Future[list[dict[str, str]]]:
@@ -205,33 +189,37 @@ class ConnectorHost:
         with self._lock:
             if name not in self._instances:
                 return failed(NotFoundError(f"Connector {name} not found on this worker"))
-        return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
+        return self.request(MakeTaskConfigs(name, max_tasks))
 
-    def request_plugin(self, request_type: RequestType, *arguments: Any) -> Future[Any]:
-        """Send a request about a plugin to the process. `arguments` are the fields after the
-        number.
-        """
-        return self._request(request_type(next(self._numbers), *arguments))
+    def request(self, request: Request) -> Future[Any]:
+        """Send a request to the process. Return its future result."""
+        with self._lock:
+            if self._closing:
+                return failed(ConnectError(STOPPING))
+            self._end_with_lease()
+            if self._retired or self._lease_ended():
+                future: Future[Any] = Future()
+                future.set_running_or_notify_cancel()
+                self._next.append((request, future))
+                return future
+            return self._send(request)
 
     def operate(
-        self, progress: Callable[[str], None], *arguments: Any
+        self, request: Operate, progress: Callable[[str], None]
     ) -> tuple[Future[Any], Callable[[], None]]:
         """Send an `Operate` request. Return its response and a function that cancels it.
 
-        Args:
-            progress: Called with each step that the connector reports, on the reading thread.
-            arguments: Fields of the request after the number.
+        `progress` is called with each step that the connector reports, on the reading thread.
         """
-        number = next(self._numbers)
         with self._lock:
-            self._progress[number] = progress
-        future = self._request(Operate(number, *arguments))
-        future.add_done_callback(lambda _: self._progress.pop(number, None))
+            self._progress[request.user] = progress
+        future = self.request(request)
+        future.add_done_callback(lambda _: self._progress.pop(request.user, None))
 
         def cancel() -> None:
             with self._lock:
-                if number in self._pending and self._channel is not None:
-                    self._channel.send(CancelOperation(number))
+                if request.user in self._users and self._child is not None:
+                    self._child.channel.notify(CancelOperation(request.user))
 
         return future, cancel
 
@@ -239,16 +227,16 @@ class ConnectorHost:
         """Change log levels in the current process and in later ones."""
         with self._lock:
             self._log_levels |= levels
-            if self._channel is not None:
-                self._channel.send(SetLogLevels(dict(levels)))
+            if self._child is not None:
+                self._child.channel.notify(SetLogLevels(dict(levels)))
 
     def extend_lease(self, until: float | None) -> None:
         """Set the time by which the process must exit, now and for later processes. None: never."""
         with self._lock:
             self._end_with_lease()
             self._lease_until = until
-            if self._channel is not None:
-                self._channel.send(ExtendLease(until))
+            if self._child is not None:
+                self._child.channel.notify(ExtendLease(until))
             self._send_next()
 
     def _lease_ended(self) -> bool:
@@ -258,9 +246,9 @@ class ConnectorHost:
         """Kill a process whose lease has ended, in case it is still running. It accepts no more
         requests.
         """
-        if self._lease_ended() and self._process is not None:
+        if self._lease_ended() and self._child is not None:
             self._retired = True
-            self._process.kill()
+            self._child.kill("was killed at the end of its lease")
 
     def _send_next(self) -> None:
         """Send the requests that arrived after the end of a lease, once the old process has
@@ -269,113 +257,66 @@ class ConnectorHost:
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:
-                self._send(request, future)
+                self._send(request).add_done_callback(partial(pass_on, future))
 
-    def _send(self, request: Request, future: Future[Any]) -> None:
-        self._pending[request.number] = future
-        if self._channel is None:
-            self._unsent.append(request)
-            self.start()
-        else:
-            self._channel.send(request)
+    def _send(self, request: Request) -> Future[Any]:
+        if isinstance(request, ServiceUserRequest):
+            self._users[request.user] = None
+        reply = self._running_child().channel.call(request)
+        if isinstance(request, ServiceUserRequest):
+            reply.add_done_callback(lambda _: self._request_ended(request.user))
+        return reply
 
-    def _stop_request(self, request: StopConnector) -> Future[None]:
+    def _stop_instance(self, name: str) -> Future[None]:
         """Stop an instance without starting a process for it: an instance ends with its process."""
         with self._lock:
-            if self._thread is None:
+            if self._child is None:
                 return done(None)
             self._end_with_lease()
-            if self._retired:
-                stopped: Future[None] = Future()
-                stopped.set_running_or_notify_cancel()
-                self._pending[request.number] = stopped
-                return stopped
-        return self._request(request)
+            return self._child.channel.call(StopConnector(name))
 
-    def _request(self, request: Request) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        with self._lock:
-            if self._closing:
-                future.set_exception(ConnectError("the worker is stopping"))
-                return future
-            self._end_with_lease()
-            if self._retired or self._lease_ended():
-                self._next.append((request, future))
-                return future
-            self._send(request, future)
-        return future
-
-    # The supervisor's thread
-
-    def _supervise(self) -> None:
-        reason = "the connector process could not be started"
-        try:
+    def _running_child(self) -> Child:
+        """Return the process, which is started if necessary."""
+        if self._child is None:
             spec = ConnectorProcessSpec(
                 self._plugins.tables, dict(self._log_levels), self._worker_props
             )
-            process, connection = self._server.spawn("connectors", CONNECTOR_MAIN, spec)
-            with self._lock:
-                self._process = process
-                self._channel = ChildChannel(connection, "connector-pipe")
-                if self._log_levels != spec.log_levels:  # changed while the process was starting
-                    self._channel.send(SetLogLevels(dict(self._log_levels)))
-                if self._lease_until is not None:
-                    self._channel.send(ExtendLease(self._lease_until))
-                for request in self._unsent:
-                    self._channel.send(request)
-                self._unsent.clear()
-                closing = self._closing
-            reason = "the worker is stopping" if closing else self._watch(process, connection)
-            process.kill()
-            process.join()
+            self._child = Child(
+                "connectors",
+                partial(self._server.launch, "connectors", CONNECTOR_MAIN, spec),
+                self._clock,
+                self._liveness_seconds,
+            )
+            if self._lease_until is not None:
+                self._child.channel.notify(ExtendLease(self._lease_until))
+            self._thread = threading.Thread(
+                target=self._supervise, args=(self._child,), name="connector-host", daemon=True
+            )
+            self._thread.start()
+        return self._child
+
+    # The supervisor's thread
+
+    def _supervise(self, child: Child) -> None:
+        try:
+            child.run(self._handle)
+            reason = STOPPING if self._closing else f"the connector process {child.outcome}"
         except Exception as error:
             log.exception("unexpected error while starting or watching the connector process")
             reason = str(error)
-        finally:
-            self._clean_up(reason)
+        self._clean_up(child, reason)
 
-    def _watch(self, process: ForkServerProcess, connection: Connection[Any, Any]) -> str:
-        last_message_at = self._clock.monotonic()
-        while True:
-            ready = wait_for_any([connection, process.sentinel], LOOK_SECONDS)
-            if connection in ready:
-                try:
-                    message = connection.recv()
-                except (EOFError, OSError):
-                    process.join(LOOK_SECONDS)
-                    return (
-                        f"the connector process ended unexpectedly: {exit_reason(process.exitcode)}"
-                    )
-                last_message_at = self._clock.monotonic()
-                self._handle(message)
-            elif process.sentinel in ready:
-                process.join(LOOK_SECONDS)
-                return f"the connector process ended unexpectedly: {exit_reason(process.exitcode)}"
-            elif self._clock.monotonic() - last_message_at > self._silence_seconds:
-                return (
-                    f"the connector process was killed after {self._silence_seconds:.0f} s "
-                    "without a heartbeat"
-                )
-
-    def _clean_up(self, reason: str) -> None:
+    def _clean_up(self, child: Child, reason: str) -> None:
         with self._lock:
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
-            self._process = None
-            self._thread = None
+            self._child = self._thread = None
             self._retired = False
-            self._unsent.clear()
-            pending, self._pending = self._pending, {}
             users, self._users = self._users, {}
-            later = {request.number for request, _ in self._next}
-            failed = [
-                n
-                for n, each in self._instances.items()
-                if not each.failed and each.generation not in later
+            later = {r.user for r, _ in self._next if isinstance(r, StartConnector)}
+            lost = [
+                name
+                for name, each in self._instances.items()
+                if not (each.failed or each.user in later or self._closing)
             ]
-            lost = [] if self._closing else failed
             self._send_next()
             for name in lost:
                 self._instances[name].failed = True
@@ -384,73 +325,62 @@ class ConnectorHost:
         for name in lost:
             self._listener.on_state(name, State.FAILED, stack_trace(ConnectError(reason)))
         for user in users.values():
-            user.close()
-        for future in pending.values():
-            future.set_exception(ConnectError(reason))
+            if user is not None:
+                user.close()
+        child.close(ConnectError(reason))
 
-    def _handle(self, message: object) -> None:
+    def _handle(self, message: object) -> Future[Any] | None:
         match message:
-            case LogLine():
-                message.emit()
-            case Reply(number, value, error):
+            case OperationProgress(user, step):
                 with self._lock:
-                    future = self._pending.pop(number, None)
-                    started = any(
-                        instance.generation == number for instance in self._instances.values()
-                    )
-                if not started:
-                    self._end_user(number)
-                if future is None:
-                    return
-                if error is not None:
-                    future.set_exception(error)
-                else:
-                    future.set_result(value)
-            case OperationProgress(number, step):
-                with self._lock:
-                    show = self._progress.get(number)
+                    show = self._progress.get(user)
                 if show is not None:
                     show(step)
             case ConnectorEvent():
                 self._handle_event(message)
             case ServiceRequest():
-                self._handle_service_request(message)
+                return self._handle_service_request(message)
             case ServiceUserEnded(user):
-                self._end_user(user)
+                self._close_user(user)
+        return None
 
-    def _handle_service_request(self, request: ServiceRequest) -> None:
+    def _handle_service_request(self, request: ServiceRequest) -> Future[Any] | None:
         with self._lock:
-            if request.user not in self._users and (
-                request.user in self._pending
-                or any(each.generation == request.user for each in self._instances.values())
-            ):
-                self._users[request.user] = self._service_user(f"connector {request.name}")
+            if request.user in self._users and self._users[request.user] is None:
+                self._users[request.user] = self._create_user(f"connector {request.name}")
             user = self._users.get(request.user)
-
-        def reply(answer: Answer) -> None:
-            with self._lock:
-                if self._channel is not None:
-                    self._channel.send(ServiceAnswered(request.user, answer))
-
         if user is None:
-            if isinstance(request.message, AcquireService):
-                ended = f"connector {request.name} has ended and cannot use services"
-                reply(Answer(request.message.number, error=ended, retriable=True))
-        elif isinstance(request.message, AcquireService):
-            user.answer(request.message, reply)
-        else:
-            user.take(request.message)
+            message = f"connector {request.name} has ended and cannot use services"
+            return failed(RetriableError(message))
+        if isinstance(request.message, AcquireService):
+            return user.acquire(request.message)
+        user.notify(request.message)
+        return None
+
+    def _request_ended(self, number: int) -> None:
+        """End the user of a request, unless the request has started an instance."""
+        with self._lock:
+            if all(instance.user != number for instance in self._instances.values()):
+                self._end_user(number)
 
     def _end_user(self, number: int) -> None:
+        self._close_user(number)
         with self._lock:
-            user = self._users.pop(number, None)
+            self._users.pop(number, None)
+
+    def _close_user(self, number: int) -> None:
+        """Release the services of a user. It may use others later."""
+        with self._lock:
+            user = self._users.get(number)
+            if user is not None:
+                self._users[number] = None
         if user is not None:
             user.close()
 
     def _handle_event(self, event: ConnectorEvent) -> None:
         with self._lock:
             instance = self._instances.get(event.name)
-            if instance is None or instance.generation != event.generation:
+            if instance is None or instance.user != event.user:
                 return  # of an abandoned instance
             if isinstance(event.event, State):
                 instance.failed = event.event is State.FAILED

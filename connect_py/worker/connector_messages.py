@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ from connect_py.api.plugin import Plugin
 from connect_py.api.service import SharedService
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_table import PluginTable
-from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService, Waits
+from connect_py.task.messages import AcquireService, ReleaseService, RequestService, Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,26 @@ class ConnectorProcessSpec:
     worker_props: Mapping[str, str] = field(default_factory=dict)  # resolved
 
 
-# Requests. Each is answered by one Reply with the same number.
+# Calls
+
+
+_users = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class StartConnector:
-    """Start an instance, or prepare it if paused. `generation` distinguishes instances with the
-    same name.
+class ServiceUserRequest:
+    """A request whose processing may use shared services, as a user with a unique number."""
+
+    user: int = field(default_factory=lambda: next(_users), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StartConnector(ServiceUserRequest):
+    """Start an instance, or prepare it if paused. `user` distinguishes instances with the same
+    name.
     """
 
-    number: int
     name: str
-    generation: int
     config: Mapping[str, str]
     target: TargetState
 
@@ -42,7 +51,6 @@ class StartConnector:
 class StopConnector:
     """Stop and remove an instance."""
 
-    number: int
     name: str
 
 
@@ -50,7 +58,6 @@ class StopConnector:
 class ChangeTarget:
     """Pause, stop, or start an instance."""
 
-    number: int
     name: str
     target: TargetState
 
@@ -61,16 +68,14 @@ class MakeTaskConfigs:
     configurations.
     """
 
-    number: int
     name: str
     max_tasks: int
 
 
 @dataclass(frozen=True, slots=True)
-class Validate:
+class Validate(ServiceUserRequest):
     """Validate a configuration; the reply is (definitions, values)."""
 
-    number: int
     plugin: Plugin
     props: Mapping[str, str | None]
 
@@ -79,7 +84,6 @@ class Validate:
 class Define:
     """Return a plugin's definitions."""
 
-    number: int
     plugin: Plugin
 
 
@@ -92,7 +96,6 @@ class ListServices:
     and skipped.
     """
 
-    number: int
     connectors: Sequence[tuple[str, Plugin, Mapping[str, str]]]
 
 
@@ -105,22 +108,20 @@ class ConnectorService:
 
 
 @dataclass(frozen=True, slots=True)
-class CallConnector:
+class CallConnector(ServiceUserRequest):
     """Call a method of a new instance of a connector class with plain arguments; the reply is its
     result.
     """
 
-    number: int
     plugin: Plugin
     method: str
     arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operate:
+class Operate(ServiceUserRequest):
     """Call `operate` of a new instance of a connector class; the reply is its result."""
 
-    number: int
     plugin: Plugin
     name: str
     props: Mapping[str, str]
@@ -130,22 +131,21 @@ class Operate:
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """Cancel the `Operate` request with this number because its client has disconnected. It is
-    still answered, with an error.
+    """Notification: cancel the `Operate` request of this user, because its client has disconnected.
+    It is still answered, with an error.
     """
 
-    number: int
+    user: int
 
 
 @dataclass(frozen=True, slots=True)
-class AlterOffsets:
+class AlterOffsets(ServiceUserRequest):
     """Call `alter_offsets` of a new instance of a connector class; the reply is its result.
 
     `offsets` is a mapping for a sink, a list of pairs for a source. The connector's `ConnectError`
     and `NotImplementedError` are returned as they are; other errors become a `RuntimeError`.
     """
 
-    number: int
     plugin: Plugin
     name: str
     props: Mapping[str, str]
@@ -154,15 +154,6 @@ class AlterOffsets:
     start_number: int
 
 
-RequestType: TypeAlias = (
-    type[Validate]
-    | type[Define]
-    | type[ListServices]
-    | type[CallConnector]
-    | type[Operate]
-    | type[AlterOffsets]
-)
-"""Requests about a plugin that is not running."""
 Request: TypeAlias = (
     StartConnector
     | StopConnector
@@ -179,19 +170,10 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OperationProgress:
-    """Current step of the `Operate` request with this number, for its client."""
+    """Current step of the `Operate` request of this user, for its client."""
 
-    number: int
+    user: int
     step: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Result of a request: a value or an error."""
-
-    number: int
-    value: Any = None
-    error: Exception | None = None
 
 
 # Events of instances
@@ -209,30 +191,21 @@ class ConnectorEvent:
     """
 
     name: str
-    generation: int
+    user: int
     event: State | Reconfigure | Waits
     trace: str | None = None
 
 
-# Messages about shared services. `user` is the number of the request that created the user:
-# `StartConnector`, `Operate`, or `AlterOffsets`.
+# Shared services
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """Request of a user. A question is answered by `ServiceAnswered`."""
+    """Request of a user: a call for `AcquireService`, otherwise a notification."""
 
     user: int
     name: str  # of the connector
     message: AcquireService | RequestService | ReleaseService
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceAnswered:
-    """Response of the worker to a user."""
-
-    user: int
-    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)

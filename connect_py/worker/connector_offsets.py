@@ -243,8 +243,8 @@ class ConnectorOffsets:
         deadline: float,
     ) -> Any:
         """Call the connector's `alter_offsets`."""
-        answer = self._connectors.host_of(plugin.location).request_plugin(
-            AlterOffsets, plugin, name, dict(props), offsets, self._worker_props, start_number
+        answer = self._connectors.host_of(plugin.location).request(
+            AlterOffsets(plugin, name, dict(props), offsets, self._worker_props, start_number)
         )
         try:
             return answer.result(max(0.0, deadline - self._clock.monotonic()))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 from connect_py.api.config import ConfigDef, ConfigKey, ConfigValue
 from connect_py.api.connector import Connector, SinkConnector
@@ -19,20 +16,19 @@ from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.service import SharedService
 from connect_py.clock import SystemClock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done, failed
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.log_context import NOTHING, log_context
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.channel import Channel
-from connect_py.task.child_process import beat, prepare_child, read_until_worker_ends, set_levels
+from connect_py.process.channel import Channel
+from connect_py.process.child_runtime import prepare_child, serve_worker
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
-from connect_py.task.lease_guard import LeaseGuard
-from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, SetLogLevels, Waits
-from connect_py.task.questions import Questions
-from connect_py.task.shared_services import WorkerSharedServices
+from connect_py.task.messages import RequestService, Waits
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
+from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 from connect_py.worker.connector_messages import (
     AlterOffsets,
     CallConnector,
@@ -47,16 +43,14 @@ from connect_py.worker.connector_messages import (
     Operate,
     OperationProgress,
     Reconfigure,
-    Reply,
-    ServiceAnswered,
     ServiceRequest,
     ServiceUserEnded,
+    ServiceUserRequest,
     StartConnector,
     StopConnector,
     Validate,
 )
 
-BEAT_SECONDS: Final = 1.0
 # subject of the waiting reason: a connector whose `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
 VALIDATORS: Final = 4  # validations that may run, or hang, at the same time
@@ -65,40 +59,35 @@ OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class ConnectorServices(WorkerSharedServices):
     """Shared services for one user in this process."""
 
     def __init__(
-        self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]
+        self, user: int, name: str, channel: Channel, worker_props: Mapping[str, str]
     ) -> None:
-        """Create the services of one user. `user` is the number of the request that created it,
-        `name` that of the connector.
-        """
-        questions = Questions(
-            lambda message: send(
-                ServiceRequest(user, name, message)  # type: ignore[arg-type]  # only these kinds
-            )
+        """Create the services of one user, see `ServiceUserRequest`. `name` is the connector."""
+        worker = WorkerClient(
+            lambda request: channel.call(ServiceRequest(user, name, request)),  # type: ignore[arg-type]  # only these kinds
+            lambda message: channel.notify(ServiceRequest(user, name, message)),  # type: ignore[arg-type]  # as above
         )
-        super().__init__(questions, worker_props)
+        super().__init__(worker, worker_props)
         self._user = user
-        self._send = send
+        self._channel = channel
 
     def request_early(self, service: SharedService) -> None:
         """Start a service for future users."""
-        self._questions.send(RequestService(service, hold=False))
-
-    def answer(self, answer: Answer) -> None:
-        """Deliver the worker's response."""
-        self._questions.answer(answer)
+        self._worker.notify(RequestService(service, hold=False))
 
     def stop(self) -> None:
         """End all waiting calls."""
-        self._questions.stop()
+        self._worker.stop()
 
     def end(self) -> None:
         """Release all services."""
-        self._send(ServiceUserEnded(self._user))
+        self._channel.notify(ServiceUserEnded(self._user))
 
 
 class ConnectorInstance:
@@ -119,7 +108,7 @@ class ConnectorInstance:
         self._make = create
         self.services = services
         self._name = request.name
-        self.generation = request.generation
+        self.user = request.user
         self._config = dict(request.config)
         self._send = send_event
         self._running = False
@@ -129,16 +118,16 @@ class ConnectorInstance:
         self.send_waiting = self._waits.send_changes
         self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
 
-    def submit(self, call: Callable[[], None]) -> None:
+    def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run a call on the instance's thread, after the earlier ones."""
-        self._executor.submit(self._in_context, call)
+        return self._executor.submit(self._in_context, call)
 
-    def _in_context(self, call: Callable[[], None]) -> None:
+    def _in_context(self, call: Callable[[], T]) -> T:
         with log_context(self._name, scope="worker"):
-            call()
+            return call()
 
     def _send_event(self, event: State | Reconfigure | Waits, trace: str | None = None) -> None:
-        self._send(ConnectorEvent(self._name, self.generation, event, trace))
+        self._send(ConnectorEvent(self._name, self.user, event, trace))
 
     # ConnectorContext; called on any thread
 
@@ -257,16 +246,13 @@ class ConnectorProcess:
         self._channel = channel
         self._registry = PluginRegistry(spec.plugins)
         self._worker_props = spec.worker_props
-        self._services: dict[int, ConnectorServices] = {}
         self._instances: dict[str, ConnectorInstance] = {}
-        self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
         # a hanging connector must not block validations
         self._service_lister = ThreadPoolExecutor(1, "services")
         self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
-        self._operations: dict[
-            int, Connector | None
-        ] = {}  # by request number; None while waiting for a thread
+        # by user; None while waiting for a thread
+        self._operations: dict[int, tuple[Connector, ConnectorServices] | None] = {}
         self._operations_lock = threading.Lock()
 
     def send_waiting(self) -> None:
@@ -274,68 +260,45 @@ class ConnectorProcess:
         for instance in list(self._instances.values()):
             instance.send_waiting()
 
-    def handle(self, message: object) -> None:
-        """Process one message."""
+    def handle(self, message: object) -> Future[Any] | None:
+        """Process one message. Return the future result of a request."""
         match message:
-            case SetLogLevels(levels):
-                set_levels(levels)
-            case ExtendLease(until):
-                self._guard.extend(until)
-            case ServiceAnswered(user, answer):
-                if (services := self._services.get(user)) is not None:
-                    services.answer(answer)
             case StartConnector():
-                self._start(message)
-            case StopConnector(number, name):
+                return self._start(message)
+            case StopConnector(name):
                 instance = self._instances.pop(name, None)
                 if instance is None:
-                    self._channel.send(Reply(number))
-                else:
-                    instance.services.stop()
-                    self._services.pop(instance.generation, None)
-                    instance.submit(lambda: self._reply(number, instance.end))
-            case ChangeTarget(number, name, target):
-                self._with_instance(number, name, lambda i: i.change_target(target))
-            case MakeTaskConfigs(number, name, max_tasks):
-                self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
+                    return done(None)
+                instance.services.stop()
+                return instance.submit(instance.end)
+            case ChangeTarget(name, target):
+                return self._with_instance(name, lambda i: i.change_target(target))
+            case MakeTaskConfigs(name, max_tasks):
+                return self._with_instance(name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
-                self._validators.submit(
-                    self._reply, message.number, lambda: self._run_plugin_request(message)
-                )
+                return self._validators.submit(self._run_plugin_request, message)
             case ListServices():
-                self._service_lister.submit(
-                    self._reply, message.number, lambda: self._list_services(message)
-                )
+                return self._service_lister.submit(self._list_services, message)
             case Operate():
                 with self._operations_lock:
-                    self._operations[message.number] = None
-                self._operators.submit(self._reply, message.number, lambda: self._operate(message))
-            case CancelOperation(number):
-                self._cancel_operation(number)
+                    self._operations[message.user] = None
+                return self._operators.submit(self._operate, message)
             case AlterOffsets():
-                self._validators.submit(
-                    self._reply, message.number, lambda: self._alter_offsets(message)
-                )
+                return self._validators.submit(self._alter_offsets, message)
+            case CancelOperation(user):
+                self._cancel_operation(user)
+        return None
 
-    def _services_of(self, user: int, name: str) -> ConnectorServices:
-        services = self._services[user] = ConnectorServices(
-            user, name, self._channel.send, self._worker_props
-        )
-        return services
+    def _services_of(self, request: ServiceUserRequest, name: str) -> ConnectorServices:
+        return ConnectorServices(request.user, name, self._channel, self._worker_props)
 
-    @contextmanager
-    def _with_services(self, plugin: Plugin, user: int, name: str) -> Iterator[Any]:
-        """Create a new instance of a connector class that may use shared services during the
-        block.
-        """
+    def _new_connector(self, plugin: Plugin, request: ServiceUserRequest, name: str) -> Any:
+        """Return a new instance of a connector class for one request."""
         connector = self._registry.load(plugin)()
-        connector.services = self._services_of(user, name)
-        try:
-            yield connector
-        finally:
-            self._services.pop(user, None)
+        connector.services = self._services_of(request, name)
+        return connector
 
-    def _start(self, request: StartConnector) -> None:
+    def _start(self, request: StartConnector) -> Future[None]:
         """Start an instance. The class is not imported on the reader's thread, which must receive
         lease messages.
         """
@@ -352,47 +315,32 @@ class ConnectorProcess:
         instance = ConnectorInstance(
             lambda: self._registry.load(self._registry.connector_of(request.config))(),
             request,
-            self._channel.send,
-            self._services_of(request.number, request.name),
+            self._channel.notify,
+            self._services_of(request, request.name),
         )
         self._instances[request.name] = instance
-        instance.submit(lambda: self._reply(request.number, begin))
+        return instance.submit(begin)
 
     def _with_instance(
-        self, number: int, name: str, call: Callable[[ConnectorInstance], object]
-    ) -> None:
+        self, name: str, call: Callable[[ConnectorInstance], object]
+    ) -> Future[object]:
         instance = self._instances.get(name)
         if instance is None:
-            self._channel.send(
-                Reply(number, error=NotFoundError(f"Connector {name} not found on this worker"))
-            )
-            return
-        instance.submit(lambda: self._reply(number, lambda: call(instance)))
-
-    def _reply(self, number: int, call: Callable[[], object]) -> None:
-        try:
-            reply = Reply(number, call())
-        except Exception as error:
-            log.debug("a method of a connector failed", exc_info=True)
-            reply = Reply(number, error=portable(error))
-        self._channel.send(reply)
+            return failed(NotFoundError(f"Connector {name} not found on this worker"))
+        return instance.submit(lambda: call(instance))
 
     def _run_plugin_request(self, request: Validate | Define | CallConnector) -> object:
         cls = self._registry.load(request.plugin)
         if isinstance(request, CallConnector):
-            with self._with_services(
-                request.plugin, request.number, request.plugin.name
-            ) as connector:
-                return getattr(connector, request.method)(*request.arguments)
+            connector = self._new_connector(request.plugin, request, request.plugin.name)
+            return getattr(connector, request.method)(*request.arguments)
         config_def: ConfigDef = cls.config_def
         if isinstance(request, Define):
             return plain_keys(config_def)
         with log_context(request.props.get("name") or request.plugin.name, scope="validate"):
             if request.plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
-                with self._with_services(
-                    request.plugin, request.number, request.plugin.name
-                ) as connector:
-                    values = connector.validate(dict(request.props))
+                connector = self._new_connector(request.plugin, request, request.plugin.name)
+                values = connector.validate(dict(request.props))
             else:
                 values = config_def.validate(request.props)
         return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
@@ -418,12 +366,10 @@ class ConnectorProcess:
         return {key: value for key, value in self._worker_props.items() if key.startswith(prefix)}
 
     def _operate(self, request: Operate) -> object:
-        with (
-            self._with_services(request.plugin, request.number, request.name) as connector,
-            log_context(request.name, scope="operations"),
-        ):
-            connector.report_progress = lambda step: self._channel.send(
-                OperationProgress(request.number, step)
+        connector = self._new_connector(request.plugin, request, request.name)
+        with log_context(request.name, scope="operations"):
+            connector.report_progress = lambda step: self._channel.notify(
+                OperationProgress(request.user, step)
             )
             if isinstance(connector, SinkConnector):
                 connector.cluster = self._cluster(request.name, request.props, self._worker_props)
@@ -433,11 +379,11 @@ class ConnectorProcess:
                     dict(request.props), dict(self._worker_props)
                 )
             with self._operations_lock:
-                if request.number not in self._operations:
+                if request.user not in self._operations:
                     raise ConnectError(
                         "the operation was canceled because its client has disconnected"
                     )
-                self._operations[request.number] = connector
+                self._operations[request.user] = connector, connector.services
             try:
                 return connector.operate(request.props, request.operation, request.arguments)
             except (ConfigError, NotFoundError):
@@ -446,15 +392,15 @@ class ConnectorProcess:
                 raise ConnectError(str(error)) from error  # its class may be defined in the plugin
             finally:
                 with self._operations_lock:
-                    self._operations.pop(request.number, None)
+                    self._operations.pop(request.user, None)
 
-    def _cancel_operation(self, number: int) -> None:
+    def _cancel_operation(self, user: int) -> None:
         with self._operations_lock:
-            connector = self._operations.pop(number, None)
-        if connector is None:
+            operation = self._operations.pop(user, None)
+        if operation is None:
             return  # it has ended, or will not be started
-        if (services := self._services.get(number)) is not None:
-            services.stop()  # it may be waiting for a driver
+        connector, services = operation
+        services.stop()  # it may be waiting for a driver
         try:
             connector.cancel_operation()
         except Exception:
@@ -473,10 +419,7 @@ class ConnectorProcess:
         )
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
-        with self._with_services(request.plugin, request.number, request.name) as connector:
-            return self._call_alter_offsets(connector, request)
-
-    def _call_alter_offsets(self, connector: Any, request: AlterOffsets) -> object:
+        connector = self._new_connector(request.plugin, request, request.name)
         with log_context(request.name, scope="offsets"):
             if isinstance(connector, SinkConnector):
                 connector.cluster = self._cluster(
@@ -511,32 +454,9 @@ def plain_value(value: ConfigValue) -> ConfigValue:
     )
 
 
-def portable(error: Exception) -> Exception:
-    """Return the error if it can be unpickled by the worker, otherwise one of our errors with its
-    message.
-    """
-    try:
-        if type(pickle.loads(pickle.dumps(error))) is type(error) and type(
-            error
-        ).__module__.startswith(("connect_py.", "builtins")):
-            return error
-    except Exception:
-        log.debug("cannot pickle an error", exc_info=True)
-    if isinstance(error, ConfigError):
-        return ConfigError("", str(error))
-    return ConnectError(f"{type(error).__name__}: {error}")
-
-
-def run_connector_process(connection: Connection[Any, Any], spec: ConnectorProcessSpec) -> None:
-    """Process requests until the worker closes the pipe."""
-    channel = Channel(connection)
+def run_connector_process(channel: Channel, spec: ConnectorProcessSpec) -> None:
+    """Process requests until the worker closes the channel, which exits the process."""
     prepare_child(channel, NOTHING, spec.log_levels)
     process = ConnectorProcess(channel, spec)
-
-    def make_beat() -> Beat:
-        process.send_waiting()
-        return Beat()
-
-    beat(channel, make_beat, BEAT_SECONDS)
-    read_until_worker_ends(channel, process.handle)
-    threading.Event().wait()  # the reader exits the process
+    serve_worker(channel, process.handle, process.send_waiting)
+    threading.Event().wait()

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from connect_py.task.messages import AcquireService, FromTask, ReleaseService, RequestService
-from connect_py.task.questions import Questions
-from connect_py.task.shared_services import WorkerSharedServices
+from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 from connect_py.worker.service_registry import ServiceRegistry
 
 
@@ -29,17 +27,12 @@ class LocalServices(WorkerSharedServices):
         self._owns_registry = registry is None
         self._registry = registry or ServiceRegistry()
         self._user = self._registry.user(label, location)
-        super().__init__(Questions(self._send), props or {})
-
-    def _send(self, message: FromTask) -> None:
-        if isinstance(message, AcquireService):
-            self._user.answer(message, self._questions.answer)
-        elif isinstance(message, RequestService | ReleaseService):
-            self._user.take(message)
+        worker = WorkerClient(self._user.acquire, self._user.notify)  # type: ignore[arg-type]  # only requests for services
+        super().__init__(worker, props or {})
 
     def stop(self) -> None:
         """End all waiting calls."""
-        self._questions.stop()
+        self._worker.stop()
 
     def close(self) -> None:
         """Release all services. May be called repeatedly."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Final
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.service import SharedService
+from connect_py.api.service import ServiceAddress, SharedService
 from connect_py.clock import Clock, SystemClock
+from connect_py.futures import failed
 from connect_py.metrics.samples import OwnSample
-from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService
-from connect_py.worker.service_folder import ServiceFolder
+from connect_py.process.scratch_folder import scratch_folder
+from connect_py.task.messages import AcquireService, ReleaseService, RequestService
 from connect_py.worker.service_runner import (
-    Outcome,
-    Reply,
     RunnerParts,
     ServiceCounts,
     ServiceRunner,
@@ -28,6 +32,9 @@ from connect_py.worker.service_runner import (
 MAX_KEY: Final = "connect_py.services.max"
 DEFAULT_MAX: Final = 16
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+FOLDER_PREFIX: Final = "connect-py-services-"
+# of the parent folder, in bytes; socket paths are limited to 103 bytes on some systems
+LONGEST_PARENT: Final = 60
 KILLED_SECONDS: Final = 3.0  # after the grace period, for killed processes to exit
 
 log = logging.getLogger(__name__)
@@ -43,25 +50,26 @@ class ServiceRegistry:
         maximum: int = DEFAULT_MAX,
         clock: Clock | None = None,
         times: ServiceTimes | None = None,
-        folder: ServiceFolder | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """Create the registry. `maximum` limits the number of running services with the same
-        name.
+        """Create the registry.
+
+        Args:
+            maximum: Maximum number of running services with the same name.
+            clock: Source of monotonic time.
+            times: Time limits.
+            folder: Parent folder of the sockets; the default is the folder for temporary files.
         """
         self._maximum = maximum
         self._times = times or ServiceTimes()
-        self._folder = folder or ServiceFolder()
         self._lock = threading.Lock()
+        self._folder = _SocketFolder(folder or Path(tempfile.gettempdir()))
         self._parts = RunnerParts(
             self._lock, clock or SystemClock(), self._times, self._folder.path
         )
         self._runners: dict[tuple[object, ...], ServiceRunner] = {}
         self._counts: dict[str, ServiceCounts] = {}
         self._closed = False
-
-    def start(self) -> None:
-        """Remove the folders of workers that were killed."""
-        self._folder.sweep()
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
         """Return a user (task or connector) of services. `location` is the folder of `plugin.path`
@@ -154,9 +162,8 @@ class ServiceRegistry:
         service: SharedService,
         broken: int | None,
         timeout: float,
-        reply: Reply,
-    ) -> None:
-        """Start a service if necessary, count the user, and respond when the service is ready."""
+    ) -> Future[ServiceAddress]:
+        """Start a service if necessary, count the user, and return its address when it is ready."""
         with self._lock:
             if user.closed:
                 raise RetriableError(f"{user.label} has ended and cannot use services")
@@ -164,11 +171,11 @@ class ServiceRegistry:
                 raise failure
             runner = self._runner(user, service)
             runner.add(user)
-            runner.wait_for(user, broken, timeout, reply)
+            return runner.wait_for(user, broken, timeout)
 
     def release(self, user: ServiceUser, service: SharedService | None = None) -> None:
         """Remove a user from a service, or permanently from all services if none is given."""
-        replies: list[Reply] = []
+        replies: list[Future[ServiceAddress]] = []
         with self._lock:
             if service is None:
                 user.closed = True
@@ -181,7 +188,7 @@ class ServiceRegistry:
             for runner in runners:
                 replies += runner.remove(user)
         for reply in replies:
-            reply(RetriableError(f"{user.label} has released the service"))
+            reply.set_exception(RetriableError(f"{user.label} has released the service"))
 
     def _runner(self, user: ServiceUser, service: SharedService) -> ServiceRunner:
         """Return the runner of a service; created if necessary."""
@@ -235,6 +242,26 @@ class ServiceRegistry:
         self._runners = {key: other for key, other in self._runners.items() if other is not runner}
 
 
+class _SocketFolder:
+    """The private folder for the sockets of the services, created at first use. Thread-safe."""
+
+    def __init__(self, parent: Path) -> None:
+        is_short = len(os.fsencode(parent)) <= LONGEST_PARENT
+        self._parent = parent if is_short else Path("/tmp")
+        self._lock = threading.Lock()
+        self._path: Path | None = None
+
+    def path(self) -> Path:
+        with self._lock:
+            self._path = self._path or scratch_folder(FOLDER_PREFIX, self._parent)
+            return self._path
+
+    def remove(self) -> None:
+        with self._lock:
+            if self._path is not None:
+                shutil.rmtree(self._path, ignore_errors=True)
+
+
 class ServiceUser(UserState):
     """One run of a task or connector. A closed user is not counted."""
 
@@ -242,7 +269,7 @@ class ServiceUser(UserState):
         super().__init__(label, location)
         self._registry = registry
 
-    def take(self, message: RequestService | ReleaseService) -> None:
+    def notify(self, message: RequestService | ReleaseService) -> None:
         """Process a request of a task. Never blocks."""
         try:
             if isinstance(message, ReleaseService):
@@ -254,25 +281,15 @@ class ServiceUser(UserState):
                 "failed to provide service %s to %s: %s", message.service.name, self.label, error
             )
 
-    def answer(self, request: AcquireService, reply: Callable[[Answer], None]) -> None:
-        """Respond to a request of a task, now or later, on any thread. Never blocks."""
-
-        def respond(outcome: Outcome) -> None:
-            reply(_answered(request.number, outcome))
-
+    def acquire(self, request: AcquireService) -> Future[ServiceAddress]:
+        """Process a request of a task. Return the future address. Never blocks."""
         try:
-            self._registry.acquire(
-                self, request.service, request.broken, request.timeout_seconds, respond
+            return self._registry.acquire(
+                self, request.service, request.broken, request.timeout_seconds
             )
         except ConnectError as error:
-            respond(error)
+            return failed(error)
 
     def close(self) -> None:
         """Note that the task or connector has ended. May be called repeatedly."""
         self._registry.release(self)
-
-
-def _answered(number: int, outcome: Outcome) -> Answer:
-    if isinstance(outcome, ConnectError):
-        return Answer(number, error=str(outcome), retriable=isinstance(outcome, RetriableError))
-    return Answer(number, outcome)

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import os
 import re
 import secrets
 import select
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connect_py.api.service import EXIT_FAILED, ServiceAddress, SharedService
+from connect_py.api.service import (
+    EXIT_FAILED,
+    ServiceAddress,
+    ServiceFailed,
+    ServiceReady,
+    ServiceStart,
+    SharedService,
+)
 from connect_py.clock import Clock
-from connect_py.worker.process_task_host import exit_reason
-from connect_py.worker.service_process import ServiceProcess, launch_command
+from connect_py.process.channel import Handler
+from connect_py.process.child import Child, exit_reason
+from connect_py.process.child_process import ChildProcess
 
 # reserved for our own metrics
 METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")
 LONGEST_WAIT: Final = 60.0
-
-Outcome: TypeAlias = ServiceAddress | ConnectError
-Reply: TypeAlias = Callable[[Outcome], None]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +80,7 @@ class Waiter:
     """A user that waits for an address."""
 
     user: UserState
-    reply: Reply
+    reply: Future[ServiceAddress]
     broken: int | None
     requested_at: float
     deadline: float
@@ -85,12 +93,8 @@ class _ProcessState:
     address: ServiceAddress
     started_at: float
     ready_at: float | None = None
-    silence_seconds: float | None = None
-    silent: float = 0.0  # seconds of waiting without output
     failed: str | None = None
-    ending_since: float | None = None
-    killed_because: str | None = None
-    killed: bool = False
+    ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,6 @@ class ServiceRunner:
         self._ended = False
         self._failures = 0  # since the last stable process
         self._last_failure = ""
-        self._state: _ProcessState | None = None
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -158,7 +161,7 @@ class ServiceRunner:
         self.users.add(user)
         self._wake()
 
-    def remove(self, user: UserState) -> Sequence[Reply]:
+    def remove(self, user: UserState) -> Sequence[Future[ServiceAddress]]:
         """Remove a user. Return its pending replies."""
         self.users.discard(user)
         replies = [waiter.reply for waiter in self._waiters if waiter.user is user]
@@ -168,11 +171,16 @@ class ServiceRunner:
         self._wake()
         return replies
 
-    def wait_for(self, user: UserState, broken: int | None, timeout: float, reply: Reply) -> None:
-        """Call `reply` with the address on the runner's thread."""
+    def wait_for(
+        self, user: UserState, broken: int | None, timeout: float
+    ) -> Future[ServiceAddress]:
+        """Return the future address, which the runner's thread sets."""
         now = self._clock.monotonic()
+        reply: Future[ServiceAddress] = Future()
+        reply.set_running_or_notify_cancel()
         self._waiters.append(Waiter(user, reply, broken, now, now + timeout))
         self._wake()
+        return reply
 
     def keep(self, seconds: float) -> None:
         """Keep running for this long without users."""
@@ -234,7 +242,7 @@ class ServiceRunner:
             os.close(self._wake_read)
             os.close(self._wake_write)
         for waiter in waiters:
-            waiter.reply(
+            waiter.reply.set_exception(
                 failure or RetriableError(f"service {self.service.name}: the worker is stopping")
             )
 
@@ -286,28 +294,27 @@ class ServiceRunner:
     def _respond(self) -> None:
         """Respond to the waiters whose outcome is known or whose timeout has passed."""
         now = self._clock.monotonic()
-        answers: list[tuple[Reply, Outcome]] = []
+        ready, late = [], []
         with self._lock:
+            address = self.address
             waiting = []
             for waiter in self._waiters:
-                address = self.address
                 if address is not None and (
                     waiter.broken != address.generation
                     or now >= waiter.requested_at + self._times.broken
                 ):
-                    answers.append((waiter.reply, address))
+                    ready.append(waiter.reply)
                 elif now >= waiter.deadline:
-                    answers.append(
-                        (
-                            waiter.reply,
-                            RetriableError(self._timeout_message(now - waiter.requested_at)),
-                        )
-                    )
+                    late.append(waiter)
                 else:
                     waiting.append(waiter)
             self._waiters = waiting
-        for reply, outcome in answers:
-            reply(outcome)
+        for reply in ready:
+            assert address is not None
+            reply.set_result(address)
+        for waiter in late:
+            message = self._timeout_message(now - waiter.requested_at)
+            waiter.reply.set_exception(RetriableError(message))
 
     def _timeout_message(self, seconds: float) -> str:
         last = f"; its last process {self._last_failure}" if self._last_failure else ""
@@ -317,7 +324,7 @@ class ServiceRunner:
 
     def _run_process(self) -> ConnectError | None:
         """Run one process until it exits. Return an error if restarting would not help."""
-        name, clock = self.service.name, self._clock
+        name = self.service.name
         generation = next(self._parts.generations)
         self._last_failure = ""
         with self._lock:
@@ -328,52 +335,46 @@ class ServiceRunner:
             self._record_failure(None, f"could not be started: {error}")
             return None
         address = ServiceAddress(str(socket), secrets.token_hex(32), generation)
-        first = {
-            "socket": address.socket,
-            "secret": address.secret,
-            "settings": self.service.settings,
-        }
-        state = self._state = _ProcessState(address, clock.monotonic())
+        state = _ProcessState(address, self._clock.monotonic())
+        child = Child(
+            f"service-{name}",
+            partial(launch_service, self.service.program, self._location),
+            self._clock,
+            None,
+            on_heartbeat=self._set_metrics,
+            on_output=self._log_output,
+        )
+        child.channel.notify(ServiceStart(address.socket, address.secret, self.service.settings))
+        handle = partial(self._process_message, child, state)
         try:
-            process = ServiceProcess(
-                launch_command(self.service.program, self._location),
-                json.dumps(first).encode() + b"\n",
-                self._wake_read,
-                self._process_line,
-                name,
-                clock,
-            )
+            child.launch()
+            log.info("service %s (instance %d): started process %d", name, self.instance, child.pid)
+            while child.status is None:
+                self._step(child, state, handle)
         except OSError as error:
             self._record_failure(None, f"could not be started: {error}")
             return None
-        log.info("service %s (instance %d): started process %d", name, self.instance, process.pid)
-        try:
-            while not process.exited():
-                self._step(process, state)
         finally:
             with self._lock:
                 self.address = None
-            process.finish()
+            child.finish(handle)
+            child.close(ConnectError("the service has ended"))
             with self._lock:
-                self._state = None
                 # even if its last message was that it is ready
                 self.address, self.metrics = (None, {})
             socket.unlink(missing_ok=True)
-        if state.failed is not None and process.code == EXIT_FAILED:
+        if state.failed is not None and child.status == EXIT_FAILED:
             log.error(
                 "service %s failed: %s", name, state.failed, extra={"action": "service_failed"}
             )
             return ConnectError(state.failed)
-        if state.ending_since is not None:
+        if state.ending:
             log.info(
-                "service %s (process %d) ended: %s", name, process.pid, exit_reason(process.code)
+                "service %s (process %d) ended: %s", name, child.pid, exit_reason(child.status)
             )
             return None
-        reason = state.killed_because or f"ended: {exit_reason(process.code)}"
-        self._record_failure(
-            state,
-            f"(process {process.pid}) {reason}" + (f" ({state.failed})" if state.failed else ""),
-        )
+        reason = f"(process {child.pid}) {child.outcome}"
+        self._record_failure(state, f"{reason} ({state.failed})" if state.failed else reason)
         return None
 
     def _record_failure(self, state: _ProcessState | None, reason: str) -> None:
@@ -384,94 +385,75 @@ class ServiceRunner:
         self._failures = 1 if stable else self._failures + 1
         self._last_failure = reason
 
-    def _step(self, process: ServiceProcess, state: _ProcessState) -> None:
+    def _step(self, child: Child, state: _ProcessState, handle: Handler) -> None:
         """Wait for an event of the process or its users, and process it."""
-        times, started_at = self._times, self._clock.monotonic()
         timeout = self._next_deadline()
-        if state.killed:
-            timeout = LONGEST_WAIT
-        elif state.ending_since is not None:
-            timeout = state.ending_since + times.grace - started_at
-        elif state.ready_at is None:
-            timeout = min(timeout, state.started_at + times.start - started_at)
-        elif state.silence_seconds is not None:
-            timeout = min(timeout, state.silence_seconds / 4)
-        wrote = process.wait(timeout)
-        now = self._clock.monotonic()
-        if state.ready_at is not None and state.silence_seconds is not None:
-            # Counted in short waits: a worker that was suspended itself did not listen meanwhile.
-            state.silent = (
-                0.0 if wrote else state.silent + min(now - started_at, state.silence_seconds / 4)
-            )
-        if state.killed:
-            return
-        if state.ending_since is not None:
-            if now >= state.ending_since + times.grace:
-                log.warning(
-                    "service %s (process %d) did not exit in time, killing it",
-                    self.service.name,
-                    process.pid,
-                )
-                self._kill(process, state)
-        elif not self._is_wanted():
-            state.ending_since = now
+        deadline = None
+        if state.ready_at is None and not state.ending:
+            deadline = state.started_at + self._times.start
+            timeout = min(timeout, deadline - self._clock.monotonic())
+        child.step(handle, max(0.0, timeout), self._wake_read)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 1 << 12)
+        if not (state.ending or child.killed) and not self._is_wanted():
+            state.ending = True
             with self._lock:
                 self.address = None
-            process.close_stdin()
-        elif state.ready_at is None and now >= state.started_at + times.start:
-            state.killed_because = f"was not ready within {times.start:.0f} s and was killed"
-            self._kill(process, state)
-        elif state.silence_seconds is not None and state.silent >= state.silence_seconds:
-            state.killed_because = (
-                f"was killed after {state.silence_seconds:.0f} s without a message"
-            )
-            self._kill(process, state)
-        else:
+            child.channel.end()
+            child.expect_exit(self._times.grace)
+        elif deadline is not None and state.ready_at is None and self._clock.monotonic() > deadline:
+            child.kill(f"was not ready within {self._times.start:.0f} s and was killed")
+        if child.killed:
+            with self._lock:
+                self.address = None
+        elif not state.ending:
             self._respond()
 
-    def _kill(self, process: ServiceProcess, state: _ProcessState) -> None:
-        state.killed = True
-        with self._lock:
-            self.address = None
-        process.kill()
-
-    def _process_line(self, line: str) -> None:
-        """Process a line of the process's standard output."""
-        state = self._state
-        fields: Any = None
-        with contextlib.suppress(ValueError):
-            fields = json.loads(line)
-        if state is None or not isinstance(fields, dict):
-            if line.strip():
-                logging.getLogger(f"connect_py.service.{self.service.name}").info(
-                    "%s", line.rstrip()
+    def _process_message(self, child: Child, state: _ProcessState, message: object) -> None:
+        match message:
+            case ServiceReady(liveness_seconds) if state.ready_at is None and not state.ending:
+                state.ready_at = self._clock.monotonic()
+                child.require_messages(liveness_seconds)
+                with self._lock:
+                    self.address = state.address
+                log.info(
+                    "service %s is ready after %.1f s",
+                    self.service.name,
+                    state.ready_at - state.started_at,
+                    extra={"action": "service_ready", "service": self.service.name},
                 )
-            return
-        if (
-            fields.get("ready") is True
-            and state.ready_at is None
-            and state.ending_since is None
-            and not state.killed
-        ):
-            state.ready_at = self._clock.monotonic()
-            silence = fields.get("silence_seconds")
-            state.silence_seconds = (
-                float(silence) if isinstance(silence, int | float) and silence > 0 else None
-            )
-            with self._lock:
-                self.address = state.address
-            log.info(
-                "service %s is ready after %.1f s",
-                self.service.name,
-                state.ready_at - state.started_at,
-                extra={"action": "service_ready", "service": self.service.name},
-            )
-        if "failed" in fields:
-            state.failed = str(fields["failed"])
-        if isinstance(metrics := fields.get("metrics"), dict):
-            self.metrics = {
-                n: float(v) for n, v in metrics.items() if METRIC.fullmatch(n) and _is_number(v)
-            }
+            case ServiceFailed(reason):
+                state.failed = reason
+
+    def _set_metrics(self, report: Mapping[str, float]) -> None:
+        self.metrics = {
+            name: float(value)
+            for name, value in report.items()
+            if METRIC.fullmatch(name) and _is_number(value)
+        }
+
+    def _log_output(self, line: str) -> None:
+        if line.strip():
+            logger = logging.getLogger(f"connect_py.service.{self.service.name}")
+            logger.info("%s", line.rstrip())
+
+
+def launch_service(
+    program: str, location: str | None, connection: Connection[Any, Any]
+) -> ChildProcess:
+    """Start the process of a service. `location` is the folder of `plugin.path` with its
+    program.
+    """
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "connect_py.worker.service_main",
+        str(connection.fileno()),
+        program,
+        *([] if location is None else [location]),
+    ]
+    return ChildProcess(command, None, captured=True, connection=connection)
 
 
 def _is_number(value: object) -> bool:

@@ -9,21 +9,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError
-from connect_py.futures import done as finished
+from connect_py.futures import done, pass_on
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
-    Answer,
     CopySourceOffsets,
     FenceZombies,
     MakeOffsetKeys,
     ReadSourceOffsets,
-    SourceQuestion,
+    SourceTaskCall,
     TaskSpec,
     VerifyTask,
     WriteSourceOffsets,
@@ -36,10 +36,6 @@ READ_SECONDS: Final = 120.0
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class TaskNotWantedError(ConnectError):
-    """The task should not run on this worker, at least not with this start number."""
 
 
 class SourceTaskGate(Protocol):
@@ -86,19 +82,21 @@ class SourceTaskSession:
         self._closed = False
         self._store: ConnectorOffsetStore | None = None
 
-    def answer(self, question: SourceQuestion, reply: Callable[[Answer], None]) -> None:
-        """Process a request and call `reply` with the response, on any thread. Never blocks."""
+    def call(self, request: SourceTaskCall) -> Future[Any]:
+        """Process a request and return its future result. Never blocks."""
+        result: Future[Any] = Future()
+        result.set_running_or_notify_cancel()
 
         def work() -> None:
             try:
                 with log_context(self._spec.id.connector, self._spec.id.task):
-                    self._process_and_track(question).add_done_callback(
-                        lambda done: reply(_answered(question.number, done))
-                    )
+                    self._process_and_track(request).add_done_callback(partial(pass_on, result))
             except Exception as error:  # noqa: BLE001 - passed on to the task
-                reply(_failed(question.number, error))
+                result.set_exception(error)
 
-        self._submit(work)
+        if self._submit(work) is None:
+            result.set_exception(ConnectError("the worker is stopping"))
+        return result
 
     def copy(self, message: CopySourceOffsets) -> None:
         """Copy offsets of the connector's own topic to the worker's. In progress until `ended`
@@ -117,7 +115,7 @@ class SourceTaskSession:
                     return self._open_store().copy(message.offsets)
                 except ConnectError as error:
                     log.warning("offsets were stored only in the connector's own topic: %s", error)
-                    return finished(None)
+                    return done(None)
 
         def watch(submitted: Future[Future[None]]) -> None:
             if submitted.cancelled() or submitted.exception() is not None:
@@ -162,15 +160,15 @@ class SourceTaskSession:
             log.debug("the worker is stopping, and so is its task")
             return None
 
-    def _process_and_track(self, question: SourceQuestion) -> Future[Any]:
-        if not isinstance(question, WriteSourceOffsets):
-            return self._process(question)
+    def _process_and_track(self, request: SourceTaskCall) -> Future[Any]:
+        if not isinstance(request, WriteSourceOffsets):
+            return self._process(request)
         with self._writing:
             if self._closed:
                 raise ConnectError("cannot store offsets: the task has ended")
             self._writes += 1
         try:
-            written = self._process(question)
+            written = self._process(request)
         except BaseException:
             self._write_ended()
             raise
@@ -182,39 +180,39 @@ class SourceTaskSession:
             self._writes -= 1
             self._writing.notify_all()
 
-    def _process(self, question: SourceQuestion) -> Future[Any]:
-        if isinstance(question, FenceZombies):
+    def _process(self, request: SourceTaskCall) -> Future[Any]:
+        if isinstance(request, FenceZombies):
             return self._require_gate().fence_zombie_source_tasks(self._spec.id.connector)
-        if isinstance(question, VerifyTask):
+        if isinstance(request, VerifyTask):
             self._require_gate().verify_source_task(self._spec.id, self._spec.start_number).result(
                 READ_SECONDS
             )
-            return finished(self._open_store().topic)
+            return done(self._open_store().topic)
         name = self._spec.id.connector
-        if self._stores is None and not isinstance(question, MakeOffsetKeys):
+        if self._stores is None and not isinstance(request, MakeOffsetKeys):
             offsets = self._require_offsets()
-            if isinstance(question, ReadSourceOffsets):
+            if isinstance(request, ReadSourceOffsets):
                 offsets.refresh(READ_SECONDS)
-                return finished([offsets.get(name, partition) for partition in question.partitions])
-            return offsets.set(name, question.offsets)
+                return done([offsets.get(name, partition) for partition in request.partitions])
+            return offsets.set(name, request.offsets)
         store = self._open_store()
-        if isinstance(question, ReadSourceOffsets):
+        if isinstance(request, ReadSourceOffsets):
             store.refresh(READ_SECONDS)
-            return finished([store.get(partition) for partition in question.partitions])
-        if isinstance(question, MakeOffsetKeys):
-            return finished(
+            return done([store.get(partition) for partition in request.partitions])
+        if isinstance(request, MakeOffsetKeys):
+            return done(
                 [
                     key
                     for key, _ in store.records(
-                        [(partition, {}) for partition in question.partitions]
+                        [(partition, {}) for partition in request.partitions]
                     )
                 ]
             )
-        copied = store.set(question.offsets)
+        copied = store.set(request.offsets)
         with self._writing:
             self._writes += 1
         copied.add_done_callback(lambda _: self._write_ended())  # the task need not wait for it
-        return finished(None)
+        return done(None)
 
     def _require_gate(self) -> SourceTaskGate:
         if self._gate is None:
@@ -237,14 +235,3 @@ class SourceTaskSession:
                 )
                 self._store = self._closing.enter_context(opening)
             return self._store
-
-
-def _answered(number: int, future: Future[Any]) -> Answer:
-    if future.cancelled():
-        return Answer(number, error="the worker is stopping")
-    error = future.exception()
-    return Answer(number, future.result()) if error is None else _failed(number, error)
-
-
-def _failed(number: int, error: BaseException) -> Answer:
-    return Answer(number, error=str(error), refused=isinstance(error, TaskNotWantedError))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeAlias
 
 from connect_py.metrics.task_report import TaskReport
 from connect_py.model import TargetState
-from connect_py.task.messages import Answer, FromTask, TaskSpec
+from connect_py.task.messages import FromTask, TaskSpec
 
-TaskListener: TypeAlias = Callable[[FromTask, Callable[[Answer], None]], None]
+TaskListener: TypeAlias = Callable[[FromTask], Future[Any] | None]
 """Receives the messages of one task in order on a thread of the host. `Stopped`, `Failed`, and
 `cancel` end the sequence.
 
-It must not block. Requests are answered by calling the second argument, on any thread.
+It must not block. It returns the future result of a `TaskCall`.
 """
 
 

@@ -20,6 +20,7 @@ from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.process.fork_server import ForkServer
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
@@ -34,11 +35,10 @@ from connect_py.worker.connector_messages import (
     Define,
     ListServices,
     Operate,
-    RequestType,
+    Request,
     Validate,
 )
 from connect_py.worker.connector_offsets import ConnectorOffsets
-from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers, why_not_granted
@@ -126,7 +126,7 @@ class Worker:
         self._offset_stores = offset_stores
         # set by the herder; without it, source tasks do not use transactions
         self.gate: SourceTaskGate | None = None
-        self._silence_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
+        self._liveness_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
         self._services = ServiceRegistry(int(self._props.get(MAX_KEY, DEFAULT_MAX)), self._clock)
         self._connectors = ConnectorHosts(
@@ -135,7 +135,7 @@ class Worker:
                 plugins,
                 listener,
                 self._clock,
-                self._silence_seconds,
+                self._liveness_seconds,
                 self._props,
                 lambda label: self._services.user(label, location),
             ),
@@ -145,7 +145,7 @@ class Worker:
             self._props, plugins, self._connectors, offset_stores, resolve, self._clock
         )
         self._executor = ThreadPoolExecutor(START_THREADS, "StartAndStopExecutor")
-        self._questions = RequestThreads()
+        self._request_threads = RequestThreads()
         graceful_seconds = int(self._props.get("task.shutdown.graceful.timeout.ms", 5_000)) / 1000
         self._tasks = WorkerTasks(
             self._executor,
@@ -159,12 +159,12 @@ class Worker:
         )
 
     def _process_host(self, spec: TaskSpec, on_message: TaskListener) -> TaskHost:
-        return ProcessTaskHost(spec, on_message, self._server, self._clock, self._silence_seconds)
+        return ProcessTaskHost(spec, on_message, self._server, self._clock, self._liveness_seconds)
 
     def _session(self, spec: TaskSpec) -> TaskSession:
         """Create the session of a task with a resolved configuration."""
         offsets = SourceTaskSession(
-            spec, self._source_offsets, self._offset_stores, self.gate, self._questions
+            spec, self._source_offsets, self._offset_stores, self.gate, self._request_threads
         )
         user = self._services.user(f"task {spec.id}", self._location(spec.connector_config))
         return TaskSession(offsets, user)
@@ -176,7 +176,6 @@ class Worker:
 
     def start(self) -> None:
         """Start the connector process and the fork server in the background."""
-        self._services.start()
         self._server.start()
         self._connectors.start()
 
@@ -193,7 +192,7 @@ class Worker:
         self._connectors.close(KILL_SECONDS)
         self._services.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._questions.close()
+        self._request_threads.close()
 
     def start_connector(
         self, name: str, config: Props, target: TargetState, *, restarting: bool = False
@@ -274,9 +273,9 @@ class Worker:
                 continue
             connectors.setdefault(plugin.location, []).append((name, plugin, props))
         for location, group in connectors.items():
-            self._connectors.host_of(location).request_plugin(
-                ListServices, group
-            ).add_done_callback(partial(self._start_listed_services, location))
+            self._connectors.host_of(location).request(ListServices(group)).add_done_callback(
+                partial(self._start_listed_services, location)
+            )
 
     def _start_listed_services(
         self, location: str | None, answer: Future[list[ConnectorService]]
@@ -435,13 +434,13 @@ class Worker:
         transformation, or predicate.
         """
         return mapped(
-            self._request_plugin(Validate, plugin, dict(props)),
+            self._request(plugin, Validate(plugin, dict(props))),
             lambda answer: ConnectorValidation(*answer),
         )
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
         """Return the keys of a plugin in order, without validators and recommenders."""
-        return mapped(self._request_plugin(Define, plugin), list)
+        return mapped(self._request(plugin, Define(plugin)), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a new instance of a connector with plain arguments.
@@ -449,7 +448,7 @@ class Worker:
         For requests about a connector that is not running. Errors: errors of the method, or
         ConnectError for an error that cannot be pickled.
         """
-        return self._request_plugin(CallConnector, plugin, method, arguments)
+        return self._request(plugin, CallConnector(plugin, method, arguments))
 
     def operate(
         self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
@@ -457,10 +456,8 @@ class Worker:
         """Run an operation of a connector class with an unresolved configuration. Errors: see
         `Connector.operate`.
         """
-        props = dict(self._resolve(config))
-        return self._request_plugin(
-            Operate, self._plugins.connector_of(config), name, props, operation, dict(arguments)
-        )
+        request = self._operation(name, config, operation, arguments)
+        return self._request(request.plugin, request)
 
     def start_operation(
         self,
@@ -473,16 +470,18 @@ class Worker:
         """Start an operation that reports its steps. Return its result and a function that
         cancels it.
         """
-        props, plugin = dict(self._resolve(config)), self._plugins.connector_of(config)
-        host = self._connectors.host_of(plugin.location)
-        return host.operate(progress, plugin, name, props, operation, dict(arguments))
+        request = self._operation(name, config, operation, arguments)
+        return self._connectors.host_of(request.plugin.location).operate(request, progress)
 
-    def _request_plugin(
-        self, question: RequestType, plugin: Plugin, *arguments: Any
-    ) -> Future[Any]:
-        return self._connectors.host_of(plugin.location).request_plugin(
-            question, plugin, *arguments
-        )
+    def _operation(
+        self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
+    ) -> Operate:
+        props = dict(self._resolve(config))
+        plugin = self._plugins.connector_of(config)
+        return Operate(plugin, name, props, operation, dict(arguments))
+
+    def _request(self, plugin: Plugin, request: Request) -> Future[Any]:
+        return self._connectors.host_of(plugin.location).request(request)
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
         """Fence the producers of tasks 0 to `count - 1` of a source. Errors are in the future."""
@@ -491,9 +490,9 @@ class Worker:
             fence_producers(ClientConfigs(self._props, self._resolve(config), name), count)
 
         try:
-            return self._questions.enter(name).submit(fence)
+            return self._request_threads.enter(name).submit(fence)
         finally:
-            self._questions.leave(name)
+            self._request_threads.leave(name)
 
     def why_not_granted(
         self, name: str, config: Props, transactional_id: str
@@ -503,9 +502,11 @@ class Worker:
         """
         clients = ClientConfigs(self._props, self._resolve(config), name)
         try:
-            return self._questions.enter(name).submit(why_not_granted, clients, transactional_id)
+            return self._request_threads.enter(name).submit(
+                why_not_granted, clients, transactional_id
+            )
         finally:
-            self._questions.leave(name)
+            self._request_threads.leave(name)
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change log levels in all current and future child processes. "" is the root logger; None

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
@@ -19,14 +20,10 @@ from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.secret_mask import hidden_in
 from connect_py.task.messages import (
     AcquireService,
-    Answer,
     CopySourceOffsets,
     Failed,
-    FenceZombies,
     FromTask,
-    MakeOffsetKeys,
     Paused,
-    ReadSourceOffsets,
     ReleaseService,
     RequestService,
     RequestStop,
@@ -35,10 +32,8 @@ from connect_py.task.messages import (
     Stopped,
     TaskSpec,
     TopicUsed,
-    VerifyTask,
     Waits,
     Warns,
-    WriteSourceOffsets,
 )
 from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.source_task_session import SourceTaskSession
@@ -206,25 +201,20 @@ class WorkerTasks:
                     hidden_in(values),
                 )
                 session = self._make_session(resolved)
-                try:
-                    host = self._make_host(
-                        resolved, partial(_process_message, self._listener, session, spec)
-                    )
-                except BaseException:
-                    session.close()  # not referenced anywhere else
-                    raise
-                with self._lock:
+                listener = partial(_process_message, self._listener, session, spec)
+                with ExitStack() as closing, self._lock:
+                    closing.callback(session.close)  # unless the host is started
                     if slot.abandoned:
-                        session.close()
                         return
+                    host = self._make_host(resolved, listener)
                     slot.host, slot.session, slot.previous = host, session, None
-                    target = slot.target
                     if self._log_levels != levels:  # changed meanwhile
                         host.set_log_levels(self._log_levels)
                     host.extend_lease(self._lease_until)
+                    if slot.target is not spec.target:
+                        host.set_target_state(slot.target)
                     host.start()
-                if target is not spec.target:
-                    host.set_target_state(target)
+                    closing.pop_all()
             except Exception as error:
                 log.exception("failed to start task %s", spec.id)
                 if not slot.abandoned:
@@ -316,13 +306,9 @@ class TaskSession:
 
 
 def _process_message(
-    listener: WorkerListener,
-    session: TaskSession,
-    spec: TaskSpec,
-    message: FromTask,
-    reply: Callable[[Answer], None],
-) -> None:
-    """Forward a task's message: events to the listener, requests to the task's session."""
+    listener: WorkerListener, session: TaskSession, spec: TaskSpec, message: FromTask
+) -> Future[Any] | None:
+    """Forward a task's message: events to the listener, calls to the task's session."""
     task = spec.id
     match message:
         case Started() | Resumed():
@@ -345,14 +331,9 @@ def _process_message(
         case CopySourceOffsets():
             session.offsets.copy(message)
         case RequestService() | ReleaseService():
-            session.services.take(message)
+            session.services.notify(message)
         case AcquireService():
-            session.services.answer(message, reply)
-        case (
-            ReadSourceOffsets()
-            | WriteSourceOffsets()
-            | MakeOffsetKeys()
-            | FenceZombies()
-            | VerifyTask()
-        ):
-            session.offsets.answer(message, reply)
+            return session.services.acquire(message)
+        case _:
+            return session.offsets.call(message)
+    return None

@@ -33,7 +33,7 @@ from bad_records_task import BadRecordsTask
 from results import DEFAULT_FILE, keep, machine_microseconds, print_table
 from schema_registry_stub import schema_registry
 
-from connect_py.task.child_process import collect_rarely
+from connect_py.process.child_runtime import collect_rarely
 from connect_py.task.sink_loop import POLL_RECORDS
 
 # a cycle: letters make a file of their own in each, which costs 2 ms however few they are

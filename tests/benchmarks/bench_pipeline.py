@@ -46,7 +46,7 @@ from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.child_process import collect_rarely, keep_freed_memory
+from connect_py.process.child_runtime import collect_rarely, keep_freed_memory
 from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import POLL_RECORDS

@@ -25,8 +25,8 @@ from connect_py.clock import SystemClock
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
+from connect_py.process.fork_server import ForkServer
 from connect_py.task.messages import Failed, FromTask, TaskSpec
-from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ UNWRAP = {
 }
 
 
-def tell(message: FromTask, _reply: object) -> None:
+def tell(message: FromTask) -> None:
     """Print failures."""
     if isinstance(message, Failed):
         print(message.trace, file=sys.stderr)

@@ -35,7 +35,7 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.api.schema import Type as SchemaType
-from connect_py.task.child_process import COLLECTOR_THRESHOLDS
+from connect_py.process.child_runtime import collect_rarely
 from connect_py.task.sink_loop import POLL_RECORDS
 
 TYPES = {
@@ -244,7 +244,7 @@ def main() -> None:
 
     pa.set_cpu_count(1)  # as in a task process
     gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    collect_rarely()
     batch, plain = (events(options.rows, with_schema=with_schema) for with_schema in (True, False))
     (rewritten,) = configured(
         {"type": f"{DEBEZIUM}.ExtractNewRecordState", MODE: "rewrite"}

@@ -19,11 +19,10 @@ from fixtures.service_plugins import echo
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
-from connect_py.task.questions import TaskStoppedError
+from connect_py.task.worker_client import TaskStoppedError
 from connect_py.testing import FakeSharedServices
 from connect_py.worker.local_services import LocalServices
-from connect_py.worker.service_folder import PREFIX, ServiceFolder
-from connect_py.worker.service_registry import ServiceRegistry
+from connect_py.worker.service_registry import FOLDER_PREFIX, ServiceRegistry
 from connect_py.worker.service_runner import ServiceTimes
 
 SECONDS = 20.0
@@ -45,7 +44,7 @@ class RegistryHost:
     """The worker's own, without processes between a user and the registry."""
 
     def __init__(self, folder: Path) -> None:
-        self.registry = ServiceRegistry(2, times=TIMES, folder=ServiceFolder(folder))
+        self.registry = ServiceRegistry(2, times=TIMES, folder=folder)
 
     def user(self) -> LocalServices:
         return LocalServices(
@@ -69,7 +68,7 @@ class FakeHost:
 
 @pytest.fixture(autouse=True)
 def _programs_find_the_fixtures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
 
 
 @pytest.fixture
@@ -479,16 +478,17 @@ def test_closing_ends_every_service_and_leaves_no_folder(worker: RegistryHost) -
         worker.user().shared_service(echo())
 
 
-def test_only_service_folders_of_dead_workers_are_removed(
-    tmp_path_factory: pytest.TempPathFactory,
+def test_only_service_folders_of_killed_workers_are_removed(
+    worker: RegistryHost, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    above = tmp_path_factory.mktemp("s")  # not long: else another folder is taken
-    living, dead = ServiceFolder(above), above / f"{PREFIX}1-x"
-    kept = living.path()
-    dead.mkdir()
-    (dead / "1.socket").touch()
-    ServiceFolder(above).sweep()
-    assert kept.exists()
-    assert not dead.exists()
-    living.remove()
-    assert not kept.exists()
+    folder = Path(worker.user().shared_service(echo()).socket).parent
+    abandoned = folder.parent / f"{FOLDER_PREFIX}1-x"
+    abandoned.mkdir()
+    (abandoned / "1.socket").touch()
+    other = RegistryHost(folder.parent)
+    other.user().shared_service(echo())
+    assert folder.exists()
+    assert not abandoned.exists()
+    other.registry.close()
+    worker.registry.close()
+    assert not list(folder.parent.iterdir())

@@ -11,9 +11,9 @@ import pytest
 from connect_py.api.task import SinkTaskContext
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import RequestStop
-from connect_py.task.questions import Questions
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.wait_board import WaitBoard
+from connect_py.task.worker_client import WorkerClient
 from connect_py.testing import FakeClock, FakeSinkTaskContext
 
 Asked = Callable[[], Sequence[str]]
@@ -24,7 +24,13 @@ def of_worker() -> tuple[SinkTaskContext, Asked]:
     sent: list[Any] = []
     board = WaitBoard(FakeClock(), sent.append)
     context = WorkerSinkTaskContext(
-        ConnectorTaskId("c", 0), 1, {}, *[NOTHING] * 6, Questions(sent.append), {}, board
+        ConnectorTaskId("c", 0),
+        1,
+        {},
+        *[NOTHING] * 6,
+        WorkerClient(NOTHING, sent.append),
+        {},
+        board,
     )
     return context, lambda: [message.reason for message in sent if isinstance(message, RequestStop)]
 

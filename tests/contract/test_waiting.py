@@ -59,7 +59,7 @@ def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
     clock, news = FakeClock(), list[ConnectorEvent]()
     monkeypatch.setattr(connector_process, "SystemClock", lambda: clock)
     instance = ConnectorInstance(
-        NOTHING, StartConnector(1, "c", 1, {}, TargetState.STARTED), news.append, NOTHING
+        NOTHING, StartConnector("c", {}, TargetState.STARTED), news.append, NOTHING
     )
 
     def shown() -> Mapping[str, str]:

@@ -15,8 +15,8 @@ from fixtures.worker_news import News
 from connect_py.clock import SystemClock
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginTable
+from connect_py.process.fork_server import ForkServer
 from connect_py.task.messages import TaskSpec
-from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.task_host import TaskHost, TaskListener
 

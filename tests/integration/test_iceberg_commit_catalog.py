@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,11 +32,12 @@ from fixtures.iceberg_commit import (
     order,
 )
 
+from connect_py.process.channel import Channel
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.catalog import own_classes
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver import driver_program, lake_session
-from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
+from connectors.iceberg.driver.driver_protocol import OpenSession, Request
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.warm_up import WarmUp
@@ -290,10 +291,9 @@ class EndlessSession(LakeSession):
 
 
 def serve(lake: Lake, connection: Connection) -> None:
-    with suppress(EOFError):  # the user is gone
-        driver_program._User(
-            lake.runtime, connection, driver_program.DriverMetrics(), WarmUp(lake.runtime)
-        ).serve()
+    metrics, warm_up = driver_program.DriverMetrics(), WarmUp(lake.runtime)
+    server = driver_program.SessionServer(lake.runtime, connection, metrics, warm_up)
+    server.serve(lambda _: nullcontext())
 
 
 def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
@@ -303,19 +303,17 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     mine, its = Pipe()
     serving = threading.Thread(target=serve, args=(lake, its))
     serving.start()
-    mine.send(
-        Opened("orders", "lake", lake_config(lake.folder).session_settings(), EngineSettings())
-    )
-    mine.send(Request("shop.orders", "endless", (), 2.0))
-    answer = mine.recv()
-    assert isinstance(answer, Failed)
+    client = Channel(mine)
+    client.start_reading(lambda _: None)
+    settings = lake_config(lake.folder).session_settings()
+    client.call(OpenSession("orders", "lake", settings, EngineSettings()))
     with pytest.raises(
         CatalogUnavailableError, match=r"shop\.orders: did not end within 2 s and was interrupted"
     ):
-        answer.reraise()
-    mine.send(Request("shop.orders", "sum", (), 60.0))
-    assert mine.recv() == '{"sum(id)":45}'
-    mine.close()
+        client.call(Request("shop.orders", "endless", (), 2.0)).result(60.0)
+    total = client.call(Request("shop.orders", "sum", (), 60.0)).result(60.0)
+    assert total == '{"sum(id)":45}'
+    client.close()
     serving.join()
 
 

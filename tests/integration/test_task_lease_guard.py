@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from connect_py.task.lease_guard import EXIT_LEASE_ENDED
+from connect_py.process.child_runtime import EXIT_LEASE_ENDED
 
 CHILD = """
 import time
 from connect_py.clock import SystemClock
-from connect_py.task.lease_guard import LeaseGuard
+from connect_py.process.child_runtime import LeaseGuard
 guard, now = LeaseGuard(), SystemClock().monotonic()
 guard.extend(now + 60.0)
 {change}

@@ -40,7 +40,7 @@ PROPS = {
 
 @pytest.fixture(autouse=True)
 def _programs_find_the_fixtures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
 
 
 @pytest.fixture
@@ -246,9 +246,7 @@ def test_offsets_are_changed_with_the_help_of_a_service(
     whole = config(tmp_path / "answers")
     plugin = with_processes.plugins.connector_of(whole)
     host = with_processes._connectors.host_of(plugin.location)
-    assert (
-        host.request_plugin(AlterOffsets, plugin, "c", whole, {}, PROPS, 1).result(SECONDS) is True
-    )
+    assert host.request(AlterOffsets(plugin, "c", whole, {}, PROPS, 1)).result(SECONDS) is True
     until(lambda: service_value(with_processes, "users") == 0, "the change still counts")
     until(lambda: service_value(with_processes, "up") == 0, "the service did not end")
 
@@ -299,7 +297,10 @@ time.sleep(60)
         front.wait()
         if front.stdout is not None:
             front.stdout.close()
-    sweep = "from connect_py.worker.service_folder import ServiceFolder; ServiceFolder().sweep()"
+    sweep = (
+        "from connect_py.process.scratch_folder import scratch_folder;"
+        "scratch_folder('connect-py-services-').rmdir()"
+    )
     subprocess.run(
         [sys.executable, "-c", sweep],
         env={**os.environ, "TMPDIR": str(temporary)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_command_without_its_function_is_reported() -> None:
 
 
 def test_services_of_a_command_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     parts = replace(cli.worker_parts(), export_java=lambda _: None)
     result = CliRunner().invoke(command_app(echo_pid, parts=parts))
     assert result.exit_code == 0, result.output

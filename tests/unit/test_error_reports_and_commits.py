@@ -4,6 +4,7 @@ a failure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -185,7 +186,7 @@ class Loop:
         self.task = Keeper()
         self.reports = Reports()
         self.metrics = FakePluginMetrics()
-        control = TaskControl(TargetState.STARTED, lambda _: None)
+        control = TaskControl(TargetState.STARTED, lambda _: Future(), lambda _: None)
         self.runner = SinkTaskRunner(
             self.task,
             {},

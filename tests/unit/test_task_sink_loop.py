@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
@@ -134,7 +135,7 @@ class Loop:
         self.consumer = FakeConsumer(self.clock)
         self.task = Recorder()
         self.sent: list[Any] = []
-        self.control = TaskControl(TargetState.STARTED, self.sent.append)
+        self.control = TaskControl(TargetState.STARTED, lambda _: Future(), self.sent.append)
         self.runner = SinkTaskRunner(
             self.task,
             {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,19 +23,19 @@ from connect_py.task import exactly_once_committer, transaction_outcome
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
 from connect_py.task.messages import (
-    Answer,
     FenceZombies,
     MakeOffsetKeys,
+    TaskNotWantedError,
     VerifyTask,
     WriteSourceOffsets,
 )
 from connect_py.task.source_committer import NotDeliveredError
 from connect_py.task.source_producer import OutgoingRecord, SourceProducer
-from connect_py.task.task_control import TaskControl, TaskStoppedError
+from connect_py.task.task_control import TaskControl
 from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
 from connect_py.task.transaction_outcome import RecordPlace
+from connect_py.task.worker_client import TaskStoppedError
 from connect_py.testing import FakeClock
-from connect_py.worker.source_task_session import TaskNotWantedError
 
 
 class Task(SourceTask):
@@ -109,9 +110,10 @@ class Bench:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.replies: list[Future[Any]] = []
         self.answers: dict[type, Any] = {}
         self.clock = FakeClock()
-        self.control = TaskControl(TargetState.STARTED, self._send)
+        self.control = TaskControl(TargetState.STARTED, self._call, self.asked.append)
         self.task, self.producer = Task(), Producer()
         self.clients = 0
         self.replaceable: Any = SourceProducer(self._client)
@@ -128,14 +130,16 @@ class Bench:
         self.looked_for.append(place)
         return self.committed
 
-    def _send(self, message: Any) -> None:
-        self.asked.append(message)
-        answer = self.answers.get(type(message))
+    def _call(self, request: Any) -> Future[Any]:
+        self.asked.append(request)
+        reply: Future[Any] = Future()
+        self.replies.append(reply)
+        answer = self.answers.get(type(request))
         if isinstance(answer, Exception):
-            refused = isinstance(answer, TaskNotWantedError)
-            self.control.answer(Answer(message.number, error=str(answer), refused=refused))
-        elif type(message) in self.answers:
-            self.control.answer(Answer(message.number, answer))
+            reply.set_exception(answer)
+        elif type(request) in self.answers:
+            reply.set_result(answer)
+        return reply
 
     def at_least_once(self) -> AtLeastOnceCommitter:
         committer = AtLeastOnceCommitter(
@@ -225,7 +229,7 @@ def test_late_answer_to_a_timed_out_commit_does_not_count() -> None:
     committer.tick()
     bench.clock.now += 6
     committer.tick()
-    bench.control.answer(Answer(bench.asked[0].number))
+    bench.replies[0].set_result(None)
     committer.tick()
     assert bench.metrics.commits.completed == 0
 

@@ -9,7 +9,7 @@ PROGRAM = """
 import logging
 from types import SimpleNamespace
 from connect_py.log_context import NOTHING
-from connect_py.task.child_process import prepare_child
+from connect_py.process.child_runtime import prepare_child
 
 prepare_child(SimpleNamespace(), NOTHING, {})
 root = logging.getLogger()

@@ -15,6 +15,7 @@ from connect_py.clock import SystemClock
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.plugins.plugin_table import PluginTable
 from connect_py.worker.connector_hosts import ConnectorHosts
+from connect_py.worker.connector_messages import AlterOffsets
 from connect_py.worker.connector_offsets import ConnectorOffsets
 
 SECONDS = 30.0
@@ -65,8 +66,8 @@ class Hosts:
     def host_of(self, _location: str | None) -> Hosts:
         return self
 
-    def request_plugin(self, _question: type, plugin: Plugin, *_: Any) -> Future[Any]:
-        self.asked.append(plugin)
+    def request(self, request: AlterOffsets) -> Future[Any]:
+        self.asked.append(request.plugin)
         answer: Future[Any] = Future()
         answer.set_result(True)
         return answer

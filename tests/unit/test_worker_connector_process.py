@@ -1,11 +1,11 @@
-"""The connector process hears of its worker whatever the class of a connector does while it is
-loaded."""
+"""The connector process receives messages while the class of a connector is loaded."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, cast
 
 from connect_py.api.config import ConfigDef
@@ -14,12 +14,11 @@ from connect_py.api.errors import NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginTable
-from connect_py.task.channel import Channel
+from connect_py.process.channel import Channel
 from connect_py.worker.connector_messages import (
     ConnectorEvent,
     ConnectorProcessSpec,
     MakeTaskConfigs,
-    Reply,
     StartConnector,
 )
 from connect_py.worker.connector_process import ConnectorProcess
@@ -59,45 +58,47 @@ PLUGINS = (
 
 
 class Sent:
-    """A channel that keeps what the process says."""
+    """A channel that stores the notifications of the process."""
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.send: Callable[[object], None] = self.messages.put
-
-    def reply(self, number: int) -> Reply:
-        while True:
-            message = self.messages.get(timeout=SECONDS)
-            if isinstance(message, Reply) and message.number == number:
-                return message
+        self.notify: Callable[[object], None] = self.messages.put
 
 
 def process_of(sent: Sent) -> ConnectorProcess:
     return ConnectorProcess(cast(Channel, sent), ConnectorProcessSpec([PluginTable(PLUGINS)], {}))
 
 
-def start(name: str) -> StartConnector:
-    return StartConnector(1, "c", 1, {"name": "c", "connector.class": name}, TargetState.STARTED)
+def start(process: ConnectorProcess, name: str) -> Future[Any]:
+    config = {"name": "c", "connector.class": name}
+    reply = process.handle(StartConnector("c", config, TargetState.STARTED))
+    assert reply is not None
+    return reply
 
 
-def test_messages_are_taken_while_a_connector_is_being_made() -> None:
-    sent = Sent()
-    process = process_of(sent)
+def task_configs(process: ConnectorProcess, max_tasks: int) -> Future[Any]:
+    reply = process.handle(MakeTaskConfigs("c", max_tasks))
+    assert reply is not None
+    return reply
+
+
+def test_requests_are_received_while_a_connector_is_being_created() -> None:
+    process = process_of(Sent())
     MAY_GO_ON.clear()
-    process.handle(start("test.Slow"))  # returns: the next message may be that the lease goes on
-    process.handle(MakeTaskConfigs(2, "c", 2))
+    started = start(process, "test.Slow")  # returns: the next message may extend the lease
+    configs = task_configs(process, 2)
     MAY_GO_ON.set()
-    assert sent.reply(1).error is None
-    assert sent.reply(2).value == [{"n": "0"}, {"n": "1"}]
+    assert started.result(SECONDS) is None
+    assert configs.result(SECONDS) == [{"n": "0"}, {"n": "1"}]
 
 
-def test_a_connector_that_cannot_be_made_is_told_and_forgotten() -> None:
+def test_failed_creation_of_a_connector_is_reported_and_forgotten() -> None:
     sent = Sent()
     process = process_of(sent)
-    process.handle(start("test.Broken"))
-    news = sent.messages.get(timeout=SECONDS)
-    assert isinstance(news, ConnectorEvent)
-    assert (news.event, "no such driver" in (news.trace or "")) == (State.FAILED, True)
-    assert isinstance(sent.reply(1).error, ValueError)
-    process.handle(MakeTaskConfigs(2, "c", 1))
-    assert isinstance(sent.reply(2).error, NotFoundError)
+    started = start(process, "test.Broken")
+    event = sent.messages.get(timeout=SECONDS)
+    assert isinstance(event, ConnectorEvent)
+    assert event.event is State.FAILED
+    assert "no such driver" in (event.trace or "")
+    assert isinstance(started.exception(SECONDS), ValueError)
+    assert isinstance(task_configs(process, 1).exception(SECONDS), NotFoundError)

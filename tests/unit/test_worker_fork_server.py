@@ -9,15 +9,17 @@ from pathlib import Path
 
 CHILD = """
 import signal, time
-def main(connection, argument):
+def main(channel, argument):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    connection.send("ready")
+    channel.notify("ready")
     time.sleep(600)
 """
 PROGRAM = """
-from connect_py.worker.fork_server import ForkServer
-_, pipe = ForkServer().spawn("stubborn", "stubborn_child:main", None)
-assert pipe.recv() == "ready"
+from connect_py.process.fork_server import ForkServer
+from multiprocessing import Pipe
+ours, theirs = Pipe()
+ForkServer().launch("stubborn", "stubborn_child:main", None, theirs)
+assert ours.recv() == "ready"
 raise SystemExit(3)
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +18,6 @@ from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
-    Answer,
     CopySourceOffsets,
     FenceZombies,
     ReadSourceOffsets,
@@ -95,28 +94,16 @@ def session_of(stores: SlowStores | CopyingStores, threads: RequestThreads) -> S
     )
 
 
-def heard() -> tuple[list[Answer], threading.Event, Callable[[Answer], None]]:
-    """Answers, when the first one is there, and what takes them."""
-    answers, there = list[Answer](), threading.Event()
-
-    def take(answer: Answer) -> None:
-        answers.append(answer)
-        there.set()
-
-    return answers, there, take
-
-
 def test_session_closes_without_waiting_for_a_topic_being_opened() -> None:
-    stores, (answers, there, take) = SlowStores(), heard()
+    stores = SlowStores()
     session = session_of(stores, RequestThreads())
-    session.answer(ReadSourceOffsets(1, [{"file": "a"}]), take)
+    reply = session.call(ReadSourceOffsets([{"file": "a"}]))
     assert stores.opening.wait(SECONDS)
     session.close()  # would wait here until the topic is open, and with it whoever stops the task
     assert not stores.closed.is_set()
     stores.may_open.set()
     assert stores.closed.wait(SECONDS)
-    assert there.wait(SECONDS)
-    assert answers == [Answer(1, [{"at": 1}])]
+    assert reply.result(SECONDS) == [{"at": 1}]
 
 
 def test_offsets_too_late_to_be_copied_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,33 +115,29 @@ def test_offsets_too_late_to_be_copied_are_logged(caplog: pytest.LogCaptureFixtu
 
 
 def test_abandoned_question_is_answered_with_an_error() -> None:
-    answers, there, take = heard()
-    session_of(SlowStores(), RequestThreads()).answer(FenceZombies(7), take)
-    assert there.wait(SECONDS)
-    assert answers == [Answer(7, error="the worker is stopping")]
+    reply = session_of(SlowStores(), RequestThreads()).call(FenceZombies())
+    assert isinstance(reply.exception(SECONDS), CancelledError)
 
 
 def test_task_has_ended_only_after_its_offsets_are_stored() -> None:
-    offsets, (answers, there, take) = SlowOffsets(), heard()
+    offsets = SlowOffsets()
     session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, RequestThreads())
-    session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
+    reply = session.call(WriteSourceOffsets([({"file": "a"}, {"at": 1})]))
     assert offsets.writing.wait(SECONDS)
     session.close()
     assert not session.ended(0.0)  # a successor would store its offsets first, and these over them
     offsets.arrival.set_result(None)
     assert session.ended(SECONDS)
-    assert there.wait(SECONDS)
-    assert answers == [Answer(1)]
+    assert reply.result(SECONDS) is None
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_task_has_ended_only_after_its_offsets_are_copied(asked: bool) -> None:
-    stores, (answers, there, take), offsets = CopyingStores(), heard(), [({"file": "a"}, {"at": 1})]
+    stores, offsets = CopyingStores(), [({"file": "a"}, {"at": 1})]
     session = session_of(stores, RequestThreads())
     if asked:
-        session.answer(WriteSourceOffsets(1, offsets), take)
-        assert there.wait(SECONDS)
-        assert answers == [Answer(1)]  # the task need not wait for the copy
+        reply = session.call(WriteSourceOffsets(offsets))
+        assert reply.result(SECONDS) is None  # the task need not wait for the copy
     else:
         session.copy(CopySourceOffsets(offsets))
     assert stores.shared.writing.wait(SECONDS)
@@ -167,8 +150,8 @@ def test_task_has_ended_only_after_its_offsets_are_copied(asked: bool) -> None:
 def test_abandoned_or_refused_copy_does_not_block_the_session() -> None:
     threads, stores = RequestThreads(), SlowStores()
     session = session_of(stores, threads)
-    for number in range(THREADS):
-        session.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)
+    for _ in range(THREADS):
+        session.call(ReadSourceOffsets([{"file": "a"}]))
     assert stores.opening.wait(SECONDS)
     session.copy(CopySourceOffsets([({"file": "a"}, {"at": 1})]))  # waits for a thread
     threads.close()
@@ -178,29 +161,28 @@ def test_abandoned_or_refused_copy_does_not_block_the_session() -> None:
 
 
 def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
-    offsets, (answers, there, take) = SlowOffsets(), heard()
+    offsets = SlowOffsets()
     threads = RequestThreads()
     threads.enter("c")  # for another task of the connector
     session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, threads)
     session.close()
-    session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
-    assert there.wait(SECONDS)
-    assert answers == [Answer(1, error="cannot store offsets: the task has ended")]
+    reply = session.call(WriteSourceOffsets([({"file": "a"}, {"at": 1})]))
+    with pytest.raises(ConnectError, match="cannot store offsets: the task has ended"):
+        reply.result(SECONDS)
     assert offsets.stored == []
 
 
 def test_connector_with_hanging_questions_does_not_delay_other_connectors() -> None:
     threads, hanging = RequestThreads(), SlowStores()
     stuck = session_of(hanging, threads)
-    for number in range(50):
-        stuck.answer(ReadSourceOffsets(number, [{"file": "a"}]), lambda _: None)
+    for _ in range(50):
+        stuck.call(ReadSourceOffsets([{"file": "a"}]))
     assert hanging.opening.wait(SECONDS)
-    stores, (answers, there, take) = SlowStores(), heard()
+    stores = SlowStores()
     stores.may_open.set()
     other = replace(SPEC, id=ConnectorTaskId("other", 0))
     session = SourceTaskSession(other, None, cast(ConnectorOffsetStores, stores), None, threads)
-    session.answer(ReadSourceOffsets(7, [{"file": "a"}]), take)
-    assert there.wait(SECONDS)
-    assert answers == [Answer(7, [{"at": 1}])]
+    reply = session.call(ReadSourceOffsets([{"file": "a"}]))
+    assert reply.result(SECONDS) == [{"at": 1}]
     hanging.may_open.set()
     threads.close()

@@ -16,7 +16,7 @@ from connect_py.metrics.task_report import TaskReport
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.offset_store import OffsetStore
-from connect_py.task.messages import Answer, Started, Stopped, TaskSpec, WriteSourceOffsets
+from connect_py.task.messages import Started, Stopped, TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
 from connect_py.worker.task_host import TaskListener
 from connect_py.worker.worker import Worker
@@ -24,10 +24,6 @@ from connect_py.worker.worker_tasks import KILL_SECONDS
 
 TASK = ConnectorTaskId("c", 0)
 SECONDS = 30.0
-
-
-def ignore(_answer: Answer) -> None:
-    return
 
 
 class SlowHost:
@@ -45,13 +41,13 @@ class SlowHost:
 
     def start(self) -> None:
         self.started.set()
-        self.tell(Started(), ignore)
+        self.tell(Started())
 
     def stop(self) -> None:
         self.asked.set()
 
     def end(self) -> None:
-        self.tell(Stopped(), ignore)
+        self.tell(Stopped())
         self._ended.set()
 
     def cancel(self) -> None:
@@ -206,7 +202,7 @@ def test_task_stop_completes_only_after_its_last_offsets_are_stored() -> None:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         host = hosts.get(timeout=SECONDS)
         assert host.started.wait(SECONDS)
-        host.tell(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), ignore)
+        host.tell(WriteSourceOffsets([({"file": "a"}, {"at": 1})]))
         assert offsets.writing.wait(SECONDS)
         stopped = worker.stop_tasks([TASK])
         assert host.asked.wait(SECONDS)
@@ -235,6 +231,6 @@ def test_task_whose_process_cannot_start_leaves_no_threads_behind() -> None:
     try:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         assert failed.wait(SECONDS)
-        assert worker._questions._pools == {}
+        assert worker._request_threads._pools == {}
     finally:
         worker.stop(0)

@@ -3,7 +3,7 @@ a Unix socket.
 
 The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
 
-Each connection is one user with its own session. A dedicated thread answers the requests of a
+Each connection is one client with its own session. A dedicated thread processes the requests of a
 connection in order; Spark shares its cores among the threads. Log lines name the connector that a
 thread works for.
 """
@@ -17,14 +17,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.service import ServiceLogHandler, ServiceProgram
-from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
+from connect_py.api.service import ServiceProgram
+from connect_py.process.channel import OUR_ERRORS, Channel
+from connectors.iceberg.driver.driver_protocol import OpenSession, Request
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -47,10 +49,9 @@ GIVE_UP_SECONDS: Final = 10.0  # from the first interruption of a request to the
 _INTERRUPT_SECONDS: Final = 0.5
 _END_SECONDS: Final = 1.0  # from a broken connection to the exit of the JVM
 # Without a report for this long, the worker ends this process and the JVM: one of them was stopped.
-_SILENCE_SECONDS: Final = 60.0
+_LIVENESS_SECONDS: Final = 60.0
 _LONGEST_CHAIN: Final = 10  # of errors that caused each other
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
-_thread: Final = threading.local()  # `connector`: the connector that the thread works for
 
 
 class DriverMetrics:
@@ -72,39 +73,64 @@ class DriverMetrics:
             return dict(self._values)
 
 
-class _User:
-    """One connection."""
+class SessionServer:
+    """One connection of a client, and its session.
+
+    The client's first call opens the session. A dedicated thread processes the calls in order.
+    """
 
     def __init__(
         self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics, warm_up: WarmUp
     ) -> None:
         self._runtime = runtime
-        self._connection = connection
+        self._channel = Channel(
+            connection, name="spark-session", error_modules=(*OUR_ERRORS, "connectors.")
+        )
         self._metrics = metrics
         self._warm_up = warm_up
+        self._client: OpenSession | None = None
         self._session: LakeSession | None = None
         self._tag = f"connect-py-{id(self):x}"
+        self._executor = ThreadPoolExecutor(1, "spark-session")
 
-    def serve(self) -> None:
-        """Answer requests until the user disconnects, which raises an EOFError."""
-        with self._warm_up.request("open"):
-            opened: Opened = self._connection.recv()
-        _thread.connector = opened.user
-        log.info("opened a Spark session for %s", opened.user, extra={"connector": opened.user})
-        while True:
-            request: Request = self._connection.recv()
-            started = time.monotonic()
-            with self._warm_up.request(request.method):
-                response = self._respond(opened, request)
+    def serve(self, log_context: Callable[[str], AbstractContextManager[None]]) -> None:
+        """Process calls until the client disconnects. `log_context` names it in log lines."""
+
+        def handle(request: Request | OpenSession) -> Future[Any]:
+            return self._executor.submit(self._process, request, log_context)
+
+        try:
+            while self._channel.receive(handle):
+                pass
+        finally:
+            self._channel.close()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _process(
+        self,
+        request: Request | OpenSession,
+        log_context: Callable[[str], AbstractContextManager[None]],
+    ) -> Any:
+        if isinstance(request, OpenSession):
+            with self._warm_up.request("open"), log_context(request.user):
+                self._client = request
+                log.info("opened a Spark session for %s", request.user)
+            return None
+        client = self._client
+        assert client is not None  # the first call
+        started = time.monotonic()
+        try:
+            with self._warm_up.request(request.method), log_context(client.user):
+                return self._call(client, request)
+        finally:
             self._metrics.add("requests_total")
             self._metrics.add("request_seconds_total", time.monotonic() - started)
-            self._connection.send(response)
 
-    def _respond(self, opened: Opened, request: Request) -> Any:
+    def _call(self, client: OpenSession, request: Request) -> Any:
         with self._watched(request) as is_late:
             try:
                 if self._session is None:
-                    self._session = self._open(opened)
+                    self._session = self._open(client)
                 method = getattr(self._session, request.method)
                 return method(*request.arguments, **request.keywords)
             except Exception as error:
@@ -112,6 +138,7 @@ class _User:
                     self._runtime.wait(_END_SECONDS)  # many errors of py4j mean an exited JVM
                 if not self._runtime.running:
                     os._exit(JVM_DIED)  # the owner of this process starts another one
+                cause = error.__cause__
                 if is_late.is_set() and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
@@ -120,24 +147,25 @@ class _User:
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
-                return Failed.of(error)
+                # the client has no py4j
+                raise error from (JavaError(str(cause)) if cause is not None else None)
 
-    def _open(self, opened: Opened) -> LakeSession:
+    def _open(self, client: OpenSession) -> LakeSession:
         # here: see _import_slow_modules
         from connectors.iceberg.driver.lake_session import LakeSession
 
-        spark = self._runtime.new_session(opened.settings)
+        spark = self._runtime.new_session(client.settings)
         spark.sparkContext.addJobTag(self._tag)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
-        return LakeSession(spark, opened.catalog, opened.engine)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", client.user)
+        return LakeSession(spark, client.catalog, client.engine)
 
     @contextmanager
     def _watched(self, request: Request) -> Iterator[threading.Event]:
-        """Interrupt the block when the user disconnects or the deadline passes, which sets the
+        """Interrupt the block when the client disconnects or the deadline passes, which sets the
         event.
 
-        A request whose user disconnected needs no cleanup: the ledger and the swap protect a commit
-        at every step.
+        A request whose client disconnected needs no cleanup: the ledger and the swap protect a
+        commit at every step.
         """
         ended, is_late = threading.Event(), threading.Event()
         threading.Thread(
@@ -151,7 +179,7 @@ class _User:
     def _watch(self, request: Request, ended: threading.Event, is_late: threading.Event) -> None:
         subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
         deadline = time.monotonic() + seconds
-        while (remaining := deadline - time.monotonic()) > 0 and not self._is_disconnected():
+        while (remaining := deadline - time.monotonic()) > 0 and not self._channel.closed:
             if ended.wait(min(remaining, _INTERRUPT_SECONDS)):
                 return
         if remaining <= 0:
@@ -172,17 +200,10 @@ class _User:
                 self._runtime.kill()
                 os._exit(JVM_DIED)
 
-    def _is_disconnected(self) -> bool:
-        """Return True if the user has closed the connection: during a request, only this makes it
-        readable."""
-        try:
-            return self._connection.poll()
-        except OSError:
-            return True
-
     def _interrupt(self, ended: threading.Event) -> None:
         """Cancel the Spark jobs of this connection repeatedly: between two statements, there is
-        nothing to cancel."""
+        nothing to cancel.
+        """
         while not ended.wait(_INTERRUPT_SECONDS):
             with suppress(Exception):  # the JVM may have exited
                 self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
@@ -201,10 +222,10 @@ def _last_note(error: BaseException) -> str:
     return f" {notes[-1]}" if notes else ""
 
 
-def main() -> None:
+def main(program: ServiceProgram) -> None:
     """Run the driver until its worker or its JVM ends."""
-    program = ServiceProgram.begin()
-    _configure_logging()
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
     options, static = (json.loads(program.settings[name]) for name in ("jvm_options", "static"))
     try:
@@ -222,8 +243,7 @@ def main() -> None:
     def serve(connection: Connection) -> None:
         metrics.add("sessions")
         try:
-            with closing(connection), suppress(EOFError, ConnectionError):  # the user disconnected
-                _User(runtime, connection, metrics, warm_up).serve()
+            SessionServer(runtime, connection, metrics, warm_up).serve(program.log_context)
         finally:
             metrics.add("sessions", -1)
 
@@ -236,7 +256,7 @@ def main() -> None:
     ]
     for name, function, arguments in threads:
         threading.Thread(target=function, args=arguments, name=name, daemon=True).start()
-    program.ready(_SILENCE_SECONDS)
+    program.ready(_LIVENESS_SECONDS)
     context = runtime.spark.sparkContext
     log.info(
         "Spark session: version %s, master %s, UI %s, JVM %d",
@@ -261,20 +281,6 @@ def _import_slow_modules() -> None:
     import pyspark.sql  # noqa: F401 - loaded while the JVM starts
 
     import connectors.iceberg.driver.warm_up  # noqa: F401 - and with it LakeSession and pyarrow
-
-
-def _configure_logging() -> None:
-    handler = ServiceLogHandler()
-    handler.addFilter(_add_connector)
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
-    for name in _NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _add_connector(record: logging.LogRecord) -> bool:
-    if not hasattr(record, "connector"):
-        record.connector = getattr(_thread, "connector", None)
-    return True
 
 
 def _accept(listener: Listener, serve: Callable[[Connection], None]) -> None:
@@ -302,7 +308,3 @@ def _end_with_worker(
     logging.disable()  # py4j logs each call that is interrupted by the exit of the JVM
     runtime.stop()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,18 +7,18 @@ import contextlib
 import functools
 import json
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Client
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from connect_py.api.errors import RetriableError
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
+from connect_py.process.channel import OUR_ERRORS, Channel, ChannelClosedError
 from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
-from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
+from connectors.iceberg.driver.driver_protocol import OpenSession, Request
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
@@ -93,7 +93,7 @@ class LakeClient:
         self.deadline_seconds = deadline_seconds
         self._commit_deadline_seconds = commit_deadline_seconds
         self._address: ServiceAddress | None = None
-        self._connection: Connection | None = None
+        self._channel: Channel | None = None
 
     load = _remote(LakeSession.load)
     metadata = _remote(LakeSession.metadata)
@@ -149,12 +149,16 @@ class LakeClient:
         try:
             secret = self._address.secret.encode()
             connection = Client(self._address.socket, "AF_UNIX", authkey=secret)
-            connection.send(
-                Opened(self._user, config.catalog, config.session_settings(), self._engine)
-            )
         except (OSError, EOFError, AuthenticationError) as error:
             raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
-        self._connection = connection
+        channel = Channel(
+            connection, name="spark-client", error_modules=(*OUR_ERRORS, "connectors.")
+        )
+        channel.start_reading(lambda _: None)
+        channel.call(
+            OpenSession(self._user, config.catalog, config.session_settings(), self._engine)
+        )
+        self._channel = channel
 
     @property
     def generation(self) -> int | None:
@@ -162,13 +166,9 @@ class LakeClient:
         return self._address.generation if self._address is not None else None
 
     def alive(self) -> bool:
-        """Return True if the driver has not closed the connection. Must not be called during a
-        request."""
-        connection = self._connection
-        with contextlib.suppress(OSError, ValueError):  # another thread closed it
-            # an idle connection becomes readable only when it is closed
-            if connection is not None and not connection.poll():
-                return True
+        """Return True if the client is connected to the driver."""
+        if self._channel is not None and not self._channel.closed:
+            return True
         self._disconnect()
         return False
 
@@ -197,32 +197,25 @@ class LakeClient:
                 next one.
             ConnectError: The error of the method.
         """
-        connection, subject, seconds = self._connection, request.subject, request.deadline_seconds
-        if connection is None:
+        channel, subject, seconds = self._channel, request.subject, request.deadline_seconds
+        if channel is None:
             raise SparkDiedError("Spark is not running")
+        reply = channel.call(request)
+        if not wait([reply], seconds + _EXTRA_SECONDS).done:
+            self._disconnect()
+            raise SparkDiedError(
+                f"{subject}: the Spark driver did not respond within {seconds:.0f} s"
+            )
         try:
-            connection.send(request)
-            if not connection.poll(seconds + _EXTRA_SECONDS):
-                self._disconnect()
-                raise SparkDiedError(
-                    f"{subject}: the Spark driver did not respond within {seconds:.0f} s"
-                )
-            response = connection.recv()
-        except (OSError, EOFError, ValueError) as error:  # ValueError: another thread closed it
+            return reply.result()
+        except ChannelClosedError as error:
             self._disconnect()
             raise SparkDiedError(f"{subject}: the Spark driver has ended") from error
-        if isinstance(response, Failed):
-            response.reraise()
-        return response
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                # wakes up a thread that waits for a response, which closing alone would not do
-                with socket.socket(fileno=os.dup(connection.fileno())) as line:
-                    line.shutdown(socket.SHUT_RDWR)
-                connection.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
 
 class LakeSessions:

@@ -14,7 +14,7 @@ from multiprocessing.context import ForkServerProcess
 from types import ModuleType
 from typing import Any, Final
 
-from connect_py.worker.child_bootstrap import run_child
+from connect_py.process.child_runtime import run_child
 
 PRELOAD: Final = (
     "pyarrow",
@@ -62,29 +62,49 @@ class ForkServer:
             self._context.set_forkserver_preload(self._preload)
             forkserver.ensure_running()
 
-    def spawn(
-        self, name: str, main: str, argument: object
-    ) -> tuple[ForkServerProcess, Connection[Any, Any]]:
-        """Start a child that runs `main(connection, argument)`. Return the process and the parent's
-        end of the pipe.
-        """
-        ours, theirs = self._context.Pipe(duplex=True)
-        try:
-            process = self._context.Process(
-                target=run_child,
-                args=(main, dict(os.environ), theirs, argument),
-                name=name,
-                daemon=True,
-            )
-            with _starting, _hidden_main():
-                self._context.set_forkserver_preload(self._preload)
-                process.start()
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        return process, ours
+    def launch(
+        self, name: str, main: str, argument: object, connection: Connection[Any, Any]
+    ) -> ForkedProcess:
+        """Start a child that runs `main(channel, argument)` with its end of a pipe."""
+        process = self._context.Process(
+            target=run_child,
+            args=(main, dict(os.environ), connection, argument),
+            name=name,
+            daemon=True,
+        )
+        with _starting, _hidden_main():
+            self._context.set_forkserver_preload(self._preload)
+            process.start()
+        return ForkedProcess(process)
+
+
+class ForkedProcess:
+    """Implements `RunningProcess` for a child of the fork server."""
+
+    output: Final = None
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None  # it was started
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        return self._process.exitcode
+
+    @property
+    def sentinel(self) -> int:
+        return self._process.sentinel
+
+    def send_kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        self._process.join(timeout_seconds)
+        return self._process.exitcode is not None
 
 
 @contextmanager

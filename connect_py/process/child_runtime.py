@@ -1,0 +1,237 @@
+"""The child's side of `Child`: setup, logging to the worker, heartbeats, and the worker's lease.
+
+A child ends when the channel ends, when the thread of the worker that started it ends (Linux), and
+at the end of the worker's lease, even if the worker is suspended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from connect_py.clock import Clock, SystemClock
+from connect_py.log_context import (
+    NOISY_LOGGERS,
+    ContextFilter,
+    LogContext,
+    LogLine,
+    set_process_context,
+)
+from connect_py.process.channel import Channel, Handler
+from connect_py.process.child_launcher import die_with_parent
+
+EXIT_WORKER_LOST: Final = 70
+EXIT_LEASE_ENDED: Final = 71
+HEARTBEAT_SECONDS: Final = 1.0
+# a wait does not include the time during which the machine was suspended
+_LEASE_CHECK_SECONDS: Final = 0.5
+_RETAINED_BYTES: Final = 64 << 20
+_COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
+_M_TRIM_THRESHOLD: Final = -1  # glibc's
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_ARENAS: Final = 2  # each arena retains freed memory
+_MMAP_BYTES: Final = 32 << 20  # the largest threshold that glibc accepts
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Notification of a child: it is running. Some contain a report, such as metrics."""
+
+    report: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogLevels:
+    """Set log levels by logger name. "" is the root logger; None resets a level."""
+
+    levels: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendLease:
+    """Time on the machine's monotonic clock by which the process must exit, unless a later message
+    follows.
+
+    None: there is no such time.
+    """
+
+    until: float | None
+
+
+def run_child(
+    main: str, environment: Mapping[str, str], connection: Connection[Any, Any], argument: object
+) -> None:
+    """Call `module:function` with the channel and one argument, in the current environment of the
+    worker.
+
+    The first function of a forked process. It imports the main function by name, so that the worker
+    need not import it.
+    """
+    # The fork server still has the environment of its own start.
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    threading.current_thread().name = main.partition(":")[2]
+    module, _, function = main.partition(":")
+    getattr(importlib.import_module(module), function)(Channel(connection), argument)
+
+
+def prepare_child(
+    channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]
+) -> None:
+    """Set up a forked process: ignore signals, log to the channel, limit Arrow to one thread."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children in order
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    die_with_parent()
+    set_process_context(context)
+    relay_logs(channel)
+    set_levels(log_levels)
+    if "pyarrow" in sys.modules:
+        import pyarrow as pa  # here: it is slow to import, and some children do not use it
+
+        # a task has work for one thread; pools only add context switches and memory
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+
+
+def relay_logs(channel: Channel) -> None:
+    """Log to the channel. The worker applies its levels and format."""
+    root = logging.getLogger()
+    root.handlers = [_ChannelHandler(channel)]
+    root.filters = [_is_relevant]
+    root.setLevel(logging.INFO)
+    set_levels(dict.fromkeys(NOISY_LOGGERS, logging.WARNING))
+
+
+class _ChannelHandler(logging.Handler):
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self.addFilter(ContextFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._channel.notify(LogLine.of(record))
+        except Exception:  # noqa: BLE001 - logging must not fail its caller
+            self.handleError(record)
+
+
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return True unless the record is py4j debug output, which py4j writes to the root logger."""
+    return record.levelno >= logging.WARNING or "py4j" not in Path(record.pathname).parts
+
+
+def set_levels(levels: Mapping[str, int | None]) -> None:
+    """Set log levels by logger name. "" is the root logger; None resets a level."""
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(logging.NOTSET if level is None else level)
+
+
+def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], Any]) -> None:
+    """Process the worker's messages and send heartbeats, on two threads.
+
+    The process exits when the channel ends. `make_report` returns the report of a heartbeat.
+    """
+    lease = LeaseGuard()
+
+    def process(message: Any) -> Future[Any] | None:
+        match message:
+            case SetLogLevels(levels):
+                set_levels(levels)
+            case ExtendLease(until):
+                lease.extend(until)
+            case _:
+                return handle(message)
+        return None
+
+    def send_heartbeats() -> None:
+        never = threading.Event()
+        while True:
+            channel.notify(Heartbeat(make_report()))
+            never.wait(HEARTBEAT_SECONDS)
+
+    channel.start_reading(process, on_end=lambda: os._exit(EXIT_WORKER_LOST))
+    threading.Thread(target=send_heartbeats, name="heartbeat", daemon=True).start()
+
+
+class LeaseGuard:
+    """Exits the process at the end of the lease: a suspended or blocked worker cannot stop its
+    children in time.
+
+    Worker and children share the monotonic clock of the machine. The thread starts with the first
+    lease.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._until: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def extend(self, until: float | None) -> None:
+        """Set the time by which this process must exit. None: no such time."""
+        with self._changed:
+            self._until = until
+            self._changed.notify()
+            if self._thread is None and until is not None:
+                self._thread = threading.Thread(target=self._watch, name="lease-guard", daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                remaining = None if self._until is None else self._until - self._clock.monotonic()
+                if remaining is not None and remaining <= 0:
+                    # immediately: another worker may start these items at any moment
+                    os._exit(EXIT_LEASE_ENDED)
+                self._changed.wait(
+                    None if remaining is None else min(remaining, _LEASE_CHECK_SECONDS)
+                )
+
+
+def collect_rarely() -> None:
+    """Make Python's garbage collector run less often, and exclude all existing objects.
+
+    A task holds thousands of messages, none of which is part of a cycle. With the default
+    thresholds, the collector traverses them several times per poll, which costs 10 to 20 % of the
+    CPU time.
+    """
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+
+
+def keep_freed_memory() -> None:
+    """Make glibc retain up to `_RETAINED_BYTES` of freed memory per arena instead of returning it
+    immediately.
+
+    Each poll reuses the memory that the previous one freed; otherwise this causes a third of a
+    task's page faults.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if sys.platform == "linux" and mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _RETAINED_BYTES)
+
+
+def exit_now() -> None:
+    """Exit the process successfully and immediately, regardless of threads that plugins have
+    started.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
