@@ -169,8 +169,9 @@ class Channel:
         return True
 
     def start_reading(self, handle: Handler, on_end: Callable[[], None] | None = None) -> None:
-        """Process messages on a dedicated thread. At the end, it calls `on_end`, or closes the
-        channel.
+        """Process messages on a dedicated thread.
+
+        At the end, it calls `on_end`, or closes the channel.
         """
 
         def read() -> None:
@@ -240,9 +241,7 @@ class Channel:
             return False
 
     def _portable(self, error: Exception) -> Exception:
-        """Return the error if the other end can unpickle it, otherwise one of our errors with its
-        message.
-        """
+        """Return the error, or a ConnectError with its message if it cannot be sent."""
         if self._is_portable(error):
             return error
         if isinstance(error, ConfigError):

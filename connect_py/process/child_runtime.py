@@ -62,8 +62,9 @@ class SetLogLevels:
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """Time on the machine's monotonic clock by which the process must exit, unless a later message
-    follows.
+    """Time by which the process must exit, unless a later message follows.
+
+    It is on the machine's monotonic clock.
 
     None: there is no such time.
     """
@@ -74,8 +75,7 @@ class ExtendLease:
 def run_child(
     main: str, environment: Mapping[str, str], connection: Connection[Any, Any], argument: object
 ) -> None:
-    """Call `module:function` with the channel and one argument, in the current environment of the
-    worker.
+    """Call `module:function` with the channel and one argument, in the worker's environment.
 
     The first function of a forked process. It imports the main function by name, so that the worker
     need not import it.
@@ -168,8 +168,9 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
 
 
 class LeaseGuard:
-    """Exits the process at the end of the lease: a suspended or blocked worker cannot stop its
-    children in time.
+    """Exits the process at the end of the lease.
+
+    A suspended or blocked worker cannot stop its children in time.
 
     Worker and children share the monotonic clock of the machine. The thread starts with the first
     lease.
@@ -214,8 +215,7 @@ def collect_rarely() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc retain up to `_RETAINED_BYTES` of freed memory per arena instead of returning it
-    immediately.
+    """Make glibc retain up to `_RETAINED_BYTES` of freed memory per arena.
 
     Each poll reuses the memory that the previous one freed; otherwise this causes a third of a
     task's page faults.
@@ -228,9 +228,7 @@ def keep_freed_memory() -> None:
 
 
 def exit_now() -> None:
-    """Exit the process successfully and immediately, regardless of threads that plugins have
-    started.
-    """
+    """Exit the process successfully and immediately, regardless of threads of plugins."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

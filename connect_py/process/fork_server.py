@@ -33,9 +33,7 @@ _starting = threading.Lock()
 
 
 def _kill_children() -> None:
-    """Kill child processes on exit, before Python terminates and joins them: they ignore
-    SIGTERM.
-    """
+    """Kill child processes on exit, before Python joins them: they ignore SIGTERM."""
     for child in multiprocessing.active_children():
         child.kill()
 
@@ -44,8 +42,9 @@ util.Finalize(None, _kill_children, exitpriority=10)
 
 
 class ForkServer:
-    """Starts children that share the memory of the imported libraries. The server creates no
-    clients.
+    """Starts children that share the memory of the imported libraries.
+
+    The server creates no clients.
 
     One server serves the whole process: the modules of its first user are preloaded; children
     import the others as needed.

@@ -1,5 +1,7 @@
-"""Temporary folders of a process. Folders left behind by a process that was killed are removed when
-the next folder with the same prefix is created.
+"""Temporary folders of a process.
+
+Folders left behind by a process that was killed are removed when the next folder with the same
+prefix is created.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def _acquire(folder: Path) -> int | None:
-    """Return the file descriptor that holds the lock. None: a process holds it, the folder does not
-    exist, or it belongs to another user.
+    """Return the file descriptor that holds the lock.
+
+    None: a process holds it, the folder does not exist, or it belongs to another user.
     """
     try:
         if folder.stat(follow_symlinks=False).st_uid != os.getuid():

@@ -1,5 +1,6 @@
-"""`AtLeastOnceCommitter`: stores offsets after acknowledgements; after a crash, some records are
-delivered again.
+"""`AtLeastOnceCommitter`: stores offsets after acknowledgements.
+
+After a crash, some records are delivered again.
 """
 
 from __future__ import annotations
@@ -137,9 +138,7 @@ class AtLeastOnceCommitter(SourceCommitter):
         log.error("Failed to commit offsets: %s", reason, extra={"action": "commit_failed"})
 
     def close(self, *, failed: bool) -> None:
-        """Flush and store offsets, whether or not the task failed: acknowledged records are in
-        Kafka.
-        """
+        """Flush and store offsets, even if the task failed: acknowledged records are in Kafka."""
         deadline = self._clock.monotonic() + self._timeout
         unacknowledged = self._producer.client.flush(self._timeout)
         if unacknowledged:

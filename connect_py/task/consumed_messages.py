@@ -22,8 +22,9 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 
 
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Split messages where the topic or the timestamp type changes, without a Python loop per
-    message.
+    """Split messages where the topic or the timestamp type changes.
+
+    Uses no Python loop per message.
     """
     if not messages:
         return []

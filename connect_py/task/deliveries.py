@@ -14,9 +14,7 @@ from connect_py.task.transformation_chain import Delivery
 def without_partitions(
     deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]
 ) -> list[Delivery]:
-    """Remove the rows that were consumed from these partitions, regardless of their current
-    topic.
-    """
+    """Remove the rows that were consumed from these partitions, also if they were rerouted."""
     revoked = set(partitions)
     if not revoked:
         return list(deliveries)

@@ -61,8 +61,9 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _fits(schema: Schema, values: Sequence[Value]) -> bool:
-    """Return True if each value is null or has exactly the Python type of the schema, including
-    nested values.
+    """Return True if each value is null or has exactly the Python type of the schema.
+
+    This includes nested values.
     """
     kinds = set(map(type, values)) - _NULL_TYPES
     if not kinds:

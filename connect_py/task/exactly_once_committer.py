@@ -71,8 +71,9 @@ log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """A newer producer of this task exists. The open transaction was either aborted or fully
-    committed.
+    """A newer producer of this task exists.
+
+    The open transaction was either aborted or fully committed.
     """
 
     def __init__(self, transactional_id: str, reason: str) -> None:
@@ -161,8 +162,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._repairing = False
 
     def open(self) -> None:
-        """Fence producers that may still write for this connector's tasks, then acquire this task's
-        ID.
+        """Fence producers of earlier runs of this connector's tasks, then acquire this task's ID.
 
         Raises:
             ConnectError: The task set has changed, or the cluster denies the request.
@@ -284,8 +284,9 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._commit()
 
     def _end_if_requested(self, *, commit: bool, abort: bool) -> None:
-        """Commit or abort if requested. After an abort, the offsets are stored anyway: the records
-        must not be delivered again.
+        """Commit or abort if requested.
+
+        After an abort, the offsets are stored anyway: the records must not be delivered again.
         """
         if abort:
             self._abort_as_requested()
@@ -421,8 +422,9 @@ class ExactlyOnceCommitter(SourceCommitter):
     # Replacing the producer
 
     def _repair(self, lost: TransactionLostError) -> bool:
-        """Replace a lost producer and restore its transaction. Return True if the transaction was
-        committed.
+        """Replace a lost producer and restore its transaction.
+
+        Return True if the transaction was committed.
 
         After a crash between two steps, the next instance finds the offsets of the last committed
         transaction.
@@ -491,8 +493,9 @@ class ExactlyOnceCommitter(SourceCommitter):
                 self._fail(operation, error)
 
     def close(self, *, failed: bool) -> None:
-        """Commit the last transaction, unless the task failed or defines its own boundaries;
-        otherwise abort it.
+        """Commit the last transaction, or abort it.
+
+        It is aborted if the task failed or defines its own boundaries.
         """
         try:
             if failed or self._repairing:

@@ -113,8 +113,9 @@ SourceEntry: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class ReadSourceOffsets:
-    """Request the stored offsets of source partitions, including all previous writes; returns a
-    list in order.
+    """Request the stored offsets of source partitions; the reply is a list in order.
+
+    They include all previous writes.
     """
 
     partitions: Sequence[SourceEntry]
@@ -137,6 +138,7 @@ class MakeOffsetKeys:
 @dataclass(frozen=True, slots=True)
 class CopySourceOffsets:
     """Offsets that a task has written to its connector's own offset topic, for the worker's topic.
+
     There is no response.
     """
 
@@ -150,15 +152,17 @@ class FenceZombies:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Request to verify that this task of this task set should run here. The response is its offset
-    topic, or a TaskNotWantedError.
+    """Request to verify that this task of this task set should run here.
+
+    The response is its offset topic, or a TaskNotWantedError.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireService:
-    """Request the address of a shared service. The response is sent when it is ready, or after the
-    timeout.
+    """Request the address of a shared service.
+
+    The response is sent when it is ready, or after the timeout.
     """
 
     service: SharedService
@@ -168,8 +172,9 @@ class AcquireService:
 
 @dataclass(frozen=True, slots=True)
 class RequestService:
-    """Start a shared service. There is no response. Without `hold`, the sender is not counted as a
-    user yet.
+    """Start a shared service.
+
+    There is no response. Without `hold`, the sender is not counted as a user yet.
     """
 
     service: SharedService

@@ -10,8 +10,9 @@ from connect_py.task.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:
-    """Pauses the partitions that the task requested, or all while nothing may be read. Used on the
-    loop's thread.
+    """Pauses the partitions that the task requested, or all while nothing may be read.
+
+    Used on the loop's thread.
     """
 
     def __init__(self, consumer: SinkConsumer) -> None:

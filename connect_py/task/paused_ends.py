@@ -1,5 +1,6 @@
-"""`PausedEnds`: log end offsets of paused partitions, which the client only learns while
-fetching.
+"""`PausedEnds`: log end offsets of paused partitions.
+
+The client only learns them while fetching.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class PausedEnds:
         self._next_update_at = 0.0
 
     def update(self, paused: Collection[TopicPartition]) -> None:
-        """Update the statistics every 10 seconds while partitions are paused, with one request to
-        each leader.
+        """Update the statistics every 10 seconds while partitions are paused.
+
+        Sends one request to each leader.
         """
         now = self._clock()
         if not paused:

@@ -1,5 +1,6 @@
-"""`QueueReader`: reads a consumer's messages in large blocks of memory, without one object per
-message.
+"""`QueueReader`: reads a consumer's messages in large blocks of memory.
+
+Creates no object per message.
 
 The library in `native/reader` reads them from a queue of the client library through its public
 functions. `confluent_kafka`'s client handles everything else: group membership, rebalances,
@@ -90,8 +91,9 @@ def _library() -> Any:
 
 
 class QueueReader:
-    """Reads fetched messages of one client from the partitions that it follows. Used on the
-    client's thread.
+    """Reads fetched messages of one client from the partitions that it follows.
+
+    Used on the client's thread.
     """
 
     def __init__(self, functions: Any, reader: int) -> None:
@@ -101,8 +103,9 @@ class QueueReader:
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """Return the settings that a client needs in order to be readable. `configured` are the
-        user's plugins.
+        """Return the settings that a client needs in order to be readable.
+
+        `configured` are the user's plugins.
         """
         functions = _library()
         if functions is None:
@@ -113,8 +116,9 @@ class QueueReader:
 
     @classmethod
     def of_new_client(cls) -> Self | None:
-        """Return a reader of the client that this thread created last. None if it was created
-        without `settings`.
+        """Return a reader of the client that this thread created last.
+
+        None if it was created without `settings`.
         """
         functions = _library()
         reader = None if functions is None else functions.reader_new()
@@ -126,8 +130,9 @@ class QueueReader:
             self._functions.reader_follow(self._reader, tp.topic.encode(), tp.partition)
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
-        """Wait for a message, then read the available ones, up to about `size` bytes. Return their
-        number.
+        """Wait for a message, then read the available ones, up to about `size` bytes.
+
+        Return their number.
 
         Drops messages of an earlier poll that were not retrieved.
         """

@@ -63,8 +63,10 @@ class RecordPipeline:
         errors: ErrorHandler,
         replay_topic: str = "",
     ) -> None:
-        """Create the pipeline. Records of `replay_topic` are dead-letter records that are retried
-        as records of their original topic.
+        """Create the pipeline.
+
+        Records of `replay_topic` are dead-letter records that are retried as records of their
+        original topic.
         """
         self._replay_topic = replay_topic
         self._converters = converters
@@ -73,8 +75,9 @@ class RecordPipeline:
         self._warned: set[str] = set()
 
     def process(self, runs: Sequence[MessageRun]) -> list[Delivery]:
-        """Return batches and lists of rows in the order of their messages. Failed records have been
-        reported.
+        """Return batches and lists of rows in the order of their messages.
+
+        Failed records have been reported.
 
         Raises:
             ToleranceExceededError: A record failed and is not tolerated; no part of `runs` may be
@@ -182,8 +185,9 @@ class RecordPipeline:
     def _failed_rows(
         self, keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
     ) -> dict[int, tuple[Stage, str, Exception]]:
-        """Return the failure of each bad row, from its first failing converter: one error is
-        reported per record.
+        """Return the failure of each bad row, from its first failing converter.
+
+        One error is reported per record.
         """
         c = self._converters
         bad: dict[int, tuple[Stage, str, Exception]] = {}

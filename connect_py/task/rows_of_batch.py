@@ -29,8 +29,9 @@ FEW: Final = 0.02
 
 
 class RowsOfBatch:
-    """Records of a batch for transformations that work on rows. Used on one thread, and released
-    afterward.
+    """Records of a batch for transformations that work on rows.
+
+    Used on one thread, and released afterward.
 
     A record's key, value, and origin are created when a transformation reads them, and of a struct
     only the fields that it reads. Unchanged parts stay in their columns; new parts become columns
@@ -121,8 +122,9 @@ class RowsOfBatch:
             return None
 
     def _increasing_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
-        """Return the row numbers of records, or None if they are not increasing or not all from
-        this batch.
+        """Return the row numbers of records that are all from this batch.
+
+        None: they are not, or the numbers do not increase.
         """
         if any(r._rows is not self for r in records):
             return None
@@ -155,8 +157,9 @@ class RowsOfBatch:
         )
 
     def _selection(self, rows: list[int] | None) -> Callable[[Any], Any]:
-        """Return a function that selects these rows from a column, an origin, or the batch. None
-        selects all.
+        """Return a function that selects these rows from a column, an origin, or the batch.
+
+        None selects all.
         """
         if rows is None or len(rows) == len(self._batch):
             return lambda whole: whole
@@ -219,8 +222,9 @@ class RowsOfBatch:
         return origin_of(group)
 
     def release(self) -> None:
-        """Release the batch. Rows that a plugin retains are completed. Call this once, at the
-        end.
+        """Release the batch.
+
+        Rows that a plugin retains are completed. Call this once, at the end.
         """
         retained = [
             r

@@ -80,8 +80,9 @@ class RebalanceListener(Protocol):
     """Called from `poll` on its thread. `poll` raises the errors."""
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Handle newly assigned partitions, each with its next offset to read and the committed
-        metadata.
+        """Handle newly assigned partitions.
+
+        Each has its next offset to read and the committed metadata.
         """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -91,14 +92,16 @@ class RebalanceListener(Protocol):
         """Handle lost partitions, which another task may already own."""
 
     def on_position_lost(self, partition: TopicPartition) -> bool:
-        """Handle a position that the log no longer contains. Return False to continue at the
-        truncation or at `auto.offset.reset`.
+        """Handle a position that the log no longer contains.
+
+        Return False to continue at the truncation or at `auto.offset.reset`.
         """
 
 
 class SinkConsumer:
-    """One consumer on one thread. Start positions are set explicitly, so that they are always
-    known.
+    """One consumer on one thread.
+
+    Start positions are set explicitly, so that they are always known.
     """
 
     def __init__(
@@ -172,14 +175,16 @@ class SinkConsumer:
 
     @property
     def cut_off(self) -> str | None:
-        """Return the reason why no broker is connected, or None, according to the client's last
-        statistics.
+        """Return the reason why no broker is connected, or None.
+
+        The source is the client's last statistics.
         """
         return (self._broker_errors.reason or None) if self.statistics.cut_off else None
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe to these topics instead of earlier ones. Partitions are assigned during
-        `poll`.
+        """Subscribe to these topics instead of earlier ones.
+
+        Partitions are assigned during `poll`.
         """
         self._consumer.subscribe(
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
@@ -202,8 +207,9 @@ class SinkConsumer:
         }
 
     def poll(self, limit: int, timeout: float) -> list[MessageRun]:
-        """Return up to `limit` messages: wait for the first, then return the available ones, up to
-        `POLL_BYTES`.
+        """Return up to `limit` messages.
+
+        Waits for the first message, then returns the available messages, up to `POLL_BYTES`.
 
         Messages of partitions that were assigned or revoked during the call are dropped; they are
         read again where necessary. If the log does not contain the next offset, the records before
@@ -323,8 +329,9 @@ class SinkConsumer:
             raise ConnectError(f"the consumer has failed: {error.str()}")
 
     def _lose_position(self, tp: TopicPartition, reason: str) -> None:
-        """Note that the log does not contain the next offset: it was deleted by retention,
-        truncated, or replaced.
+        """Note that the log does not contain the next offset.
+
+        The log was deleted by retention, truncated, or replaced.
         """
         if tp not in self._assigned:
             return
@@ -336,8 +343,7 @@ class SinkConsumer:
             self._lost[tp] = reason
 
     def _find_positions(self) -> None:
-        """Notify the listener of lost positions, and find new ones for those that it does not
-        handle.
+        """Notify the listener of lost positions, and replace those that it does not handle.
 
         The client's report may refer to a position before a seek or of an earlier assignment.
         Therefore, a position that the log contains is not lost, and the listener is not called.
@@ -383,9 +389,7 @@ class SinkConsumer:
         self._client_error(error)
 
     def _without_moved(self, runs: list[MessageRun]) -> list[MessageRun]:
-        """Drop messages that were read before their partition was revoked, reassigned, or
-        repositioned.
-        """
+        """Drop messages read before their partition was revoked, reassigned, or repositioned."""
         owned = [
             run
             for run in (run.only(self._assigned.__contains__) for run in runs)
@@ -488,8 +492,9 @@ class SinkConsumer:
             self._consumer.resume([ClientTopicPartition(*tp) for tp in owned])
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the next offsets to read. Effective for the next poll, even if the client needs some
-        time.
+        """Set the next offsets to read.
+
+        Effective for the next poll, even if the client needs some time.
         """
         owned = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
         for tp in owned:
@@ -582,8 +587,7 @@ class SinkConsumer:
 
 
 def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
-    """Create a client that can be read in large blocks, or one that cannot if it does not accept
-    plugins.
+    """Create a client that can be read in large blocks, if it accepts plugins.
 
     The library knows a client even if its creation failed afterward; therefore, its reader is
     requested only for a client that was created.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +16,6 @@ from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.task import SinkTask
 from connect_py.clock import Clock
-from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
-from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
@@ -25,8 +23,8 @@ from connect_py.task.deliveries import without_partitions
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
 from connect_py.task.offset_commits import OffsetCommits, Positions
 from connect_py.task.partition_pauses import PartitionPauses
-from connect_py.task.record_pipeline import RecordPipeline
 from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink_pipeline import SinkPipeline
 from connect_py.task.subscription import Subscription
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
@@ -75,8 +73,9 @@ class LoopSettings:
 
 
 class SinkTaskRunner:
-    """Owns the consumer and calls the task, all on one thread. `run` covers the whole run of the
-    task.
+    """Owns the consumer and calls the task, all on one thread.
+
+    `run` covers the whole run of the task.
 
     Implements `RebalanceListener`.
     """
@@ -89,23 +88,31 @@ class SinkTaskRunner:
         settings: LoopSettings,
         control: TaskControl,
         clock: Clock,
+        create_pipeline: Callable[[Callable[[float], None]], SinkPipeline],
+        create_consumer: Callable[[SinkTaskRunner], SinkConsumer],
         metrics: SinkMetrics | None = None,
         waiting: WaitBoard | None = None,
     ) -> None:
-        """Create the runner. `connect` provides the objects that in turn need it."""
+        """Create the runner.
+
+        Args:
+            task: The task.
+            task_config: Its configuration.
+            topics: Topics to subscribe to.
+            settings: Intervals and limits.
+            control: Requests of the worker.
+            clock: Source of time.
+            create_pipeline: Creates the pipeline; called with a function that waits between
+                attempts of an operation.
+            create_consumer: Creates the consumer; called with the runner, its listener.
+            metrics: Metrics of the task.
+            waiting: Waits to report.
+        """
         self._task = task
         self._task_config = task_config
-        self._topics = topics
         self._settings = settings
         self._control = control
         self._clock = clock
-        self._consumer: SinkConsumer
-        self._pauses: PartitionPauses
-        self._commits: OffsetCommits
-        self._subscription: Subscription
-        self._pipeline: RecordPipeline
-        self._errors: ErrorHandler
-        self._reporter: TaskErrantRecordReporter | None = None
         self.metrics = metrics or SinkMetrics(clock, Window())
         self._waits = waiting or WaitBoard(clock, lambda _: None)
 
@@ -127,30 +134,23 @@ class SinkTaskRunner:
         self._commit_requested = False
         self._next_commit = 0.0
         self._topics_used = UsedTopics(lambda topic: control.notify(TopicUsed(topic)), clock)
-
-    def connect(
-        self,
-        consumer: SinkConsumer,
-        pipeline: RecordPipeline,
-        errors: ErrorHandler,
-        reporter: TaskErrantRecordReporter | None,
-    ) -> None:
-        """Set the objects that were created for this loop."""
-        self._consumer = consumer
+        pipeline = create_pipeline(self.wait_polling)
+        self._pipeline = pipeline.records
+        self.errors = pipeline.errors
+        self.reporter = pipeline.reporter
+        self._consumer = consumer = create_consumer(self)
         self._pauses = PartitionPauses(consumer)
         self._commits = OffsetCommits(
-            self._offsets, consumer, self._clock, self.metrics, self._settings.commit_timeout_ms
+            self._offsets, consumer, clock, self.metrics, settings.commit_timeout_ms
         )
         self._subscription = Subscription(
-            self._topics, consumer, self._clock, self._waits, self._settings.topics_interval_ms
+            topics, consumer, clock, self._waits, settings.topics_interval_ms
         )
-        self._pipeline = pipeline
-        self._errors = errors
-        self._reporter = reporter
 
     def run(self) -> None:
-        """Start the task, loop until a stop is requested, and end in order. Errors of the task are
-        raised.
+        """Start the task, loop until a stop is requested, and end in order.
+
+        Errors of the task are raised.
         """
         self._task.start(self._task_config)
         # Not earlier: the client joins on its own, and a slow start would block the whole group.
@@ -245,8 +245,9 @@ class SinkTaskRunner:
         return True
 
     def _skip_to_ends(self) -> None:
-        """Skip the non-records at the end of a log: otherwise they would look like lost records
-        once retention removes them.
+        """Skip the control records at the end of a log.
+
+        Otherwise, they would look like lost records after retention has removed them.
         """
         for tp, end in self._consumer.ends().items():
             if tp in self._offsets.current and end > self._consumed.get(
@@ -255,8 +256,9 @@ class SinkTaskRunner:
                 self._consumed[tp] = end
 
     def _deliver(self) -> None:
-        """Put the pending records, or an empty list. Once everything is put, the current offsets
-        advance.
+        """Put the pending records, or an empty list.
+
+        Once everything is put, the current offsets advance.
         """
         if not self._pending and not self._put([]):
             return
@@ -306,8 +308,8 @@ class SinkTaskRunner:
         return True
 
     def _check_reporter(self) -> None:
-        if self._reporter is not None:
-            self._reporter.check()
+        if self.reporter is not None:
+            self.reporter.check()
 
     def _schedule_redelivery(self, error: RetriableError) -> None:
         wait = self._redelivery_seconds
@@ -334,8 +336,9 @@ class SinkTaskRunner:
         self._consumed = {}
 
     def wait_polling(self, seconds: float) -> None:
-        """Wait before an operation on a record is retried. Nothing is read, but the group
-        membership is maintained.
+        """Wait before an operation on a record is retried.
+
+        Nothing is read, but the group membership is maintained.
 
         Raises:
             TaskStoppedError: A stop was requested.
@@ -367,8 +370,9 @@ class SinkTaskRunner:
         closing: bool,
         ended: BaseException | None = None,
     ) -> None:
-        """Commit the offsets that the task reports as safe; `closing` closes the partitions and
-        waits.
+        """Commit the offsets that the task reports as safe.
+
+        `closing` closes the partitions and waits.
 
         The order is Connect's: flush the reports, `pre_commit`, `close` if closing, send. `ended`
         is the error that ended the loop; the caller reports it.
@@ -380,7 +384,7 @@ class SinkTaskRunner:
             return
         failure: ConnectError | None = None
         try:
-            reported = self._errors.flush(self._settings.commit_timeout_ms / 1000)
+            reported = self.errors.flush(self._settings.commit_timeout_ms / 1000)
         except ConnectError as error:
             if not closing:
                 raise

@@ -1,6 +1,4 @@
-"""`SourceCommitter`: decides when records of a source task are delivered, and when their offsets
-are stored.
-"""
+"""`SourceCommitter`: delivery of a source task's records, and storage of their offsets."""
 
 from __future__ import annotations
 
@@ -35,8 +33,9 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Prevent other producers from writing on behalf of this task. Called before the task
-        starts.
+        """Prevent other producers from writing on behalf of this task.
+
+        Called before the task starts.
         """
 
     @abstractmethod
@@ -49,14 +48,16 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def sending(self, topic: str) -> None:
-        """Prepare for a record to be handed to the client. ConnectError if this topic is not
-        allowed.
+        """Prepare for a record to be handed to the client.
+
+        ConnectError if this topic is not allowed.
         """
 
     @abstractmethod
     def refused(self, error: KafkaException) -> None:
-        """Handle a record that the client rejected and whose loss is not tolerated. Return to
-        retry, or raise.
+        """Handle a record that the client rejected and whose loss is not tolerated.
+
+        Return to retry, or raise.
         """
 
     @abstractmethod
@@ -69,8 +70,9 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
-        """Note that the client did not deliver the record, which is tolerated or fails the next
-        commit.
+        """Note that the client did not deliver the record.
+
+        This is tolerated or fails the next commit.
 
         Called from the client's `poll` with its error, or from the loop without one.
         """
@@ -78,8 +80,9 @@ class SourceCommitter(ABC):
     @property
     @abstractmethod
     def tolerates_lost_records(self) -> bool:
-        """Return True if `errors.tolerance` applies to undelivered records. Otherwise, the next
-        commit fails.
+        """Return True if `errors.tolerance` applies to undelivered records.
+
+        Otherwise, the next commit fails.
         """
 
     @property

@@ -45,8 +45,9 @@ T = TypeVar("T")
 
 
 class SourceTaskRunner:
-    """Owns the producer and calls the task, all on one thread. The committer decides when records
-    are delivered.
+    """Owns the producer and calls the task, all on one thread.
+
+    The committer decides when records are delivered.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class SourceTaskRunner:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Start the task, loop until a stop is requested, and commit as much as possible. Errors
-        are raised.
+        """Start the task, loop until a stop is requested, and commit as much as possible.
+
+        Errors are raised.
         """
         self._committer.open()
         self._task.start(self._task_config)
@@ -184,8 +186,9 @@ class SourceTaskRunner:
     def _prepare(
         self, record: SourceRecord
     ) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
-        """Transform and convert a record. Return None if it was filtered, or failed and is
-        tolerated.
+        """Transform and convert a record.
+
+        Return None if it was filtered, or failed and is tolerated.
 
         Headers are converted first: the converters of key and value may add some.
         """

@@ -1,6 +1,4 @@
-"""`SourceProducer`: the producer of a source task, which can be replaced by one with the same
-settings.
-"""
+"""`SourceProducer`: the replaceable producer of a source task."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ class SourceProducer:
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
-        """Hand a record to the client. `on_delivery` receives its result unless the client is
-        replaced first.
+        """Hand a record to the client.
+
+        `on_delivery` receives its result unless the client is replaced first.
 
         Raises:
             BufferError: The local queue is full.

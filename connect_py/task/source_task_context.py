@@ -20,8 +20,9 @@ class WorkerOffsetStorageReader:
         self._worker = worker
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """Return the offset of one source partition, or None. ConnectError if the worker cannot
-        read it.
+        """Return the offset of one source partition, or None.
+
+        ConnectError if the worker cannot read it.
         """
         return self.offsets([partition])[0]
 

@@ -25,8 +25,9 @@ class StartPositions:
     def __init__(
         self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
     ) -> None:
-        """Create the object. `reset` is `auto.offset.reset`. `expect` logs a temporary error and
-        raises others.
+        """Create the object.
+
+        `reset` is `auto.offset.reset`. `expect` logs a temporary error and raises others.
         """
         self._consumer = consumer
         self._reset = reset
@@ -35,8 +36,7 @@ class StartPositions:
     def of(
         self, partitions: Iterable[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offset of each partition, or else the position of
-        `auto.offset.reset`.
+        """Return the committed offset of each partition, or the position of `auto.offset.reset`.
 
         Raises:
             ConnectError: The request failed, or there is no offset and `auto.offset.reset` is none.

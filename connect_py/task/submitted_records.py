@@ -1,6 +1,4 @@
-"""`SubmittedRecords`: determines which source offsets may be stored, based on the acknowledged
-records.
-"""
+"""`SubmittedRecords`: the source offsets that may be stored after acknowledgements."""
 
 from __future__ import annotations
 
@@ -30,7 +28,9 @@ def partition_key(partition: Entry) -> PartitionKey:
 
 
 class SubmittedRecords:
-    """An offset may be stored when its record and all earlier records of its source partition are
+    """Records whose offsets are not stored yet.
+
+    An offset may be stored when its record and all earlier records of its source partition are
     done.
 
     Used only on the task's thread: acknowledgements arrive during the producer's `poll`.
@@ -59,8 +59,9 @@ class SubmittedRecords:
             self.active -= 1
 
     def committable(self) -> dict[PartitionKey, tuple[Entry, Entry]]:
-        """Remove the records that are done. Return partition and last offset of each partition with
-        progress.
+        """Remove the records that are done.
+
+        Return partition and last offset of each partition with progress.
         """
         committable = {}
         self._last = None

@@ -1,6 +1,4 @@
-"""`Subscription`: topics that a sink task subscribes to, listed periodically for a regular
-expression.
-"""
+"""`Subscription`: topics of a sink task, listed periodically for a regular expression."""
 
 from __future__ import annotations
 
@@ -34,8 +32,9 @@ class Subscription:
         waits: WaitBoard,
         interval_ms: int,
     ) -> None:
-        """Create the subscription. `interval_ms` is the interval for matching a regular expression
-        again.
+        """Create the subscription.
+
+        `interval_ms` is the interval for matching a regular expression again.
         """
         self._topics = topics
         self._consumer = consumer
@@ -53,8 +52,9 @@ class Subscription:
             self.update()
 
     def update(self) -> None:
-        """Subscribe to the matching topics. If the cluster does not respond, keep the current
-        subscription.
+        """Subscribe to the matching topics.
+
+        If the cluster does not respond, keep the current subscription.
         """
         topics = self._topics.listed()
         if self._topics.is_regex:

@@ -45,8 +45,9 @@ def task_attributes(
 def chain_attributes(
     registry: PluginRegistry, config: Mapping[str, str]
 ) -> list[tuple[str, str, str, str]]:
-    """Return kind (`transform` or `predicate`), alias, class, and version of each part of the
-    chain.
+    """Return kind, alias, class, and version of each part of the chain.
+
+    The kind is `transform` or `predicate`.
     """
     parts = []
     for kind, key in (

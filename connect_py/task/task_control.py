@@ -1,6 +1,4 @@
-"""`TaskControl`: requests of the worker to a running task, and the task's messages to the
-worker.
-"""
+"""`TaskControl`: requests of the worker to a running task, and the task's messages."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""`TaskMain`: creates one task from its configuration, runs it, and reports the result. Independent
-of processes.
+"""`TaskMain`: creates one task from its configuration, runs it, and reports the result.
+
+Independent of processes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -37,7 +38,7 @@ from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUse
 from connect_py.task.record_pipeline import Converters
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
-from connect_py.task.sink_pipeline import SinkPipelineOwner, open_sink_pipeline
+from connect_py.task.sink_pipeline import SinkPipeline, SinkPipelineOwner, open_sink_pipeline
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_committer import SourceCommitter
 from connect_py.task.source_loop import SourceTaskRunner
@@ -82,8 +83,9 @@ class TaskMain:
         self._links: Sequence[tuple[str, str, str, str]] = ()
 
     def execute(self) -> None:
-        """Run the task to its end. The last message is `Stopped` or `Failed`; no error is
-        raised.
+        """Run the task to its end.
+
+        The last message is `Stopped` or `Failed`; no error is raised.
         """
         try:
             if self._spec.target is not TargetState.STARTED:
@@ -104,8 +106,9 @@ class TaskMain:
         self._control.notify(Stopped())
 
     def send_waiting(self) -> None:
-        """Send the waiting reason of the task if it has changed. Thread-safe; works while the
-        task's thread is busy.
+        """Send the waiting reason of the task if it has changed.
+
+        Thread-safe; works while the task's thread is busy.
         """
         self._waits.send_changes()
 
@@ -271,42 +274,49 @@ class TaskMain:
             spec.worker_props, clients.max_poll_records(), clients.topics_interval_ms()
         )
         metrics = SinkMetrics(self._clock, Window.of(spec.worker_props))
-        runner = SinkTaskRunner(
-            task,
-            spec.task_config,
-            topics,
-            settings,
-            self._control,
-            self._clock,
-            metrics,
-            self._waits,
-        )
         with ExitStack() as closing:
-            pipeline = open_sink_pipeline(
-                SinkPipelineOwner(spec.id, config, clients, admin),
-                plugins,
+
+            def create_pipeline(wait: Callable[[float], None]) -> SinkPipeline:
+                return open_sink_pipeline(
+                    SinkPipelineOwner(spec.id, config, clients, admin),
+                    plugins,
+                    task,
+                    class_name,
+                    converters,
+                    self._clock,
+                    self._plugin_metrics,
+                    wait,
+                    self._waits.waits,
+                    closing,
+                )
+
+            def create_consumer(runner: SinkTaskRunner) -> SinkConsumer:
+                consumer_settings = clients.consumer()
+                if error_config.replay_topic:
+                    create_replay_topic(admin, error_config.replay_topic)
+                    # replayed records are written in transactions
+                    consumer_settings["isolation.level"] = _READ_COMMITTED
+                    _warn_of_isolation(spec)
+                consumer = SinkConsumer(consumer_settings, runner, runner.on_commit)
+                closing.callback(consumer.close)
+                self._statistics.append(("consumer", consumer.statistics))
+                return consumer
+
+            runner = SinkTaskRunner(
                 task,
-                class_name,
-                converters,
+                spec.task_config,
+                topics,
+                settings,
+                self._control,
                 self._clock,
-                self._plugin_metrics,
-                runner.wait_polling,
-                self._waits.waits,
-                closing,
+                create_pipeline,
+                create_consumer,
+                metrics,
+                self._waits,
             )
-            errors = self._errors = pipeline.errors
-            settings_of_consumer = clients.consumer()
-            if error_config.replay_topic:
-                create_replay_topic(admin, error_config.replay_topic)
-                # replayed records are written in transactions
-                settings_of_consumer["isolation.level"] = _READ_COMMITTED
-                _warn_of_isolation(spec)
-            consumer = SinkConsumer(settings_of_consumer, runner, runner.on_commit)
-            closing.callback(consumer.close)
-            self._statistics.append(("consumer", consumer.statistics))
             # the last call even after a failed start, and before the group is left
             closing.callback(task.stop)
-            runner.connect(consumer, pipeline.records, errors, pipeline.reporter)
+            self._errors = runner.errors
             self._sink = runner
             task.initialize(
                 WorkerSinkTaskContext(
@@ -316,7 +326,7 @@ class TaskMain:
                     clients,
                     admin,
                     runner,
-                    pipeline.reporter,
+                    runner.reporter,
                     topics,
                     self._plugin_metrics,
                     self._control,
@@ -345,8 +355,9 @@ def _warn_of_isolation(spec: TaskSpec) -> None:
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:
-    """Create the topic if it is missing, with unlimited retention: it records which dead-letter
-    records were retried.
+    """Create the topic if it is missing, with unlimited retention.
+
+    It records which dead-letter records were retried.
 
     Raises:
         ConnectError: The cluster denies the request.

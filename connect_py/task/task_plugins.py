@@ -1,6 +1,4 @@
-"""Creates the plugins of a task from its configuration: task, converters, transformations,
-predicates.
-"""
+"""The plugins of a task: the task itself, converters, transformations, and predicates."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class TaskPlugins:
         return task, name
 
     def _load_task_class(self, class_name: str) -> type[Task]:
-        """Return the class of a task configuration that was written by another connector class or
-        worker.
-        """
+        """Return the class of a task configuration of another connector class or worker."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == class_name:
                 task_class: type[Task] = self._registry.load(plugin).task_class
@@ -73,8 +69,9 @@ class TaskPlugins:
         raise ConnectError(f"task class {class_name} does not belong to an installed connector")
 
     def converters(self) -> Converters:
-        """Return the connector's converters; each missing one is the worker's, with the worker's
-        settings.
+        """Return the connector's converters.
+
+        A missing converter is the worker's, with the worker's settings.
         """
         key, key_name = self._converter("key.converter", PluginKind.CONVERTER)
         value, value_name = self._converter("value.converter", PluginKind.CONVERTER)
@@ -110,8 +107,9 @@ class TaskPlugins:
     def chain(
         self, errors: ErrorHandler, *, sink_takes_columns: bool = False
     ) -> TransformationChain:
-        """Return the transformations in the order of `transforms`; each use of a predicate has its
-        own instance.
+        """Return the transformations in the order of `transforms`.
+
+        Each use of a predicate has its own instance.
         """
         links = []
         for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):

@@ -48,8 +48,9 @@ class TopicCreation:
 
     @classmethod
     def parse(cls, config: Mapping[str, str], *, enabled: bool = True) -> TopicCreation:
-        """Read a connector's configuration. Without any `topic.creation.*` key, no topic is
-        created.
+        """Read a connector's configuration.
+
+        Without any `topic.creation.*` key, no topic is created.
 
         Args:
             config: Resolved configuration of the connector.
@@ -77,8 +78,9 @@ class TopicCreation:
 
 
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
-    """Return the rule of a group. Other groups inherit the numbers of the default group, which must
-    have them.
+    """Return the rule of a group.
+
+    Other groups inherit the numbers of the default group, which must have them.
     """
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()

@@ -52,8 +52,9 @@ class TopicKeeper:
         self._existing_topics: set[str] = set()
 
     def ensure(self, topic: str) -> None:
-        """Return when the topic exists, created by these rules, by the broker, or by another
-        client. May wait indefinitely.
+        """Return when the topic exists. May wait indefinitely.
+
+        It is created by these rules, by the broker, or by another client.
 
         Raises:
             ConnectError: The rules apply to the topic, and the cluster denies its creation.
@@ -84,8 +85,9 @@ class TopicKeeper:
                 self._wait(RETRY_SECONDS)
 
     def _await(self, topic: str) -> None:
-        """Wait for the topic, as Java's producer does. The request creates it if the broker creates
-        topics automatically.
+        """Wait for the topic, as Java's producer does.
+
+        The request creates it if the broker creates topics automatically.
         """
         warned = False
         while True:

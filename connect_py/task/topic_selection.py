@@ -37,8 +37,9 @@ class TopicSelection:
     """Topics from `topics` or `topics.regex`, and the topic of retried dead-letter records."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
-        """Parse the properties. ConfigError if neither or both are set, or the expression is
-        invalid.
+        """Parse the properties.
+
+        ConfigError if neither or both are set, or the expression is invalid.
         """
         self._topics = [
             topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic
@@ -63,8 +64,9 @@ class TopicSelection:
 
     @property
     def has_replays(self) -> bool:
-        """Return True if dead-letter records are retried; these are written in transactions and
-        must be committed.
+        """Return True if dead-letter records are retried.
+
+        They are written in transactions and must be committed.
         """
         return bool(self._replay)
 
@@ -73,8 +75,9 @@ class TopicSelection:
         return list(dict.fromkeys(self._topics))
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Return the existing topics that are consumed, sorted. The expression must match the whole
-        name.
+        """Return the existing topics that are consumed, sorted.
+
+        The expression must match the whole name.
         """
         if self._regex is None:
             return sorted(set(existing) & set(self._topics))

@@ -88,8 +88,9 @@ class TransformationChain:
         results.append(batch)
 
     def _through_rows(self, start: int, batch: Batch, results: list[Delivery]) -> None:
-        """Apply a link and the following links without a batch form to rows, then continue with
-        columns if they pay.
+        """Apply a link and the following links without a batch form to rows.
+
+        Continues with columns if that reduces the cost.
         """
         stop = start + 1
         while stop < len(self._links) and not _has_batch_form(self._links[stop]):
@@ -135,9 +136,7 @@ class TransformationChain:
             log.warning("%s", message, exc_info=True)
 
     def _columns_pay(self, start: int) -> bool:
-        """Return True if converting rows to columns for the links from `start` on reduces the
-        cost.
-        """
+        """Return True if converting rows to columns for the links from `start` on is cheaper."""
         stop = start
         while stop < len(self._links) and _has_batch_form(self._links[stop]):
             stop += 1
@@ -177,8 +176,9 @@ class TransformationChain:
                 batch = remaining
 
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
-        """Find the rows that make a batch fail by bisection. None: there are too many, or their row
-        form succeeds.
+        """Find the rows that make a batch fail by bisection.
+
+        None: there are too many, or their row form succeeds.
         """
         ranges = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}

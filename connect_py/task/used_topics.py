@@ -11,8 +11,9 @@ REPEAT_SECONDS: Final = 3.0
 
 
 class UsedTopics:
-    """Reports a topic at its first use and every few seconds afterward: a user may reset the
-    worker's list at any time.
+    """Reports a topic at its first use and every few seconds afterward.
+
+    A user may reset the worker's list at any time.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Clock) -> None:

@@ -33,8 +33,10 @@ class WaitBoard:
         send: Callable[[Waiting | None], None],
         send_warnings: Callable[[tuple[str, ...]], None] = lambda _: None,
     ) -> None:
-        """Create the board. `send` receives the wait to show after each change, or None.
-        `send_warnings`: the same for warnings.
+        """Create the board.
+
+        `send` receives the wait to show after each change, or None. `send_warnings`: the same for
+        warnings.
         """
         self._clock = clock
         self._send = send

@@ -1,6 +1,4 @@
-"""`WorkerClient`: calls and notifications of a task or connector to its worker; and its shared
-services.
-"""
+"""`WorkerClient`: calls and notifications of a task or connector to its worker."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ class TaskStoppedError(Exception):
 
 
 class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
-    """A stop was requested during a wait on a thread of the plugin, which sees a retriable
-    error.
+    """A stop was requested during a wait on a thread of the plugin.
+
+    The plugin sees a retriable error.
     """
 
 

@@ -56,8 +56,9 @@ class _HostedConnector:
 
 
 class ConnectorHost:
-    """Starts the connector process on demand, and again after a crash, which fails the connectors
-    in it.
+    """Starts the connector process on demand, and again after a crash.
+
+    A crash fails the connectors in the process.
 
     All methods are thread-safe and never block.
     """
@@ -72,8 +73,9 @@ class ConnectorHost:
         worker_props: Mapping[str, str],
         create_user: Callable[[str], ServiceUser],
     ) -> None:
-        """Create the host without a process. `create_user` creates a user of shared services with a
-        label.
+        """Create the host without a process.
+
+        `create_user` creates a user of shared services with a label.
         """
         self._worker_props = worker_props
         self._create_user = create_user
@@ -129,8 +131,9 @@ class ConnectorHost:
     def start_connector(
         self, name: str, config: Mapping[str, str], target: TargetState
     ) -> Future[None]:
-        """Start an instance; the listener receives the result. An existing instance must be stopped
-        first.
+        """Start an instance; the listener receives the result.
+
+        An existing instance must be stopped first.
         """
         request = StartConnector(name, dict(config), target)
         with self._lock:
@@ -144,8 +147,9 @@ class ConnectorHost:
         self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop an instance. Completes when it has stopped or failed, or after 5 s; it is
-        deregistered immediately.
+        """Stop an instance.
+
+        Completes when it has stopped or failed, or after 5 s; it is deregistered immediately.
 
         The listener is notified even if another instance follows.
         """
@@ -243,17 +247,16 @@ class ConnectorHost:
         return self._lease_until is not None and self._clock.monotonic() >= self._lease_until
 
     def _end_with_lease(self) -> None:
-        """Kill a process whose lease has ended, in case it is still running. It accepts no more
-        requests.
+        """Kill a process whose lease has ended, in case it is still running.
+
+        It accepts no more requests.
         """
         if self._lease_ended() and self._child is not None:
             self._retired = True
             self._child.kill("was killed at the end of its lease")
 
     def _send_next(self) -> None:
-        """Send the requests that arrived after the end of a lease, once the old process has
-        exited.
-        """
+        """Send the requests that arrived after the end of a lease, if the process has exited."""
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:

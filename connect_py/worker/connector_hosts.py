@@ -1,5 +1,4 @@
-"""`ConnectorHosts`: one process for the installed connectors, and one for each folder of
-`plugin.path`.
+"""`ConnectorHosts`: processes for the installed connectors and for folders of `plugin.path`.
 
 Two folders may contain different versions of one package, which a single process cannot import.
 """
@@ -20,8 +19,10 @@ class ConnectorHosts:
     def __init__(
         self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry
     ) -> None:
-        """Create the hosts. `make_host` is called now for the installed connectors (None), and for
-        a folder at its first use.
+        """Create the hosts.
+
+        `make_host` is called now for the installed connectors (None), and for a folder at its first
+        use.
         """
         self._make_host = make_host
         self._plugins = plugins
@@ -52,8 +53,9 @@ class ConnectorHosts:
             return list(self._hosts.values())
 
     def holder(self, name: str) -> ConnectorHost:
-        """Return the host on which a connector runs; the host of installed connectors if there is
-        none.
+        """Return the host on which a connector runs.
+
+        The default is the host of the installed connectors.
         """
         return next((host for host in self._all() if name in host.names()), self._installed)
 

@@ -38,8 +38,9 @@ class ServiceUserRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartConnector(ServiceUserRequest):
-    """Start an instance, or prepare it if paused. `user` distinguishes instances with the same
-    name.
+    """Start an instance, or prepare it if paused.
+
+    `user` distinguishes instances with the same name.
     """
 
     name: str
@@ -64,9 +65,7 @@ class ChangeTarget:
 
 @dataclass(frozen=True, slots=True)
 class MakeTaskConfigs:
-    """Request the task configurations of a running instance; the reply is a list of
-    configurations.
-    """
+    """Request the task configurations of a running instance; the reply is a list."""
 
     name: str
     max_tasks: int
@@ -89,8 +88,9 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class ListServices:
-    """List the services that tasks of these connectors will request; the reply is a list of
-    `ConnectorService`.
+    """List the services that tasks of these connectors will request.
+
+    The reply is a list of `ConnectorService`.
 
     `connectors`: name, plugin, and configuration. A connector whose class raises an error is logged
     and skipped.
@@ -109,8 +109,9 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector(ServiceUserRequest):
-    """Call a method of a new instance of a connector class with plain arguments; the reply is its
-    result.
+    """Call a method of a new instance of a connector class with plain arguments.
+
+    The reply is its result.
     """
 
     plugin: Plugin
@@ -132,6 +133,7 @@ class Operate(ServiceUserRequest):
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
     """Notification: cancel the `Operate` request of this user, because its client has disconnected.
+
     It is still answered, with an error.
     """
 
@@ -186,9 +188,7 @@ class Reconfigure:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEvent:
-    """An instance has reached a state (FAILED with a stack trace), requests reconfiguration, or is
-    waiting.
-    """
+    """Event of an instance: a state (FAILED with a stack trace), a wait, or a request."""
 
     name: str
     user: int

@@ -42,8 +42,9 @@ T = TypeVar("T")
 
 
 class ConnectorOffsets:
-    """Reads and changes committed offsets on its own threads, and returns futures. Configurations
-    are unresolved.
+    """Reads and changes committed offsets on its own threads, and returns futures.
+
+    Configurations are unresolved.
 
     The caller checks that the connector is stopped. Running tasks of a sink prevent changes of its
     group; tasks of a source with exactly-once support must have been fenced by the caller.
@@ -74,8 +75,9 @@ class ConnectorOffsets:
     # Reading
 
     def read(self, name: str, config: Props) -> Future[list[ConnectorOffset]]:
-        """Return all committed offsets of a connector, running or not. ConnectError with Connect's
-        message.
+        """Return all committed offsets of a connector, running or not.
+
+        ConnectError with Connect's message.
         """
         return self._submit(name, lambda: self._read(name, config))
 
@@ -149,8 +151,9 @@ class ConnectorOffsets:
     def alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
     ) -> Future[str]:
-        """Change a source's offsets, or reset them all (None). Arguments and errors as for
-        `alter_sink`.
+        """Change a source's offsets, or reset them all (None).
+
+        Arguments and errors as for `alter_sink`.
         """
         return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
 
@@ -188,8 +191,9 @@ class ConnectorOffsets:
     def _transaction(
         self, name: str, props: Props, store: ConnectorOffsetStore
     ) -> Callable[[Records], None] | None:
-        """Return a function that writes offsets in a transaction. None if source tasks do not use
-        transactions.
+        """Return a function that writes offsets in a transaction.
+
+        None if source tasks do not use transactions.
         """
         if not exactly_once_sources(self._worker_props):
             return None
@@ -261,8 +265,9 @@ class ConnectorOffsets:
 
 @contextlib.contextmanager
 def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
-    """Wrap errors in a ConnectError with Connect's message. With `keep`, pass on ConnectError
-    unchanged.
+    """Wrap errors in a ConnectError with Connect's message.
+
+    With `keep`, pass on ConnectError unchanged.
     """
     try:
         yield

@@ -102,8 +102,9 @@ class ConnectorInstance:
         send_event: Callable[[ConnectorEvent], None],
         services: ConnectorServices,
     ) -> None:
-        """Create the object. `make` loads the class and creates the connector; it may be slow,
-        fail, or hang.
+        """Create the object.
+
+        `make` loads the class and creates the connector; it may be slow, fail, or hang.
         """
         self._make = create
         self.services = services
@@ -154,8 +155,9 @@ class ConnectorInstance:
             raise
 
     def begin(self, target: TargetState) -> None:
-        """Initialize the connector and apply the first target state. Errors are reported and
-        raised.
+        """Initialize the connector and apply the first target state.
+
+        Errors are reported and raised.
         """
         try:
             self._connector.services = self.services
@@ -166,8 +168,9 @@ class ConnectorInstance:
         self.change_target(target)
 
     def change_target(self, target: TargetState) -> None:
-        """Start or stop the connector according to the target. A failed connector only follows
-        STOPPED.
+        """Start or stop the connector according to the target.
+
+        A failed connector only follows STOPPED.
         """
         if self._failed and target is not TargetState.STOPPED:
             log.warning("ignoring target state %s: the connector has failed", target.value)
@@ -299,8 +302,9 @@ class ConnectorProcess:
         return connector
 
     def _start(self, request: StartConnector) -> Future[None]:
-        """Start an instance. The class is not imported on the reader's thread, which must receive
-        lease messages.
+        """Start an instance.
+
+        The class is not imported on the reader's thread, which must receive lease messages.
         """
 
         def begin() -> None:

@@ -1,6 +1,4 @@
-"""`LocalServices`: shared services for one user in this process, such as a command, without a
-worker.
-"""
+"""`LocalServices`: shared services for one user in this process, without a worker."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from connect_py.worker.service_registry import ServiceRegistry
 
 
 class LocalServices(WorkerSharedServices):
-    """Implements `connect_py.api.service.SharedServices`. Services end with the `with` block or
-    this process.
+    """Implements `connect_py.api.service.SharedServices`.
+
+    Services end with the `with` block or this process.
     """
 
     def __init__(

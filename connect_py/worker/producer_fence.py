@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def fence_producers(clients: ClientConfigs, count: int) -> None:
-    """Fence the producers of tasks 0 to `count - 1` of a connector; their open transactions are
-    aborted. Blocks.
+    """Fence the producers of tasks 0 to `count - 1` of a connector. Blocks.
+
+    Their open transactions are aborted.
 
     Raises:
         ConnectError: A producer could not be fenced.

@@ -1,6 +1,4 @@
-"""`RequestThreads`: threads on which requests of source tasks wait for Kafka, separate for each
-connector.
-"""
+"""`RequestThreads`: threads on which requests of source tasks wait for Kafka."""
 
 from __future__ import annotations
 
@@ -19,8 +17,10 @@ class _Pool:
 
 
 class RequestThreads:
-    """If requests of a connector hang, for example because its own cluster is down, only its own
-    tasks wait.
+    """Separate threads for each connector.
+
+    If requests of a connector hang, for example because its own cluster is down, only its own tasks
+    wait.
 
     Thread-safe; never blocks.
     """

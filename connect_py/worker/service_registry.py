@@ -41,8 +41,9 @@ log = logging.getLogger(__name__)
 
 
 class ServiceRegistry:
-    """Starts services at their first request, and stops them after their last user. Thread-safe;
-    only `close` blocks.
+    """Starts services at their first request, and stops them after their last user.
+
+    Thread-safe; only `close` blocks.
     """
 
     def __init__(
@@ -72,8 +73,9 @@ class ServiceRegistry:
         self._closed = False
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
-        """Return a user (task or connector) of services. `location` is the folder of `plugin.path`
-        with its plugin.
+        """Return a user (task or connector) of services.
+
+        `location` is the folder of `plugin.path` with its plugin.
         """
         return ServiceUser(self, label, location)
 
@@ -142,8 +144,9 @@ class ServiceRegistry:
                 runner.keep(self._times.early)
 
     def prestart(self, user: ServiceUser, service: SharedService) -> None:
-        """Start a service before it is needed. It stops after `ServiceTimes.prestart` unless it
-        gets a user.
+        """Start a service before it is needed.
+
+        It stops after `ServiceTimes.prestart` unless it gets a user.
 
         Does nothing if its name has reached its limit, so that it does not displace a service in
         use.

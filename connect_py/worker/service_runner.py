@@ -120,8 +120,9 @@ class ServiceRunner:
         counts: ServiceCounts,
         ended: Callable[[ServiceRunner], None],
     ) -> None:
-        """Start the runner. `ended` is called with the lock held when it ends; it accepts no users
-        afterward.
+        """Start the runner.
+
+        `ended` is called with the lock held when it ends; it accepts no users afterward.
         """
         self.service = service
         self.instance = next(parts.instances)
@@ -188,8 +189,9 @@ class ServiceRunner:
         self._wake()
 
     def drop(self) -> None:
-        """Stop running without users. A service that gets a user before it has stopped continues to
-        run.
+        """Stop running without users.
+
+        A service that gets a user before it has stopped continues to run.
         """
         self._keep_until = self._clock.monotonic()
         self._wake()
@@ -219,8 +221,9 @@ class ServiceRunner:
         self._finish(failure)
 
     def _should_end(self) -> bool:
-        """Return True if the runner ends. Decided with the lock held, so that no user is added too
-        late.
+        """Return True if the runner ends.
+
+        Decided with the lock held, so that no user is added too late.
         """
         with self._lock:
             if self.wanted:
@@ -441,8 +444,9 @@ class ServiceRunner:
 def launch_service(
     program: str, location: str | None, connection: Connection[Any, Any]
 ) -> ChildProcess:
-    """Start the process of a service. `location` is the folder of `plugin.path` with its
-    program.
+    """Start the process of a service.
+
+    `location` is the folder of `plugin.path` with its program.
     """
     command = [
         sys.executable,

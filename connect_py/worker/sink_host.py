@@ -19,8 +19,9 @@ _BELOW_WORKERS: Final = -(2**52)  # remains below zero after adding the millisec
 
 
 def _start_number() -> int:
-    """Return a start number below every worker's and above those of earlier commands, so that runs
-    do not mix.
+    """Return a start number below every worker's and above that of earlier commands.
+
+    Runs with different numbers do not mix.
     """
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 

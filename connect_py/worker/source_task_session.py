@@ -1,6 +1,4 @@
-"""`SourceTaskSession`: processes the requests of one source task: about offsets, and before it may
-write.
-"""
+"""`SourceTaskSession`: processes the requests of one source task."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ class SourceTaskGate(Protocol):
         """Complete when no producer of an earlier task set of this connector can write any more."""
 
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
-        """Complete if the task with this start number belongs to this worker. TaskNotWantedError if
-        not.
+        """Complete if the task with this start number belongs to this worker.
+
+        TaskNotWantedError if not.
         """
 
 
@@ -66,8 +65,9 @@ class SourceTaskSession:
         gate: SourceTaskGate | None,
         threads: RequestThreads,
     ) -> None:
-        """Create the session. With `stores`, the connector may have its own topic; otherwise, only
-        `offsets` is used.
+        """Create the session.
+
+        With `stores`, the connector may have its own topic; otherwise, only `offsets` is used.
         """
         self._spec = spec
         self._offsets = offsets
@@ -99,8 +99,9 @@ class SourceTaskSession:
         return result
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Copy offsets of the connector's own topic to the worker's. In progress until `ended`
-        returns True.
+        """Copy offsets of the connector's own topic to the worker's.
+
+        In progress until `ended` returns True.
         """
         with self._writing:
             closed = self._closed
@@ -138,15 +139,17 @@ class SourceTaskSession:
             self._threads.leave(self._spec.id.connector)
 
     def ended(self, timeout: float) -> bool:
-        """Wait until all writes of the task are complete, after `close`. Return False on
-        timeout.
+        """Wait until all writes of the task are complete, after `close`.
+
+        Return False on timeout.
         """
         with self._writing:
             return self._writing.wait_for(lambda: self._writes == 0, timeout)
 
     def _release(self) -> None:
-        """Release the store. Waits for a request that is opening the topic, on a thread that may
-        block.
+        """Release the store.
+
+        Waits for a request that is opening the topic, on a thread that may block.
         """
         with self._lock:
             self._store = None

@@ -39,8 +39,9 @@ class TaskHost(Protocol):
         """Change log levels in the task."""
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time on the machine's monotonic clock by which the task must have exited. None:
-        never.
+        """Set the time on the machine's monotonic clock by which the task must have exited.
+
+        None: never.
         """
 
     def stop(self) -> None:

@@ -213,9 +213,7 @@ class Worker:
     def _start_connector(
         self, name: str, config: Props, target: TargetState, restarting: bool, outcome: Future[None]
     ) -> None:
-        """Wait for the stop of a previous instance, which is limited, but not for the start, which
-        may hang.
-        """
+        """Wait for the stop of a previous instance, but not for the start, which may hang."""
         try:
             if name in self._connectors.names():
                 self.stop_connector(name).result()
@@ -249,8 +247,7 @@ class Worker:
             TopicCreation.parse(config)
 
     def prestart_services(self, configs: Mapping[str, Props]) -> None:
-        """Start the shared services of connectors that this worker may soon run, by name; best
-        effort.
+        """Start the shared services of connectors that this worker may soon run, if possible.
 
         A service that no task has requested after ten minutes stops.
         """
@@ -258,9 +255,7 @@ class Worker:
             self._executor.submit(self._request_services, dict(configs))
 
     def _request_services(self, configs: Mapping[str, Props]) -> None:
-        """Resolve the configurations, which may be slow, and request the services from the
-        processes.
-        """
+        """Resolve the configurations and request the services from the processes. May be slow."""
         connectors: dict[str | None, list[tuple[str, Plugin, Props]]] = {}
         for name, config in configs.items():
             try:
@@ -296,14 +291,16 @@ class Worker:
                 )
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop a connector within 5 s and remove it. Completes immediately if it does not run
-        here.
+        """Stop a connector within 5 s and remove it.
+
+        Completes immediately if it does not run here.
         """
         return self._connectors.holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Set the target state of the connector and tasks that run here; the listener is notified
-        when they follow.
+        """Set the target state of the connector and tasks that run here.
+
+        The listener is notified when they follow.
 
         STOPPED has no effect on tasks: the caller must call `stop_tasks`.
         """
@@ -406,8 +403,9 @@ class Worker:
         return self._connectors.names()
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
-        """Return the tasks on this worker that have not been stopped or cancelled, including failed
-        ones.
+        """Return the tasks on this worker, including failed tasks.
+
+        Tasks that were stopped or cancelled are not included.
         """
         return self._tasks.ids()
 
@@ -430,9 +428,7 @@ class Worker:
     def validate_plugin(
         self, plugin: Plugin, props: Mapping[str, str | None]
     ) -> Future[ConnectorValidation]:
-        """Validate properties without prefix against the definitions of a converter,
-        transformation, or predicate.
-        """
+        """Validate properties of a converter, transformation, or predicate, without prefix."""
         return mapped(
             self._request(plugin, Validate(plugin, dict(props))),
             lambda answer: ConnectorValidation(*answer),
@@ -453,8 +449,9 @@ class Worker:
     def operate(
         self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Run an operation of a connector class with an unresolved configuration. Errors: see
-        `Connector.operate`.
+        """Run an operation of a connector class with an unresolved configuration.
+
+        Errors: see `Connector.operate`.
         """
         request = self._operation(name, config, operation, arguments)
         return self._request(request.plugin, request)
@@ -467,8 +464,9 @@ class Worker:
         arguments: Mapping[str, Any],
         progress: Callable[[str], None],
     ) -> tuple[Future[Any], Callable[[], None]]:
-        """Start an operation that reports its steps. Return its result and a function that
-        cancels it.
+        """Start an operation that reports its steps.
+
+        Return its result and a function that cancels it.
         """
         request = self._operation(name, config, operation, arguments)
         return self._connectors.host_of(request.plugin.location).operate(request, progress)
@@ -497,8 +495,9 @@ class Worker:
     def why_not_granted(
         self, name: str, config: Props, transactional_id: str
     ) -> Future[str | None]:
-        """Return the reason why a connector's producers are denied a transactional ID, or None if
-        unknown or granted.
+        """Return the reason why a connector's producers are denied a transactional ID.
+
+        None: it is granted, or the reason is unknown.
         """
         clients = ClientConfigs(self._props, self._resolve(config), name)
         try:
@@ -509,15 +508,15 @@ class Worker:
             self._request_threads.leave(name)
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """Change log levels in all current and future child processes. "" is the root logger; None
-        resets a level.
+        """Change log levels in all current and future child processes.
+
+        "" is the root logger; None resets a level.
         """
         self._connectors.set_log_levels(levels)
         self._tasks.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time on the machine's monotonic clock by which connectors and tasks must have
-        exited.
+        """Set the time by which connectors and tasks must have exited, on the monotonic clock.
 
         Their processes enforce it, even if this one is suspended. None: no such time.
         """

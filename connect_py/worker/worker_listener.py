@@ -36,8 +36,9 @@ class WorkerListener(Protocol):
         """Handle the first use of a topic by a task."""
 
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
-        """Handle the request of a task to stop its connector; `start_number` identifies its task
-        set.
+        """Handle the request of a task to stop its connector.
+
+        `start_number` identifies its task set.
         """
 
     def on_reconfiguration_requested(self, name: str) -> None:

@@ -109,8 +109,9 @@ class WorkerTasks:
         self._stopping = False
 
     def ids(self) -> frozenset[ConnectorTaskId]:
-        """Return the tasks that were started and have not been stopped or cancelled, including
-        failed ones.
+        """Return the started tasks, including failed tasks.
+
+        Tasks that were stopped or cancelled are not included.
         """
         with self._lock:
             return frozenset(self._tasks)
@@ -154,8 +155,9 @@ class WorkerTasks:
             host.extend_lease(until)
 
     def end_all(self, timeout: float) -> None:
-        """Stop all tasks and start no more. After `timeout` seconds in total, kill the remaining
-        ones.
+        """Stop all tasks and start no more.
+
+        After `timeout` seconds in total, kill the remaining ones.
         """
         with self._lock:
             self._stopping = True

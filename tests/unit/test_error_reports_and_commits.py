@@ -3,8 +3,9 @@ a failure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink_pipeline import SinkPipeline
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
@@ -194,24 +196,30 @@ class Loop:
             LoopSettings(commit_interval_ms=60_000),
             control,
             self.clock,
+            partial(self._pipeline, tolerate, columnar, retry),
+            lambda _: self.consumer,  # type: ignore[arg-type, return-value]  # a fake
         )
+        self.runner._next_commit = 1e9
+        self.assign(T0, T1)
+
+    def _pipeline(
+        self, tolerate: bool, columnar: bool, retry: Converter | None, wait: Callable[[float], None]
+    ) -> SinkPipeline:
         reporters: list[ErrorReporter] = [
             self.reports,
             TaskDeadLetters(self.task, self.clock),
             DeadLetterCounter(self.metrics),
         ]
         config = ErrorConfig(tolerate_all=tolerate, retry_timeout_ms=-1)
-        errors = ErrorHandler(config, reporters, self.clock, self.runner.wait_polling)
+        errors = ErrorHandler(config, reporters, self.clock, wait)
         self.task.reporter = TaskErrantRecordReporter(errors, "Keeper")
         kind = TextColumnConverter if columnar else TextConverter
         key, value = kind(), retry or kind()
         for converter in (key, value):
             converter.configure({}, is_key=False)
         converters = Converters(key, value, TextHeaderConverter(), "K", "V", "H")
-        pipeline = RecordPipeline(converters, TransformationChain([], errors), errors)
-        self.runner.connect(self.consumer, pipeline, errors, self.task.reporter)  # type: ignore[arg-type] # a fake
-        self.runner._next_commit = 1e9
-        self.assign(T0, T1)
+        chain = TransformationChain([], errors)
+        return SinkPipeline(RecordPipeline(converters, chain, errors), errors, self.task.reporter)
 
     def assign(self, *partitions: TopicPartition) -> None:
         self.consumer.assigned |= set(partitions)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from connect_py.model import TargetState
 from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink_pipeline import SinkPipeline
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
@@ -143,15 +144,19 @@ class Loop:
             LoopSettings(commit_interval_ms=60_000),
             self.control,
             self.clock,
+            self._pipeline,
+            lambda _: self.consumer,  # type: ignore[arg-type, return-value]  # a fake
         )
-        errors = ErrorHandler(ErrorConfig(), [], self.clock, self.runner.wait_polling)
+        self.runner._next_commit = 1e9  # commits come when a test asks for them
+
+    def _pipeline(self, wait: Callable[[float], None]) -> SinkPipeline:
+        errors = ErrorHandler(ErrorConfig(), [], self.clock, wait)
         key, value, header = TextColumnConverter(), TextColumnConverter(), TextHeaderConverter()
         for converter in (key, value):
             converter.configure({}, is_key=False)
         converters = Converters(key, value, header, "K", "V", "H")
-        pipeline = RecordPipeline(converters, TransformationChain([], errors), errors)
-        self.runner.connect(self.consumer, pipeline, errors, None)
-        self.runner._next_commit = 1e9  # commits come when a test asks for them
+        chain = TransformationChain([], errors)
+        return SinkPipeline(RecordPipeline(converters, chain, errors), errors, None)
 
     def assign(self, **offsets: int) -> None:
         positions = {

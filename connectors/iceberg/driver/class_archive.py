@@ -1,7 +1,6 @@
-"""One run of the JVM through the work of a Spark driver, after which Java archives the loaded
-classes.
+r"""Run of a JVM through the work of a driver, after which Java archives the loaded classes.
 
-    CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
+    CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
 Used only as a program, to create the archive (see `connect-py archives`). Java writes the archive
@@ -31,8 +30,10 @@ _EXIT_SECONDS: Final = 180.0
 
 
 def run(java_options: Sequence[str]) -> None:
-    """Create tables in a SQLite catalog, append, merge, and clean up, in a JVM with these
-    options."""
+    """Create tables, append, merge, and clean up, in a JVM with these options.
+
+    The tables are in a SQLite catalog.
+    """
     with tempfile.TemporaryDirectory(prefix="connect-py-training-") as folder:
         config = training_config(Path(folder))
         with SparkGateway() as compiling:

@@ -1,5 +1,6 @@
-"""The Spark driver process: an ordinary PySpark program that serves coordinators and commands over
-a Unix socket.
+"""The Spark driver process: an ordinary PySpark program.
+
+It serves coordinators and commands over a Unix socket.
 
 The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
 
@@ -161,8 +162,9 @@ class SessionServer:
 
     @contextmanager
     def _watched(self, request: Request) -> Iterator[threading.Event]:
-        """Interrupt the block when the client disconnects or the deadline passes, which sets the
-        event.
+        """Interrupt the block when the client disconnects or the deadline passes.
+
+        The deadline sets the event.
 
         A request whose client disconnected needs no cleanup: the ledger and the swap protect a
         commit at every step.
@@ -201,8 +203,9 @@ class SessionServer:
                 os._exit(JVM_DIED)
 
     def _interrupt(self, ended: threading.Event) -> None:
-        """Cancel the Spark jobs of this connection repeatedly: between two statements, there is
-        nothing to cancel.
+        """Cancel the Spark jobs of this connection repeatedly.
+
+        Between two statements, there is nothing to cancel.
         """
         while not ended.wait(_INTERRUPT_SECONDS):
             with suppress(Exception):  # the JVM may have exited
@@ -210,8 +213,10 @@ class SessionServer:
 
 
 def _last_note(error: BaseException) -> str:
-    """Return the operation that was in progress when an error was raised, from the notes of the
-    error and its causes."""
+    """Return the operation that was in progress when an error was raised.
+
+    It is in the notes of the error and its causes.
+    """
     errors: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and len(errors) < _LONGEST_CHAIN:

@@ -21,8 +21,9 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call of a method of `LakeSession`. The reply is its result, or its error with a
-    `JavaError` as the cause.
+    """A call of a method of `LakeSession`.
+
+    The reply is its result, or its error with a `JavaError` as the cause.
     """
 
     subject: str  # mostly the table, for messages

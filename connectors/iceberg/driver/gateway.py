@@ -100,8 +100,7 @@ class SparkGateway(ChildProcess):
         return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Ask the JVM to end (its shutdown hooks stop Spark), and kill it after the grace
-        period."""
+        """Ask the JVM to exit (its shutdown hooks stop Spark), and kill it after the grace."""
         super().stop(grace_seconds)
         self.kill()
 
@@ -121,8 +120,10 @@ class SparkGateway(ChildProcess):
         self.stop()
 
     def _address(self, output: Path, log_path: Path | None) -> tuple[int, str]:
-        """Return port and secret when the JVM has printed them, one line each, possibly after the
-        output of agents and options."""
+        """Return port and secret when the JVM has printed them.
+
+        Each has a line, possibly after the output of agents and options.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while (address := _ADDRESS.search(output.read_text(errors="replace"))) is None:
             is_late = time.monotonic() >= deadline

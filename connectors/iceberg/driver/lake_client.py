@@ -1,5 +1,7 @@
-"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command, run by the Spark
-driver; and `LakeSessions`, the sessions of one coordinator."""
+"""`LakeClient`: the methods of `LakeSession`, run by the Spark driver.
+
+`LakeSessions` are the sessions of one coordinator.
+"""
 
 from __future__ import annotations
 
@@ -122,8 +124,10 @@ class LakeClient:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` for a function that ends within this time, unless it hangs; its
-        deadline is later."""
+        """Call `LakeSession.run` for a function that ends within this time, unless it hangs.
+
+        The deadline of the call is later.
+        """
         deadline_seconds = seconds + self.deadline_seconds
         result: T = self.call(
             Request(name, "run", (name, function, *args), deadline_seconds, keywords)
@@ -135,8 +139,9 @@ class LakeClient:
         self._services.request_shared_service(self._service)
 
     def start(self) -> None:
-        """Start a process if necessary, and open a session in it. If the process of this client has
-        ended, the session is opened in the next one.
+        """Start a process if necessary, and open a session in it.
+
+        If the process of this client has ended, the session is opened in the next one.
 
         Raises:
             RetriableError: It does not start now.
@@ -219,8 +224,9 @@ class LakeClient:
 
 
 class LakeSessions:
-    """Clients of one driver. A client serves one thread at a time; all methods may be called from
-    any thread.
+    """Clients of one driver.
+
+    A client serves one thread at a time; all methods may be called from any thread.
 
     A session is opened when no other session is idle, and remains open until `stop`. A table gets
     the session that it used last, if that session is idle, because a session caches table metadata.
@@ -258,8 +264,9 @@ class LakeSessions:
 
     @contextlib.contextmanager
     def session(self, table: str | None = None) -> Iterator[LakeClient]:
-        """Provide a connected client. A client that lost its driver is connected to the next driver
-        first.
+        """Provide a connected client.
+
+        A client that lost its driver is connected to the next driver first.
 
         Raises:
             RetriableError: The driver does not start now, or the task is stopping.

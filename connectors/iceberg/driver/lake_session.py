@@ -1,5 +1,4 @@
-"""`LakeSession`: the tables of one catalog in one Spark session, as a coordinator and the commands
-use them."""
+"""`LakeSession`: the tables of one catalog in one Spark session."""
 
 from __future__ import annotations
 
@@ -129,8 +128,10 @@ class LakeSession:
         return [row[0] for row in rows]
 
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
-        """Return the URI of the table's current metadata, and the settings of its file IO, which
-        are sufficient to read the table without a catalog."""
+        """Return the URI of the table's current metadata, and the settings of its file IO.
+
+        They are sufficient to read the table without a catalog.
+        """
         with self._loaded(name, "catalog_metadata") as table:
             return table.metadata_location(), file_io_properties(table.io_properties())
 
@@ -141,8 +142,9 @@ class LakeSession:
         spec: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a table and its namespaces. Return False, and change nothing, if the table exists
-        already.
+        """Create a table and its namespaces.
+
+        Return False, and change nothing, if the table exists already.
 
         Args:
             name: The name, as routed.
@@ -179,8 +181,9 @@ class LakeSession:
     def set_layout(
         self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None
     ) -> bool:
-        """Give the table this sort order, and these partition fields unless they are None. Existing
-        files are not changed.
+        """Give the table this sort order, and these partition fields unless they are None.
+
+        Existing files are not changed.
 
         Return True if something changed.
         """
@@ -191,14 +194,12 @@ class LakeSession:
             return changed
 
     def settle(self, name: str, property_key: str) -> None:
-        """Bring the tables that follow this one in step with its last commit, if a crash prevented
-        that."""
+        """Bring the tables that follow this one in step with its last commit, after a crash."""
         with translating(name):
             self.engine.rules.settle(self._catalog.load(name), property_key, None)
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
-        """Delete files of earlier epochs below the table's data location that no snapshot
-        references.
+        """Delete files of earlier epochs in the table's data location that no snapshot references.
 
         Their names consist of `prefix`, the number of an epoch that is lower than `below`, a dash,
         a nonce, and the digits of this table, see `StagedFileName`: a newer epoch may be working at
@@ -212,8 +213,10 @@ class LakeSession:
             return orphan_files.remove(table, uuid, prefix, below)
 
     def history(self, name: str, ref: str) -> TableHistory:
-        """Return the complete history of a table for an audit; reads every manifest that the ref's
-        snapshots have left."""
+        """Return the complete history of a table for an audit.
+
+        Reads every manifest that the ref's snapshots still have.
+        """
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref)
 
@@ -224,8 +227,10 @@ class LakeSession:
             self.spark.sql(f"DELETE FROM {table} WHERE {condition}")
 
     def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """Call a function with this session, the name, and `args`. These and the result travel
-        between processes."""
+        """Call a function with this session, the name, and `args`.
+
+        These and the result travel between processes.
+        """
         with translating(name):
             return function(self, name, *args)
 

@@ -1,5 +1,6 @@
-"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all sessions of connectors are
-created from.
+"""`SparkRuntime`: the JVM of a driver, and its first PySpark session.
+
+All sessions of connectors are created from this session.
 
 A process has one runtime, because pyspark supports one JVM per Python process.
 """
@@ -52,8 +53,7 @@ class SparkRuntime(SparkGateway):
             raise
 
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """Create the active session of this thread in the same JVM, with its own settings and
-        catalogs.
+        """Create the active session of this thread, with its own settings and catalogs.
 
         Iceberg uses the settings of the thread's session.
         """

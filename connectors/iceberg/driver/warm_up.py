@@ -1,5 +1,6 @@
-"""`WarmUp`: commits on a private table while the driver waits, which speed up the first commit of a
-connector.
+"""`WarmUp`: commits on a private table while the driver waits.
+
+They speed up the first commit of a connector.
 
 A JVM is slow at first: it loads classes and interprets them. The training run of the class archive
 runs the same commits. The warm-up has the lowest priority: it starts a step only if no request is
