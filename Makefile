@@ -88,7 +88,8 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --upgrade pip
 
-# One file for all versions of Python 3, in dist/: for this platform if there is a Rust compiler, else for any.
+# A wheel with the native libraries, for this platform and all versions of Python 3, in dist/. It requires a Rust
+# compiler; `CONNECT_PY_PURE_WHEEL=1 make wheel` builds a wheel for any platform without the libraries.
 wheel: install
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl

@@ -1,7 +1,8 @@
-"""How wheels are made of this repository; everything else stands in pyproject.toml."""
+"""Build of wheels and of the native libraries; all other settings are in pyproject.toml."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -9,36 +10,51 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
-# `.so`, without a version of Python in it: the compiled libraries use nothing of Python.
-# connect_py/columns/compiled.py looks for the same name.
+# `.so` without a version of Python, because the libraries do not use Python's API;
+# connect_py/columns/native_library.py expects the same name
 SUFFIX = EXTENSION_SUFFIXES[-1]
+PURE_WHEEL = "CONNECT_PY_PURE_WHEEL"  # environment variable; "1" builds a wheel without libraries
+MISSING_LIBRARIES = f"""cannot build a wheel without the native libraries ({{missing}}).
+
+Install a Rust compiler (https://rustup.rs, or the packages rustc and cargo of your distribution)
+and a C linker, and build the wheel again. The output above shows the errors of cargo.
+
+To build a wheel without the libraries, which decodes JSON and Avro row by row, set
+{PURE_WHEEL}=1. An editable installation (pip install -e .) does not require Rust."""
 
 
 class BuildLibraries(build_ext):
-    """Gives the compiled libraries names that do not tell a version of Python."""
+    """Builds the native libraries. Their file names do not contain a version of Python."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + SUFFIX
 
 
-class TaggedWheel(bdist_wheel):
-    """One wheel for all versions of Python 3: of a platform if the libraries were compiled, else
-    for any machine."""
+class PlatformWheel(bdist_wheel):
+    """Wheel for one platform and all versions of Python 3, or for all platforms if it is pure."""
 
     def run(self) -> None:
-        built = Path(self.get_finalized_command("build").build_lib)
-        # modules that were removed since would be in the wheel
-        shutil.rmtree(built, ignore_errors=True)
+        is_pure = os.environ.get(PURE_WHEEL) == "1"
+        libraries = [extension.name for extension in self.distribution.rust_extensions]
+        if is_pure:
+            self.distribution.rust_extensions = []
+            self.distribution.has_ext_modules = lambda: False
+            self.root_is_pure = True
+        build_folder = Path(self.get_finalized_command("build").build_lib)
+        # otherwise, the wheel would contain modules that were removed since the last build
+        shutil.rmtree(build_folder, ignore_errors=True)
         self.run_command("build")
         self.skip_build = True
-        if next(built.rglob(f"*{SUFFIX}"), None) is None:
-            self.root_is_pure = True
-            self.distribution.has_ext_modules = lambda: False
+        paths = {name: build_folder / (name.replace(".", "/") + SUFFIX) for name in libraries}
+        missing = [name for name, path in paths.items() if not path.exists()]
+        if missing and not is_pure:
+            raise CompileError(MISSING_LIBRARIES.format(missing=", ".join(missing)))
         super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
 
 
-setup(cmdclass={"build_ext": BuildLibraries, "bdist_wheel": TaggedWheel})
+setup(cmdclass={"build_ext": BuildLibraries, "bdist_wheel": PlatformWheel})

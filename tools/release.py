@@ -55,9 +55,9 @@ def newest_section(changelog: str) -> tuple[str, int]:
 
 
 def make_packages(into: Path) -> None:
-    """The source distribution, and of it a wheel for this platform and one for any.
+    """Build the source distribution, and a wheel for this platform from it.
 
-    The wheel for any platform is made on a path without a Rust compiler.
+    The wheel contains the native libraries, which require a Rust compiler.
     """
     _run(sys.executable, "-m", "build", "--sdist", "--outdir", str(into), str(ROOT))
     (source,) = into.glob("*.tar.gz")
@@ -65,12 +65,7 @@ def make_packages(into: Path) -> None:
         with tarfile.open(source) as archive:
             archive.extractall(folder, filter="data")
         (unpacked,) = Path(folder).iterdir()
-        build = (sys.executable, "-m", "build", "--wheel", "--outdir", str(into), str(unpacked))
-        nothing = Path(folder) / "nothing"
-        nothing.mkdir()
-        _run(*build, PATH=str(nothing))
-        if shutil.which("cargo"):
-            _run(*build)
+        _run(sys.executable, "-m", "build", "--wheel", "--outdir", str(into), str(unpacked))
     _run(
         sys.executable, "-m", "twine", "check", "--strict", *map(str, (*into.glob("*.whl"), source))
     )

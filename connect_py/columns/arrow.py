@@ -145,13 +145,14 @@ def is_odd_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind)) and kind.scale < 0
 
 
-def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
-    """The column with its nulls replaced, of the same type."""
+def filled(data: pa.Array, default: pa.Array) -> pa.Array:
+    """Replace the nulls of a column with the value of a column of one row; the type is kept."""
     if not data.null_count:
         return data
-    if is_odd_decimal(data.type):
-        return pc.choose(data.is_null().cast(pa.int64()), data, default)
-    return pc.coalesce(data, default)
+    if pa.types.is_nested(data.type) or is_odd_decimal(data.type):
+        rows = pc.if_else(data.is_null(), len(data), pa.array(range(len(data)), pa.int64()))
+        return pa.concat_arrays([data, default]).take(rows)
+    return pc.coalesce(data, default[0])
 
 
 def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:

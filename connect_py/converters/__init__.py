@@ -1,54 +1,49 @@
-"""Built-in converters. `PLUGINS` names them; their modules are imported where they are used."""
+"""Built-in converters. `PLUGINS` lists them; their modules are imported on first use."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from connect_py.api.plugin import Plugin, PluginKind
 
-_HERE = "connect_py.converters"
-_KAFKA = "org.apache.kafka.connect"
-_FOR_ALL = {  # these convert keys and values, and headers too
-    f"{_KAFKA}.json.JsonConverter": "json_converter:JsonConverter",
-    f"{_KAFKA}.storage.StringConverter": "string_converter:StringConverter",
-    f"{_KAFKA}.converters.ByteArrayConverter": "byte_array_converter:ByteArrayConverter",
-    f"{_KAFKA}.converters.ShortConverter": "primitive_converters:ShortConverter",
-    f"{_KAFKA}.converters.IntegerConverter": "primitive_converters:IntegerConverter",
-    f"{_KAFKA}.converters.LongConverter": "primitive_converters:LongConverter",
-    f"{_KAFKA}.converters.FloatConverter": "primitive_converters:FloatConverter",
-    f"{_KAFKA}.converters.DoubleConverter": "primitive_converters:DoubleConverter",
-    f"{_KAFKA}.converters.BooleanConverter": "primitive_converters:BooleanConverter",
+_PACKAGE: Final = "connect_py.converters"
+_KAFKA: Final = "org.apache.kafka.connect"
+_CONFLUENT: Final = "io.confluent.connect"
+_OF_VALUES_AND_HEADERS: Final = {
+    f"{_KAFKA}.json.JsonConverter": "json.json_converter:JsonConverter",
+    f"{_KAFKA}.storage.StringConverter": "simple_converters:StringConverter",
+    f"{_KAFKA}.converters.ByteArrayConverter": "simple_converters:ByteArrayConverter",
+    f"{_KAFKA}.converters.ShortConverter": "simple_converters:ShortConverter",
+    f"{_KAFKA}.converters.IntegerConverter": "simple_converters:IntegerConverter",
+    f"{_KAFKA}.converters.LongConverter": "simple_converters:LongConverter",
+    f"{_KAFKA}.converters.FloatConverter": "simple_converters:FloatConverter",
+    f"{_KAFKA}.converters.DoubleConverter": "simple_converters:DoubleConverter",
+    f"{_KAFKA}.converters.BooleanConverter": "simple_converters:BooleanConverter",
+}
+_OF_VALUES: Final = {
+    **_OF_VALUES_AND_HEADERS,
+    f"{_CONFLUENT}.avro.AvroConverter": "avro.avro_converter:AvroConverter",
+    f"{_CONFLUENT}.json.JsonSchemaConverter": (
+        "json_schema.json_schema_converter:JsonSchemaConverter"
+    ),
+    f"{_CONFLUENT}.protobuf.ProtobufConverter": "protobuf.protobuf_converter:ProtobufConverter",
+}
+_OF_HEADERS: Final = {
+    **_OF_VALUES_AND_HEADERS,
+    f"{_KAFKA}.storage.SimpleHeaderConverter": "simple_converters:SimpleHeaderConverter",
 }
 
 PRELOAD = (
-    f"{_HERE}.json_converter",
-    f"{_HERE}.string_converter",
-    f"{_HERE}.simple_header_converter",
-    f"{_HERE}.avro_converter",
-    "confluent_kafka.schema_registry",  # 0.2 s of CPU and 16 MB in every Avro task otherwise
+    f"{_PACKAGE}.json.json_converter",
+    f"{_PACKAGE}.simple_converters",
+    f"{_PACKAGE}.avro.avro_converter",
+    "confluent_kafka.schema_registry",  # otherwise 0.2 s of CPU and 16 MB in every Avro task
 )
-PLUGINS: tuple[Plugin, ...] = (
-    *(Plugin(PluginKind.CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
-    Plugin(
-        PluginKind.CONVERTER,
-        "io.confluent.connect.avro.AvroConverter",
-        f"{_HERE}.avro_converter:AvroConverter",
-    ),
-    Plugin(
-        PluginKind.CONVERTER,
-        "io.confluent.connect.json.JsonSchemaConverter",
-        f"{_HERE}.json_schema.json_schema_converter:JsonSchemaConverter",
-    ),
-    Plugin(
-        PluginKind.CONVERTER,
-        "io.confluent.connect.protobuf.ProtobufConverter",
-        f"{_HERE}.protobuf.protobuf_converter:ProtobufConverter",
-    ),
-    *(
-        Plugin(PluginKind.HEADER_CONVERTER, name, f"{_HERE}.{python}")
-        for name, python in _FOR_ALL.items()
-    ),
-    Plugin(
-        PluginKind.HEADER_CONVERTER,
-        f"{_KAFKA}.storage.SimpleHeaderConverter",
-        f"{_HERE}.simple_header_converter:SimpleHeaderConverter",
-    ),
+PLUGINS: tuple[Plugin, ...] = tuple(
+    Plugin(kind, name, f"{_PACKAGE}.{python}")
+    for kind, classes in (
+        (PluginKind.CONVERTER, _OF_VALUES),
+        (PluginKind.HEADER_CONVERTER, _OF_HEADERS),
+    )
+    for name, python in classes.items()
 )

@@ -1,29 +1,86 @@
-"""Messages to columns run by run, as long as runs are not too short."""
+"""Parts of columnar forms that all formats share: runs, and rows that the row form converted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
+from connect_py.api.batch import Path
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import NotColumnar
+from connect_py.api.schema import Schema, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FREE_CUTS: Final = 8  # per call
 
 
 def column_runs(
-    rows: int, run_from: Callable[[int], ColumnRun], rows_per_cut: int, what: str
+    rows: int, run_from: Callable[[int], ColumnRun], rows_per_cut: int, reason: str
 ) -> list[ColumnRun]:
-    """Convert so many messages; `run_from` makes the run that begins at a message.
+    """Convert messages run by run.
 
-    Raises: NotColumnar: Runs have fewer than `rows_per_cut` rows on average: more cuts cost more
-        than rows do.
+    Args:
+        rows: The number of messages.
+        run_from: Returns the run that starts at a message.
+        rows_per_cut: The smallest average length of a run; more cuts cost more than rows do.
+        reason: The reason for cuts, for the error.
+
+    Raises:
+        NotColumnar: The runs are too short.
     """
-    runs: list[ColumnRun] = []
+    result: list[ColumnRun] = []
     start = 0
     while start < rows:
-        if len(runs) > _FREE_CUTS + rows // rows_per_cut:
-            raise NotColumnar(f"{what} too often")
-        runs.append(run_from(start))
-        start = runs[-1].stop
-    return runs
+        if len(result) > _FREE_CUTS + rows // rows_per_cut:
+            raise NotColumnar(f"{reason} too often")
+        result.append(run_from(start))
+        start = result[-1].stop
+    return result
+
+
+def replace_rows(
+    schema: Schema | None,
+    data: pa.Array,
+    values: Mapping[int, Value],
+    absent: Mapping[Path, pa.BooleanArray] | None = None,
+) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+    """Replace rows of a column with values of the row form.
+
+    Args:
+        schema: The schema of the column, or None if it has none.
+        data: The column.
+        values: The values by row.
+        absent: `Column.absent` of a column without a schema.
+
+    Returns:
+        The new column, and its absent members.
+
+    Raises:
+        NotColumnar: The values do not fit into the column.
+    """
+    import pyarrow as pa
+
+    from connect_py.columns import arrow
+
+    if not values:
+        return data, absent or {}
+    replacements = column_of_rows(schema, [values[row] for row in sorted(values)])
+    is_replaced = pa.array([row in values for row in range(len(data))], pa.bool_())
+    return arrow.mixed((data, absent or {}), replacements, is_replaced, None)
+
+
+def column_of_rows(
+    schema: Schema | None, values: list[Value]
+) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
+    """Return a column of values of the row form, and its absent members.
+
+    Raises:
+        NotColumnar: Columns cannot represent the values exactly.
+    """
+    from connect_py.columns import arrow
+
+    if schema is None:
+        return arrow.schemaless_array(values)
+    return arrow.to_array(schema, values), {}

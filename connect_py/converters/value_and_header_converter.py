@@ -1,4 +1,4 @@
-"""`ValueAndHeaderConverter`: what converts keys and values, and headers in just the same way."""
+"""`ValueAndHeaderConverter`: base class of converters that also convert headers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 
 class ValueAndHeaderConverter(Converter, HeaderConverter):
-    """Converts headers by the methods for values; the header's key changes nothing."""
+    """Converts headers with the methods for values, and ignores the key of the header."""
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
-        """See `Converter`; for headers it is called without `is_key`."""
+        """Configure the converter. Header converters are configured without `is_key`."""
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         return self.to_connect(topic, data)

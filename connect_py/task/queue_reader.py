@@ -14,6 +14,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -21,8 +22,8 @@ from confluent_kafka import cimpl
 
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
-from connect_py.columns.compiled import compiled_library
 from connect_py.columns.joined_bytes import JoinedBytes
+from connect_py.columns.native_library import load_library
 from connect_py.task.consumed_messages import TIMESTAMP_TYPES
 
 VERSION: Final = 2  # version of the interface to the library; equal to `VERSION` in lib.rs
@@ -64,7 +65,9 @@ class ClientFailure(NamedTuple):
 @cache
 def _library() -> Any:
     """Return the functions of the library with their types, or None if it is not available."""
-    functions = compiled_library(__file__, "reader", VERSION, "messages are read one by one")
+    functions = load_library(
+        Path(__file__).parent, "reader", VERSION, "messages are read one by one, which is slower"
+    )
     if functions is None:
         return None
     # provides the functions of the client library, on which this module depends

@@ -112,11 +112,10 @@ def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(
     commands = home / "installed" / "bin"
     run(INSTALL_SECONDS, commands / "python", "-m", "pip", "install", "--quiet", f"{wheel}[java]")
     assert "No broken requirements" in run(60, commands / "python", "-m", "pip", "check")
-    if not wheel.name.endswith("-any.whl"):
-        loaded = (
-            "from connect_py.converters.native.library import library; assert library() is not None"
-        )
-        run(60, commands / "python", "-c", loaded)
+    loaded = (
+        "from connect_py.converters.native.decoder import library; assert library() is not None"
+    )
+    run(60, commands / "python", "-c", loaded)
     shown = run(
         RUN_SECONDS, commands / "connect-py", "quickstart", "--seconds", "8", "--rate", "50"
     )

@@ -16,8 +16,8 @@ import pyarrow as pa  # noqa: E402
 from fixtures.schema_registry_stub import schema_registry  # noqa: E402
 
 from connect_py.api.converter import Converter  # noqa: E402
-from connect_py.converters.avro_converter import AvroConverter  # noqa: E402
-from connect_py.converters.json_converter import JsonConverter  # noqa: E402
+from connect_py.converters.avro.avro_converter import AvroConverter  # noqa: E402
+from connect_py.converters.json.json_converter import JsonConverter  # noqa: E402
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter  # noqa: E402
 
 EVENTS = 20_000

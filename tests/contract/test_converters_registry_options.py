@@ -30,11 +30,11 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
-from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
-from connect_py.converters.registry_converter import RegistryConverter
-from connect_py.converters.schema_registry import (
+from connect_py.converters.registry.registry_converter import RegistryConverter
+from connect_py.converters.registry.schema_registry import (
     PATIENCE_SECONDS,
     UNKNOWN_ID_GRACE_SECONDS,
     SchemaRegistry,

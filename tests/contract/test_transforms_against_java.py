@@ -56,7 +56,7 @@ from connect_py.api.schema import (
     validate_value,
 )
 from connect_py.converters import PLUGINS as CONVERTERS
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 from connect_py.java.strings import to_float32
 
 KAFKA: Final = "org.apache.kafka.connect.transforms"

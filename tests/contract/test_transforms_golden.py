@@ -18,7 +18,7 @@ from connect_py.api.batch import Batch, Origin
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import Header, Headers, RecordOrigin, SinkRecord, TimestampType
 from connect_py.api.schema import Schema, Struct, Value
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 from transforms.debezium import timezone_converter
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"

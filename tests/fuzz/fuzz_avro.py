@@ -12,7 +12,7 @@ import fuzz_trees
 from fuzz_bytes import varint, zigzag
 from fuzz_target import BOOLEANS, Case, RegistryTarget, options, polls_of, with_headers
 
-from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
 
 _PRIMITIVES: Final = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
 _LOGICAL: Final = [

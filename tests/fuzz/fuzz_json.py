@@ -12,7 +12,7 @@ from fixtures.seeded_json import shape
 from fuzz_target import BOOLEANS, Case, FuzzTarget, options, polls_of
 
 from connect_py.api.converter import Converter
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 
 _LOGICAL: Final = [
     "org.apache.kafka.connect.data.Decimal",

@@ -10,7 +10,7 @@ from typing import Final
 from fuzz_target import Case, FuzzTarget
 
 from connect_py.api.converter import Converter
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 
 FAULTY_CASE: Final = 2
 

@@ -16,8 +16,8 @@ from fixtures.schema_registry_stub import Stub, directly
 
 from connect_py.api.converter import Converter
 from connect_py.api.record import RawHeaders
-from connect_py.converters.registry_converter import RegistryConverter
-from connect_py.converters.schema_registry import SchemaRegistry
+from connect_py.converters.registry.registry_converter import RegistryConverter
+from connect_py.converters.registry.schema_registry import SchemaRegistry
 
 Poll: TypeAlias = list[tuple[bytes | None, RawHeaders]]
 
@@ -83,7 +83,7 @@ class RegistryTarget(FuzzTarget):
         def same(configs: Mapping[str, str]) -> SchemaRegistry:
             return self._registry
 
-        with patch("connect_py.converters.registry_converter.SchemaRegistry", same):
+        with patch("connect_py.converters.registry.registry_converter.SchemaRegistry", same):
             yield
 
 

@@ -43,11 +43,11 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
-from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
-from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.converters.registry.registry_converter import RegistryConverter
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.log_context import TextFormatter
 from connect_py.worker.worker import Worker

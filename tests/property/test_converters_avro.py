@@ -39,9 +39,9 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
-from connect_py.converters import schema_registry as registry_module
-from connect_py.converters.avro_converter import AvroConverter
-from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
+from connect_py.converters.registry import schema_registry as registry_module
+from connect_py.converters.registry.registry_converter import RegistryConverter
 
 
 @pytest.fixture(scope="module")

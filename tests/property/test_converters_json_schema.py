@@ -39,7 +39,7 @@ from connect_py.api.schema import (
 )
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.json_schema.json_schema_type import json_schema_type
-from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.converters.registry.registry_converter import RegistryConverter
 
 DECIMAL_TYPE = {
     "type": "number",

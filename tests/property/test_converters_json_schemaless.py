@@ -18,7 +18,7 @@ from json_strategies import ODD_TEXTS
 
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import NULL
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 
 
 def converter(**configs: str) -> JsonConverter:

@@ -19,7 +19,7 @@ from json_strategies import ODD_MESSAGES, ODD_PAYLOADS, PASSED_OVER, SCHEMAS
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, SchemaAndValue
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 
 FILES = [
     "json-schema",

@@ -25,7 +25,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import NULL, Struct, Type
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter, message_indexes
-from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.converters.registry.registry_converter import RegistryConverter
 
 ORDER = """
 syntax = "proto3";

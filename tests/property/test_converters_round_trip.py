@@ -29,10 +29,10 @@ from connect_py.api.schema import (
     decimal,
     struct,
 )
-from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
-from connect_py.converters.registry_converter import RegistryConverter
+from connect_py.converters.registry.registry_converter import RegistryConverter
 
 CONVERTERS: dict[str, type[RegistryConverter]] = {
     "avro": AvroConverter,

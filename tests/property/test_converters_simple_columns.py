@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect_py.api.converter import Converter
-from connect_py.converters.byte_array_converter import ByteArrayConverter
-from connect_py.converters.primitive_converters import (
+from connect_py.converters.simple_converters import (
     BooleanConverter,
+    ByteArrayConverter,
     DoubleConverter,
     FloatConverter,
     IntegerConverter,
     LongConverter,
     ShortConverter,
+    StringConverter,
 )
-from connect_py.converters.string_converter import StringConverter
 
 CONVERTERS: tuple[type[Converter], ...] = (
     ShortConverter,

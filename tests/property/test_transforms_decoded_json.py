@@ -20,7 +20,7 @@ from transforms_chain import configured
 from connect_py.api.batch import Batch, Origin
 from connect_py.api.errors import BadRows, NotColumnar
 from connect_py.api.record import RecordOrigin, SinkRecord, TimestampType
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 
 ICEBERG = {"type": "org.apache.iceberg.connect.transforms.DebeziumTransform"}
 DEBEZIUM = {"type": "io.debezium.transforms.ExtractNewRecordState"}

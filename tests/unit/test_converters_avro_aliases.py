@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from connect_py.api.schema import ALIASES
-from connect_py.converters.avro_schema import Options, avro_type
+from connect_py.converters.avro.avro_schema import Options, avro_type
 
 RECORD = json.dumps(
     {

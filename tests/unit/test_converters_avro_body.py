@@ -16,9 +16,9 @@ from fixtures.native_decoder import reading_by, with_and_without
 from fixtures.schema_registry_stub import schema_registry
 
 from connect_py.api.errors import DataError
-from connect_py.converters.avro_body import AvroBodyReader
-from connect_py.converters.avro_converter import AvroConverter
-from connect_py.converters.avro_schema import avro_type
+from connect_py.converters.avro.avro_body import AvroBodyReader
+from connect_py.converters.avro.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_schema import avro_type
 
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1
 EVER_ON = b"\xff" * 11

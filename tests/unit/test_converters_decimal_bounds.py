@@ -30,10 +30,10 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.columns import arrow
-from connect_py.converters.avro_converter import AvroConverter
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
+from connect_py.converters.json.json_converter import JsonConverter
+from connect_py.converters.json.json_values import unscaled
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
-from connect_py.converters.json_values import unscaled
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
 

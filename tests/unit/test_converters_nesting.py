@@ -18,8 +18,8 @@ from connect_py.api.batch import schemaless_column
 from connect_py.api.converter import Converter
 from connect_py.api.errors import NotColumnar, SchemaBuilderError
 from connect_py.api.schema import INT32, MAX_NESTING, Schema, array, map_of, struct
-from connect_py.converters.avro_converter import AvroConverter
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
+from connect_py.converters.json.json_converter import JsonConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 
 DEPTHS = [MAX_NESTING + 1, 80, 300, 501, 999, 5000]

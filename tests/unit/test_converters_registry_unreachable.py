@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connect_py.api.errors import UnavailableError
-from connect_py.converters.schema_registry import SchemaRegistry
+from connect_py.converters.registry.schema_registry import SchemaRegistry
 
 
 def test_unreachable_registry_is_named_without_its_password() -> None:

@@ -30,7 +30,7 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.columns import arrow
-from connect_py.converters.avro_converter import AvroConverter
+from connect_py.converters.avro.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf import protobuf_converter
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter

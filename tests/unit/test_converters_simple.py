@@ -32,14 +32,14 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.converters import PLUGINS
-from connect_py.converters.byte_array_converter import ByteArrayConverter
-from connect_py.converters.primitive_converters import (
+from connect_py.converters.simple_converters import (
     BooleanConverter,
+    ByteArrayConverter,
     IntegerConverter,
     LongConverter,
+    SimpleHeaderConverter,
+    StringConverter,
 )
-from connect_py.converters.simple_header_converter import SimpleHeaderConverter
-from connect_py.converters.string_converter import StringConverter
 from connect_py.java.values import parse_string, to_text
 
 

@@ -20,7 +20,7 @@ from transforms_chain import apply_rows, configured
 from connect_py.api.batch import Batch
 from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.columns.arrow import storage_type
-from connect_py.converters.json_converter import JsonConverter
+from connect_py.converters.json.json_converter import JsonConverter
 from connect_py.java.civil_days import days_of
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.conversion.timestamps import (

@@ -1,1 +1,1 @@
-"""JSON with a schema registry."""
+"""JSON with a schema registry: `io.confluent.connect.json.JsonSchemaConverter`."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.api.schema import Type as SchemaType
+from connect_py.converters.json.json_text import read_json
+from connect_py.converters.json.schema_columns import SchemaColumns
 from connect_py.converters.json_schema.json_schema_type import (
     ANY,
     EXTRAS,
@@ -29,19 +28,13 @@ from connect_py.converters.json_schema.json_schema_writing import (
     JsonSchemaValueWriter,
     JsonSchemaWriter,
 )
-from connect_py.converters.json_schema_columns import schema_reader
-from connect_py.converters.json_text import read_json
-from connect_py.converters.native.decoder import NativeDecoder
-from connect_py.converters.registry_converter import (
+from connect_py.converters.registry.registry_converter import (
     CONFIG_DEF,
     UNKNOWN_MAGIC,
-    DamagedMessage,
     MessageReader,
     RegistryConverter,
 )
-from connect_py.converters.schema_registry import RegisteredSchema
-from connect_py.converters.schemaless_json_reader import REFUSED
-from connect_py.converters.skipped_text import unsafe
+from connect_py.converters.registry.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,25 +156,19 @@ class JsonSchemaConverter(RegistryConverter):
 
 class _JsonReader(MessageReader):
     def __init__(
-        self, made: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool
+        self, json_type: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool
     ) -> None:
-        self.schema = made.schema
+        self.schema = json_type.schema
         self._validator = validator
         self._validate = validate
-        self._values = JsonSchemaValueReader(type=made, validator=self._validator)
-        self.columnar = not (validate or made.branches) and _has_exact_columns(made.schema)
-        if self.columnar:
-            try:
-                self._reader = schema_reader(_lenient(made.schema), replace_null_with_default=True)
-                self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(
-                    self._reader.type
-                )
-            except NotColumnar:
-                self.columnar = False
-        self._native: NativeDecoder | None = None
-        if self.columnar:
+        self._values = JsonSchemaValueReader(type=json_type, validator=self._validator)
+        self._columns: SchemaColumns | None = None
+        if not (validate or json_type.branches) and _has_exact_columns(json_type.schema):
             with suppress(NotColumnar):
-                self._native = NativeDecoder(replace(self._reader.node(), nullable=False))
+                self._columns = SchemaColumns(
+                    _lenient(json_type.schema), replace_null_with_default=True
+                )
+        self.columnar = self._columns is not None
 
     def value(self, body: bytes) -> Value:
         tree = read_json(body, exact=True)
@@ -189,45 +176,15 @@ class _JsonReader(MessageReader):
             self._validator.check(tree)
         return self._values.read_message(self.schema, tree)
 
-    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
-        bodies = self.bodies(messages)
-        if self._native is not None:
-            decoded, odd = self._native.read_json(bodies)
-            if not any(self._takes(bodies[place]) for place in odd):
-                column = self._reader.native_column(decoded)
-                if odd:
-                    raise DamagedMessage(odd, "messages of another schema", column)
-                return column
-        decode = self._decoder.decode
-        rows: list[Any] = []
-        places = unsafe(bodies)
-        if places:
-            raise DamagedMessage(places, "no text that may be passed over")
-        try:
-            rows.extend(None if body is None else decode(body) for body in bodies)
-        except REFUSED as error:  # what was decoded before stays in the list
-            raise DamagedMessage([len(rows)], str(error)) from error
-        try:
-            column = self._reader.column(rows)
-        except REFUSED as error:
-            raise NotColumnar(str(error)) from error
-        if rows.count(None) > bodies.count(None):
-            raise NotColumnar("payloads that are null")
-        return column
-
-    def _takes(self, body: bytes | None) -> bool:
-        """Whether msgspec takes what the native decoder did not take, and misses nothing."""
-        if unsafe([body]):
-            return False
-        try:
-            self._decoder.decode(body or b"")
-        except REFUSED:
-            return False
-        return True
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
+        if self._columns is None:
+            raise NotColumnar("the schema has no columnar form")
+        _, column, odd = self._columns.read(self.bodies(messages))
+        return column, odd
 
 
 def _lenient(schema: Schema) -> Schema:
-    """The same columns, with what a message may leave out at its top."""
+    """Return the schema with optional top-level fields, which messages may lack."""
     if schema.type is not SchemaType.STRUCT:
         return schema
     return schema.replace(

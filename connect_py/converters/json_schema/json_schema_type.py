@@ -20,9 +20,9 @@ from connect_py.api.schema import (
     Schema,
     Type,
 )
-from connect_py.converters import generalized_sums
-from connect_py.converters.json_text import read_json
-from connect_py.converters.json_values import JsonValueReader
+from connect_py.converters.json.json_text import read_json
+from connect_py.converters.json.json_values import JsonValueReader
+from connect_py.converters.registry import generalized_sums
 
 Tree: TypeAlias = Any  # parsed JSON
 

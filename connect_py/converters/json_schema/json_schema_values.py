@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
+from connect_py.converters.json.json_text import check_nesting, write_json
+from connect_py.converters.json.json_values import JsonValueReader, node_type, without_schema
 from connect_py.converters.json_schema.json_schema_type import (
     ANY,
     EXTRAS,
@@ -18,8 +20,6 @@ from connect_py.converters.json_schema.json_schema_type import (
     Tree,
     is_enum,
 )
-from connect_py.converters.json_text import check_nesting, write_json
-from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
 
 class JsonSchemaValidator:

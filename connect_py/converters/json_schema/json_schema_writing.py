@@ -7,12 +7,12 @@ from copy import copy
 from typing import Any, Final
 
 from connect_py.api.schema import DECIMAL, Schema, Type, Value
-from connect_py.converters import generalized_sums
+from connect_py.converters.json.json_text import read_json
+from connect_py.converters.json.json_values import INTEGER_BITS, JsonValueWriter
 from connect_py.converters.json_schema.json_schema_type import ENUM, MAP, is_enum, is_union
 from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator
-from connect_py.converters.json_text import read_json
-from connect_py.converters.json_values import INTEGER_BITS, JsonValueWriter
-from connect_py.converters.schema_registry import RegisteredSchema
+from connect_py.converters.registry import generalized_sums
+from connect_py.converters.registry.schema_registry import RegisteredSchema
 
 _TYPES: Final = {
     **dict.fromkeys(INTEGER_BITS, "integer"),

@@ -1,32 +1,79 @@
-"""Plans of what messages hold, and the columns that are made by them."""
+"""The native decoder: plans of messages, and the columns that it decodes.
+
+The library is optional. Without it, converters decode row by row.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from connect_py.api.errors import DataError, NotColumnar
+from connect_py.api.errors import NotColumnar
 from connect_py.columns.joined_bytes import JoinedBytes
-from connect_py.converters.native.library import Exported, library
+from connect_py.columns.native_library import load_library
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_DEPTH: Final = 100
+# format of plans, counts, and arrays; the same as `VERSION` in native/decoder/src/lib.rs
+VERSION: Final = 3
+MAX_DEPTH: Final = 100  # nested nodes of a plan
+
+_FOLDER: Final = Path(__file__).parent
+_ARRAYS: Final = 3  # per node, in Arrow's C data interface: values, validity, absent rows
+_ARRAY_NUMBERS: Final = 10
+_COUNTS: Final = 4  # per node: rows, nulls, absent rows, kinds of numbers
+_NODE_NUMBERS: Final = _COUNTS + _ARRAYS * _ARRAY_NUMBERS
+_NUMBER_BYTES: Final = 8
 _HEAD: Final = struct.Struct("<BBqqI")
 _COUNT: Final = struct.Struct("<I")
-# `low` of a JSON object that may have members which the plan does not know
-IGNORES_OTHERS: Final = 1
+_MIXED_NUMBERS: Final = 3  # integers (1) and other numbers (2)
+_INTEGERS: Final = 1
+
+IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members outside the plan
+PAIRS: Final = 1  # `low` of a map that is a list of [key, value] in JSON
+
+
+@cache
+def library() -> Any:
+    """Return the functions of the library with their signatures, or None without a library."""
+    functions = load_library(
+        _FOLDER, "decoder", VERSION, "JSON and Avro messages are decoded row by row, which is slow"
+    )
+    if functions is None:
+        return None
+    address = ctypes.c_void_p
+    functions.decoder_plan.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    functions.decoder_plan.restype = address
+    functions.decoder_plan_free.argtypes = [address]
+    functions.decoder_plan_free.restype = None
+    functions.decoder_read.argtypes = [
+        address,
+        ctypes.c_uint8,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        address,
+        ctypes.c_size_t,
+        address,
+        address,
+    ]
+    functions.decoder_read.restype = ctypes.c_int64
+    functions.decoder_release.argtypes = [address, ctypes.c_size_t]
+    functions.decoder_release.restype = None
+    return functions
 
 
 class Kind(IntEnum):
-    """What a node of a plan reads. The numbers are the library's."""
+    """Kind of a plan node. The library uses the same numbers."""
 
     NULL = 0
     BOOLEAN = 1
@@ -36,21 +83,26 @@ class Kind(IntEnum):
     FLOAT64 = 5
     NUMBER = 6  # JSON: integers or other numbers
     TEXT = 7
-    BYTES = 8  # in JSON a text in base64
+    BYTES = 8  # base64 in JSON
     FIXED = 9
     LIST = 10
     OBJECT = 11
+    MAP = 12  # JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a plan; `children` are an object's members, or a list's items."""
+    """One value of a plan.
+
+    The children are the members of an object, the items of a list, or the keys and values of a
+    map.
+    """
 
     kind: Kind
     name: str = ""
     nullable: bool = True
-    low: int = 0  # JSON: the smallest integer taken; Avro: the index of null in its union
-    high: int = 0  # JSON: the largest integer taken; Avro: the size of a FIXED
+    low: int = 0  # JSON: smallest accepted integer; Avro: index of null in its union
+    high: int = 0  # JSON: largest accepted integer; Avro: size of a FIXED in bytes
     children: Sequence[Node] = ()
 
     def walk(self) -> Iterator[Node]:
@@ -60,11 +112,11 @@ class Node:
             yield from child.walk()
 
     def depth(self) -> int:
-        """How many nodes stand one in another."""
+        """Return the number of levels."""
         return 1 + max((child.depth() for child in self.children), default=0)
 
     def description(self) -> bytes:
-        """The form that the library reads."""
+        """Return the node in the format of the library."""
         name = self.name.encode()
         head = _HEAD.pack(self.kind, self.nullable, self.low, self.high, len(name))
         return b"".join(
@@ -72,18 +124,43 @@ class Node:
         )
 
 
-_VALUES, _VALID, _ABSENT = range(3)  # a node's arrays
+class _Exported:
+    """Memory of the decoded columns of a plan. Columns that are not imported are freed with it."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._numbers = (ctypes.c_uint64 * (nodes * _NODE_NUMBERS))()
+        self.address = ctypes.addressof(self._numbers)
+        self._release = library().decoder_release
+
+    def counts(self, node: int) -> list[int]:
+        """Return the rows, nulls, absent rows, and kinds of numbers of a node."""
+        start = node * _NODE_NUMBERS
+        return self._numbers[start : start + _COUNTS]
+
+    def array(self, node: int, which: int) -> int:
+        """Return the address of an array of a node, which may be imported once."""
+        offset = node * _NODE_NUMBERS + _COUNTS + which * _ARRAY_NUMBERS
+        return self.address + _NUMBER_BYTES * offset
+
+    def __del__(self) -> None:
+        self._release(self.address, self._nodes)
+
+
+_VALUES, _VALID, _ABSENT = range(_ARRAYS)
 
 
 class Decoded:
-    """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but
-    objects in JSON.
+    """Decoded column of one node. Arrow arrays are created on access."""
 
-    Only values that a caller asks for become objects of Python.
-    """
+    def __init__(self, node: Node, exported: _Exported, places: Iterator[int]) -> None:
+        """Describe a node.
 
-    def __init__(self, node: Node, exported: Exported, places: Iterator[int]) -> None:
-        """`places`: where the nodes stand from here on, in preorder."""
+        Args:
+            node: The node.
+            exported: The memory of the columns.
+            places: Indexes of this node and of all following nodes in preorder.
+        """
         self.node = node
         self._exported = exported
         self._place = next(places)
@@ -99,55 +176,53 @@ class Decoded:
 
     @property
     def mixes_numbers(self) -> bool:
-        """NUMBER: some were integers and some were not."""
-        return self._number_kinds == 3
+        """Return True if a NUMBER column contains integers and other numbers."""
+        return self._number_kinds == _MIXED_NUMBERS
+
+    @property
+    def is_object(self) -> bool:
+        """Return True for a column of objects."""
+        return self.node.kind is Kind.OBJECT
 
     def is_null(self) -> pa.BooleanArray | None:
-        """The rows that are null; None: no row is."""
+        """Return a mask of the null rows, or None if there are none."""
         import pyarrow.compute as pc
 
         if not self.null_count:
             return None
         return self._leaf.is_null() if self._valid is None else pc.invert(self._valid)
 
-    @property
-    def is_object(self) -> bool:
-        """Whether this is a column of objects."""
-        return self.node.kind is Kind.OBJECT
-
-    def nulls_but(self, places: Collection[int]) -> pa.BooleanArray | None:
-        """The rows that are null, less some of them; None: there is none."""
+    def nulls_except(self, excluded: Collection[int]) -> pa.BooleanArray | None:
+        """Return a mask of the null rows without the excluded ones, or None if none remain."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.null_count == len(places):
+        if self.null_count == len(excluded):
             return None
         null = self.is_null()
-        return (
-            pc.and_not(null, pa.array([row in places for row in range(self.rows)]))
-            if places
-            else null
-        )
+        if not excluded:
+            return null
+        return pc.and_not(null, pa.array([row in excluded for row in range(self.rows)]))
 
     @cached_property
     def absent(self) -> pa.BooleanArray | None:
-        """The rows where the member is missing, which are null, too; None: it never is."""
+        """Mask of the rows without this member, which are also null; None if there are none."""
         import pyarrow as pa
 
         return self._imported(_ABSENT, pa.bool_()) if self.absent_count else None
 
     @cached_property
     def _valid(self) -> pa.BooleanArray | None:
-        """The rows that are not null; None: none is, or these are neither objects nor lists."""
+        """Mask of the rows that are not null; None for leaves, and if no row is null."""
         import pyarrow as pa
 
-        if not self.null_count or self.node.kind not in (Kind.OBJECT, Kind.LIST, Kind.NULL):
+        nested = (Kind.OBJECT, Kind.LIST, Kind.MAP, Kind.NULL)
+        if not self.null_count or self.node.kind not in nested:
             return None
         return self._imported(_VALID, pa.bool_())
 
     @property
     def _validity(self) -> pa.Buffer | None:
-        """The rows that are not null, as Arrow has it."""
         return None if self._valid is None else self._valid.buffers()[1]
 
     @cached_property
@@ -155,7 +230,7 @@ class Decoded:
         return self._imported(_VALUES, self._leaf_type())
 
     def array(self) -> pa.Array:
-        """Make the Arrow array; of objects with all members."""
+        """Return the Arrow array. Missing members of objects are null."""
         import pyarrow as pa
 
         kind = self.node.kind
@@ -167,13 +242,15 @@ class Decoded:
             )
         if kind is Kind.LIST:
             return self.list_of(self.children[0].array())
+        if kind is Kind.MAP:
+            return self.map_of(self.children[0].array(), self.children[1].array())
         return self._leaf
 
     def _leaf_type(self) -> pa.DataType:
         import pyarrow as pa
 
         if self.node.kind is Kind.NUMBER:
-            return pa.int64() if self._number_kinds == 1 else pa.float64()
+            return pa.int64() if self._number_kinds == _INTEGERS else pa.float64()
         return {
             Kind.BOOLEAN: pa.bool_(),
             Kind.INT32: pa.int32(),
@@ -186,7 +263,7 @@ class Decoded:
         }[self.node.kind]
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:
-        """Make structs of columns that stand for the children, or for some of them."""
+        """Return a column of structs with these members, in the rows of this object."""
         import pyarrow as pa
 
         type_ = pa.struct(
@@ -197,7 +274,7 @@ class Decoded:
         )
 
     def list_of(self, items: pa.Array) -> pa.ListArray:
-        """Make lists of the column that stands for the items."""
+        """Return a column of lists with these items."""
         import pyarrow as pa
 
         from connect_py.columns import arrow
@@ -206,55 +283,63 @@ class Decoded:
         buffers = [self._validity, self._ends.buffers()[1]]
         return pa.Array.from_buffers(type_, self.rows, buffers, self.null_count, children=[items])
 
+    def map_of(self, keys: pa.Array, items: pa.Array) -> pa.MapArray:
+        """Return a column of maps with these entries.
+
+        Raises:
+            NotColumnar: A map contains a key twice.
+        """
+        import pyarrow as pa
+
+        if self.node.low == PAIRS:  # the library checks only the names of objects
+            parents = self._entries(keys).value_parent_indices().to_pylist()
+            if len(set(zip(parents, keys.to_pylist(), strict=True))) < len(keys):
+                raise NotColumnar("a map contains a key twice")
+        type_ = pa.map_(keys.type, items.type)
+        return pa.MapArray.from_arrays(self._ends, keys, items, type=type_, mask=self.is_null())
+
+    def _entries(self, keys: pa.Array) -> pa.ListArray:
+        import pyarrow as pa
+
+        return pa.ListArray.from_arrays(self._ends, keys)
+
     @cached_property
     def _ends(self) -> pa.Int32Array:
-        """Of lists: where the items of each begin, and the last ones end."""
+        """Offsets of the items or entries of each row, and the end of the last row."""
         import pyarrow as pa
 
         return self._imported(_VALUES, pa.int32())
 
 
-def refusals(odd: Sequence[int], is_null: Callable[[int], bool]) -> dict[int, DataError]:
-    """Ask the reference form about odd messages: `is_null` says whether it makes a null message of
-    one, or fails.
-
-    Raises: NotColumnar: It makes a value of one: the decoder's plan does not name all that messages
-        hold.
-    """
-    failures: dict[int, DataError] = {}
-    for place in odd:
-        try:
-            taken = not is_null(place)
-        except DataError as error:
-            failures[place] = error
-            continue
-        if taken:
-            raise NotColumnar("a message that the reference form alone takes")
-    return failures
-
-
 class NativeDecoder:
-    """Reads messages by one plan. Used on one thread."""
+    """Decodes messages that follow one plan. Used on one thread.
+
+    A message that does not follow the plan is *odd*: it is null in the column, and the row form
+    decides about it.
+    """
 
     def __init__(self, node: Node) -> None:
-        """NotColumnar: the library is not there, or cannot read this."""
+        """Compile a plan.
+
+        Raises:
+            NotColumnar: There is no library, or it does not support the plan.
+        """
         functions = library()
         if functions is None:
-            raise NotColumnar("the native decoder was not built")
+            raise NotColumnar("there is no native decoder")
         if node.depth() > MAX_DEPTH:
-            raise NotColumnar("values nest too deep")
+            raise NotColumnar("values are nested too deeply")
         self._node = node
         self._nodes = sum(1 for _ in node.walk())
         self._functions = functions
         description = node.description()
         self._plan = functions.decoder_plan(description, len(description))
         if not self._plan:
-            raise NotColumnar("the native decoder does not take this plan")
+            raise NotColumnar("the native decoder does not support the plan")
         weakref.finalize(self, functions.decoder_plan_free, self._plan).atexit = False
 
     def read_json(self, messages: Sequence[bytes | None]) -> tuple[Decoded, list[int]]:
-        """Decode messages; those whose index is in the list are not as the plan says, and null in
-        the column.
+        """Decode JSON and return the columns and the rows of odd messages.
 
         Raises:
             NotColumnar: The library failed.
@@ -264,7 +349,10 @@ class NativeDecoder:
     def read_avro(
         self, messages: Sequence[bytes | None], prefix: bytes
     ) -> tuple[Decoded, list[int]]:
-        """The same for Avro bodies behind a prefix; bytes behind a body are ignored."""
+        """Decode Avro bodies that follow a prefix, as `read_json` does.
+
+        Bytes after a body are ignored.
+        """
         return self._read(messages, prefix)
 
     def _read(
@@ -275,7 +363,7 @@ class NativeDecoder:
             raise NotColumnar("no messages")
         joined = JoinedBytes.of(messages)
         odd = ctypes.create_string_buffer(rows)
-        exported = Exported(self._nodes)
+        exported = _Exported(self._nodes)
         count = self._functions.decoder_read(
             self._plan,
             prefix is not None,

@@ -1,1 +1,1 @@
-"""Protobuf with a schema registry."""
+"""Protobuf with a schema registry: `io.confluent.connect.protobuf.ProtobufConverter`."""

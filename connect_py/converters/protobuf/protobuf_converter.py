@@ -16,13 +16,12 @@ from connect_py.api.schema import Schema, Value
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
 from connect_py.converters.protobuf.protobuf_writing import ProtobufWriter
-from connect_py.converters.registry_converter import (
+from connect_py.converters.registry.registry_converter import (
     CONFIG_DEF,
-    DamagedMessage,
     MessageReader,
     RegistryConverter,
 )
-from connect_py.converters.schema_registry import RegisteredSchema
+from connect_py.converters.registry.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,18 +162,21 @@ class _ProtobufReader(MessageReader):
         except DecodeError as error:
             raise DataError(str(error)) from error
 
-    def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
         import pyarrow as pa
 
         parsed: list[Any] = []
+        damaged: list[int] = []
+        bodies = iter(self.bodies(messages))
+        while True:
+            try:  # messages before a damaged one remain in the list
+                parsed.extend(None if body is None else self._parse(body) for body in bodies)
+                break
+            except DecodeError:
+                damaged.append(len(parsed))
+                parsed.append(None)
         try:
-            parsed.extend(
-                None if body is None else self._parse(body) for body in self.bodies(messages)
-            )
-        except (DecodeError, DataError) as error:  # what was parsed before stays in the list
-            raise DamagedMessage([len(parsed)], str(error)) from error
-        try:
-            return self._type.column(self.schema, parsed)
+            return self._type.column(self.schema, parsed), damaged
         except (DecodeError, DataError, pa.ArrowException, OverflowError) as error:
             raise NotColumnar(str(error)) from error
 

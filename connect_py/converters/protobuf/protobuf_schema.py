@@ -28,7 +28,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connect_py.converters.json_values import INTEGER_BITS, decimal_of
+from connect_py.converters.json.json_values import INTEGER_BITS, decimal_of
 from connect_py.converters.protobuf.field_meta import params
 from connect_py.java.strings import wrap
 

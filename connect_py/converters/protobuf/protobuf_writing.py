@@ -23,10 +23,10 @@ from connect_py.api.schema import (
     Value,
     decimal_scale,
 )
-from connect_py.converters.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
+from connect_py.converters.json.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import ENUM, TAG, UNION, WRAPPERS
-from connect_py.converters.schema_registry import RegisteredSchema
+from connect_py.converters.registry.schema_registry import RegisteredSchema
 
 _SCALARS: Final = {
     Type.INT8: "int32",

@@ -102,7 +102,7 @@ impl<'a> Body<'a> {
                 let bytes = self.take(node.fixed_size())?;
                 return column.push_bytes(bytes);
             }
-            Kind::Null | Kind::Number => return Err(Odd),
+            Kind::Null | Kind::Number | Kind::Map => return Err(Odd),
             _ => {}
         }
         match &mut column.values {

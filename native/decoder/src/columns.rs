@@ -11,7 +11,7 @@ pub enum Values {
     Float64(Vec<f64>),
     /// Ends, the first one 0, and the bytes between them.
     Bytes(Vec<i32>, Vec<u8>),
-    /// Ends, the first one 0; the items are the only child's.
+    /// Ends, the first one 0, of the items in the only child, or of the entries in the two children of a map.
     List(Vec<i32>),
 }
 
@@ -51,9 +51,13 @@ impl Column {
             Kind::Float64 => Values::Float64(Vec::with_capacity(rows)),
             // Values of one size too: their nulls would take as much room, and a schema may ask for any size.
             Kind::Text | Kind::Bytes | Kind::Fixed => Values::Bytes(ends(), Vec::new()),
-            Kind::List => Values::List(ends()),
+            Kind::List | Kind::Map => Values::List(ends()),
         };
-        let rows_inside = if node.kind == Kind::List { 0 } else { rows };
+        let rows_inside = if matches!(node.kind, Kind::List | Kind::Map) {
+            0
+        } else {
+            rows
+        };
         Column {
             rows: 0,
             values,
@@ -161,7 +165,7 @@ impl Column {
         Ok(())
     }
 
-    /// End the list of a row, whose items were added to the child.
+    /// End the list or map of a row, whose items or entries were added to the children.
     pub fn end_list(&mut self) -> Result<(), Odd> {
         let end = i32::try_from(self.children[0].rows).map_err(|_| Odd)?;
         let Values::List(ends) = &mut self.values else {

@@ -2,6 +2,7 @@
 
 use crate::columns::{Column, Odd, Values};
 use crate::plan::{Kind, Node};
+use std::collections::HashSet;
 
 /// The largest powers of ten that doubles hold exactly.
 const POWERS: [f64; 23] = [
@@ -12,6 +13,10 @@ const POWERS: [f64; 23] = [
 const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 /// `min` of an object that may have members which the plan does not know.
 const IGNORES_OTHERS: i64 = 1;
+/// `min` of a map that is a list of pairs.
+const PAIRS: i64 = 1;
+/// Larger maps find repeated keys by hashing.
+const FEW_KEYS: usize = 16;
 const MAX_DEPTH: usize = 100;
 /// Bytes of a name that the plan does not ask for: beyond is a limit of the reference.
 const MAX_NAME: usize = 50_000;
@@ -87,6 +92,8 @@ impl<'a> Message<'a> {
         match (node.kind, &mut column.values) {
             (Kind::Object, _) => return self.object(node, column),
             (Kind::List, _) => return self.list(node, column),
+            (Kind::Map, _) if node.min == PAIRS => return self.pairs(node, column),
+            (Kind::Map, _) => return self.map(node, column),
             (Kind::Bytes, _) => return self.base64(node, column),
             (Kind::Boolean, Values::Flags(values)) => values.push(self.boolean()?),
             (Kind::Number, Values::Int64(values)) => match self.number()? {
@@ -322,6 +329,74 @@ impl<'a> Message<'a> {
         column.end_list()
     }
 
+    /// A map whose keys are the names of an object. Odd if a name occurs twice.
+    fn map(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        self.expect(b"{")?;
+        self.blanks();
+        let first = column.children[0].rows;
+        if self.peek() == b'}' {
+            self.at += 1;
+            return column.end_list();
+        }
+        loop {
+            let (name, escaped) = self.raw_text()?;
+            if name.len() > MAX_NAME {
+                return Err(Odd);
+            }
+            if escaped {
+                column.children[0].push_bytes(&unescaped(name)?)?;
+            } else {
+                column.children[0].push_bytes(name)?;
+            }
+            self.blanks();
+            self.expect(b":")?;
+            self.blanks();
+            self.value(&node.children[1], &mut column.children[1])?;
+            self.blanks();
+            let next = self.peek();
+            self.at += 1;
+            match next {
+                b',' => self.blanks(),
+                b'}' => break,
+                _ => return Err(Odd),
+            }
+        }
+        if repeats(&column.children[0], first) {
+            return Err(Odd);
+        }
+        column.end_list()
+    }
+
+    /// A map whose entries are lists of a key and a value. Python looks for keys that occur twice.
+    fn pairs(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
+        self.expect(b"[")?;
+        self.blanks();
+        if self.peek() == b']' {
+            self.at += 1;
+            return column.end_list();
+        }
+        loop {
+            self.expect(b"[")?;
+            self.blanks();
+            self.value(&node.children[0], &mut column.children[0])?;
+            self.blanks();
+            self.expect(b",")?;
+            self.blanks();
+            self.value(&node.children[1], &mut column.children[1])?;
+            self.blanks();
+            self.expect(b"]")?;
+            self.blanks();
+            let next = self.peek();
+            self.at += 1;
+            match next {
+                b',' => self.blanks(),
+                b']' => break,
+                _ => return Err(Odd),
+            }
+        }
+        column.end_list()
+    }
+
     fn object(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         self.expect(b"{")?;
         self.blanks();
@@ -447,6 +522,19 @@ impl<'a> Message<'a> {
         self.blanks();
         Ok(())
     }
+}
+
+/// Whether a text occurs twice among the rows of a column from `first` on.
+fn repeats(column: &Column, first: usize) -> bool {
+    let Values::Bytes(ends, data) = &column.values else {
+        return false;
+    };
+    let text = |row: usize| &data[ends[row] as usize..ends[row + 1] as usize];
+    if column.rows - first <= FEW_KEYS {
+        return (first..column.rows).any(|row| (first..row).any(|other| text(row) == text(other)));
+    }
+    let mut texts = HashSet::new();
+    (first..column.rows).any(|row| !texts.insert(text(row)))
 }
 
 const ONES: u64 = 0x0101_0101_0101_0101;

@@ -16,7 +16,7 @@ use std::ptr;
 use std::slice;
 
 const NO_MESSAGE: i64 = -1;
-/// Of plans, numbers and arrays as they cross to Python; `VERSION` in `library.py` is the same.
+/// Of plans, numbers and arrays as they cross to Python; `VERSION` in `decoder.py` is the same.
 const VERSION: u32 = 3;
 
 /// Which form of calls this library speaks.
@@ -244,7 +244,7 @@ impl Array {
     }
 }
 
-/// What crosses to Python per node: `library.py` knows this layout.
+/// What crosses to Python per node: `decoder.py` knows this layout.
 #[repr(C)]
 pub struct Exported {
     rows: u64,
@@ -252,9 +252,9 @@ pub struct Exported {
     absent_rows: u64,
     /// 1: some numbers were integers, 2: some were not.
     number_kinds: u64,
-    /// Of lists the ends, of objects nothing.
+    /// Of lists and maps the ends, of objects nothing.
     values: Array,
-    /// Of objects and lists, if some are null: which are not.
+    /// Of objects, lists, and maps, if some are null: which are not.
     valid: Array,
     /// If there are some: the rows where the member is missing.
     absent: Array,

@@ -24,13 +24,15 @@ pub enum Kind {
     Fixed = 9,
     List = 10,
     Object = 11,
+    /// JSON only: an object of any names, or a list of pairs; the children are the keys and the values.
+    Map = 12,
 }
 
 impl Kind {
     fn of(code: u8) -> Option<Kind> {
         use Kind::*;
         let kinds = [
-            Null, Boolean, Int32, Int64, Float32, Float64, Number, Text, Bytes, Fixed, List, Object,
+            Null, Boolean, Int32, Int64, Float32, Float64, Number, Text, Bytes, Fixed, List, Object, Map,
         ];
         kinds.get(code as usize).copied()
     }
@@ -99,8 +101,13 @@ impl Description<'_> {
         for _ in 0..self.count()? {
             children.push(self.node()?);
         }
-        if kind == Kind::List && children.len() != 1 || kind == Kind::Fixed && !(0..=i64::from(i32::MAX)).contains(&max)
-        {
+        let is_sound = match kind {
+            Kind::List => children.len() == 1,
+            Kind::Map => children.len() == 2 && (min != 0 || children[0].kind == Kind::Text) && !children[0].nullable,
+            Kind::Fixed => (0..=i64::from(i32::MAX)).contains(&max),
+            _ => true,
+        };
+        if !is_sound {
             return None;
         }
         let places = if children.len() > MANY {

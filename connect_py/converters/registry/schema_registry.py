@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from connect_py.api.errors import DataError, UnavailableError
-from connect_py.converters.registry_client import open_client
+from connect_py.converters.registry.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # a replicated registry may learn of an id late
 REGISTRY: Final = "schema registry"  # what a task waits for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, Struct, Value, decimal_scale
-from connect_py.converters.json_values import decimal_of
+from connect_py.converters.json.json_values import decimal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,12 @@ from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.converters.bounded_dict import BoundedDict
-from connect_py.converters.schema_registry import RegisteredSchema, SchemaRegistry, UnknownError
+from connect_py.converters.registry.bounded_dict import BoundedDict
+from connect_py.converters.registry.schema_registry import (
+    RegisteredSchema,
+    SchemaRegistry,
+    UnknownError,
+)
 
 TOPIC_NAME: Final = "TopicNameStrategy"
 _ASSOCIATED: Final = "AssociatedNameStrategy"

@@ -7,8 +7,8 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Type
-from connect_py.converters.json_text import write_json, write_string
-from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
+from connect_py.converters.json.json_text import write_json, write_string
+from connect_py.converters.json.json_values import JsonValueReader, JsonValueWriter, Tree
 from connect_py.java.strings import wrap
 
 _TYPES: Mapping[str, Type] = {t.value: t for t in Type}

@@ -32,9 +32,8 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connect_py.converters import generalized_sums
-from connect_py.converters.avro_body import width
-from connect_py.converters.avro_values import (
+from connect_py.converters.avro.avro_body import width
+from connect_py.converters.avro.avro_values import (
     ToColumn,
     ToValue,
     array_column,
@@ -51,7 +50,8 @@ from connect_py.converters.avro_values import (
     same,
     union_value,
 )
-from connect_py.converters.json_values import INTEGER_BITS
+from connect_py.converters.json.json_values import INTEGER_BITS
+from connect_py.converters.registry import generalized_sums
 from connect_py.java.strings import wrap
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import MAX_NESTING, NULL, Schema, SchemaAndValue, Value
-from connect_py.converters.enveloped_json_reader import ENVELOPES, EnvelopedJsonReader
-from connect_py.converters.json_schema_text import read_schema, write_schema
-from connect_py.converters.json_text import MAX_DEPTH, check_nesting, read_json
-from connect_py.converters.json_values import JsonValueReader, JsonValueWriter, Tree
-from connect_py.converters.schemaless_json_reader import REFUSED, SchemalessJsonReader
+from connect_py.converters.json.connect_schema import read_schema, write_schema
+from connect_py.converters.json.enveloped_columns import ENVELOPES, REFUSALS, EnvelopedColumns
+from connect_py.converters.json.json_text import MAX_DEPTH, check_nesting, read_json
+from connect_py.converters.json.json_values import JsonValueReader, JsonValueWriter, Tree
+from connect_py.converters.json.schemaless_columns import SchemalessColumns
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 NO_ENVELOPE = (
@@ -27,7 +27,7 @@ BAD_SCHEMA_CONTENT = "Failed to parse schema in converter config due to serializ
 
 
 class JsonConverter(ValueAndHeaderConverter):
-    """JSON with or without Connect's schema beside it in every message."""
+    """JSON with a Connect schema in each message, or without schemas."""
 
     config_def: ClassVar[ConfigDef] = (
         ConfigDef()
@@ -63,8 +63,8 @@ class JsonConverter(ValueAndHeaderConverter):
             width=Width.MEDIUM,
             display_name="Decimal Format",
             validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-            doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are "
-            "read.",
+            doc="Format of written decimals: base64 of the unscaled bytes, or a number. Both are "
+            "are read.",
         )
         .define(
             "replace.null.with.default",
@@ -83,7 +83,7 @@ class JsonConverter(ValueAndHeaderConverter):
             Type.STRING,
             default=None,
             importance=Importance.HIGH,
-            doc="A Connect schema in JSON that every message has; then messages are payloads only.",
+            doc="Connect schema of all messages, in JSON. Messages contain only the payload then.",
         )
     )
 
@@ -102,8 +102,8 @@ class JsonConverter(ValueAndHeaderConverter):
                 raise ConfigError("schema.content", BAD_SCHEMA_CONTENT + str(error)) from error
         cache_size: int = parsed["schemas.cache.size"]
         self._schema_text = lru_cache(maxsize=cache_size)(self._write_schema)
-        self._schema_of = lru_cache(maxsize=cache_size)(self._read_schema)
-        self._readers: dict[str, SchemalessJsonReader | EnvelopedJsonReader] = {}
+        self._parsed_schema = lru_cache(maxsize=cache_size)(self._parse_schema)
+        self._columns: dict[str, SchemalessColumns | EnvelopedColumns] = {}
 
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
@@ -118,23 +118,22 @@ class JsonConverter(ValueAndHeaderConverter):
                 self._values.read(self._fixed_schema, read_json(data, exact=True)),
             )
         if data.count(b"[") + data.count(b"{") < MAX_DEPTH:
-            try:  # leaves the schema, most of a message, unread when it is known
+            try:  # does not parse the schema, most of the message, if it is cached
                 envelope = ENVELOPES.decode(data)
-            except REFUSED:
+            except REFUSALS:
                 pass
             else:
                 payload = read_json(bytes(envelope.payload), exact=True)
-                schema = self._schema_of(bytes(envelope.schema))
-                if schema is None:
-                    check_nesting(payload)
-                return SchemaAndValue(schema, self._values.read(schema, payload))
+                return self._convert(self._parsed_schema(bytes(envelope.schema)), payload)
         schema_tree, payload = _envelope(read_json(data, exact=True))
-        schema = self._schema_of_tree(schema_tree)
+        return self._convert(self._schema_of_tree(schema_tree), payload)
+
+    def _convert(self, schema: Schema | None, payload: Tree) -> SchemaAndValue:
         if schema is None:
             check_nesting(payload)
         return SchemaAndValue(schema, self._values.read(schema, payload))
 
-    def _read_schema(self, text: bytes) -> Schema | None:
+    def _parse_schema(self, text: bytes) -> Schema | None:
         return self._schema_of_tree(read_json(text, exact=True))
 
     def _schema_of_tree(self, tree: Tree) -> Schema | None:
@@ -159,17 +158,17 @@ class JsonConverter(ValueAndHeaderConverter):
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
-        reader = self._readers.get(topic)
-        if reader is None:
-            reader = self._readers[topic] = self._make_reader(topic)
-        return reader.read(data)
+        columns = self._columns.get(topic)
+        if columns is None:
+            columns = self._columns[topic] = self._new_columns(topic)
+        return columns.read(data)
 
-    def _make_reader(self, topic: str) -> SchemalessJsonReader | EnvelopedJsonReader:
+    def _new_columns(self, topic: str) -> SchemalessColumns | EnvelopedColumns:
         if not self._enveloped:
-            return SchemalessJsonReader()
-        return EnvelopedJsonReader(
+            return SchemalessColumns()
+        return EnvelopedColumns(
             partial(self.to_connect, topic),
-            self._schema_of,
+            self._parsed_schema,
             self._fixed_schema,
             replace_null_with_default=self._values.replace_null_with_default,
         )

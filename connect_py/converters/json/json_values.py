@@ -32,7 +32,7 @@ from connect_py.api.schema import (
     java_class_name,
     validate_value,
 )
-from connect_py.converters.json_text import write_double, write_json, write_string
+from connect_py.converters.json.json_text import write_double, write_json, write_string
 from connect_py.java.strings import float_text, to_float32, wrap
 
 Tree: TypeAlias = Any

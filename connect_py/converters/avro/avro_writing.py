@@ -25,8 +25,7 @@ from connect_py.api.schema import (
     decimal_precision,
     decimal_scale,
 )
-from connect_py.converters import generalized_sums
-from connect_py.converters.avro_schema import (
+from connect_py.converters.avro.avro_schema import (
     DEFAULT_PRECISION,
     ENUM_PARAMETER,
     FIXED_SIZE,
@@ -35,8 +34,9 @@ from connect_py.converters.avro_schema import (
     NAMELESS,
     UNION_NAME,
 )
-from connect_py.converters.json_values import unscaled, unscaled_bytes
-from connect_py.converters.schema_registry import RegisteredSchema
+from connect_py.converters.json.json_values import unscaled, unscaled_bytes
+from connect_py.converters.registry import generalized_sums
+from connect_py.converters.registry.schema_registry import RegisteredSchema
 
 Tree: TypeAlias = Any  # of JSON
 ToDatum: TypeAlias = Callable[[Value], Any]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connect_py.api.config import ConfigDef, Importance, Type
-from connect_py.api.errors import DataError
+from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, Value
-from connect_py.converters.avro_reader import AvroReader
-from connect_py.converters.avro_schema import Options as ReadingOptions
-from connect_py.converters.avro_schema import avro_type
-from connect_py.converters.avro_writing import AvroWriter, Options, schema_of
-from connect_py.converters.registry_converter import (
+from connect_py.converters.avro.avro_body import AvroBodyReader
+from connect_py.converters.avro.avro_schema import AvroType, avro_type
+from connect_py.converters.avro.avro_schema import Options as ReadingOptions
+from connect_py.converters.avro.avro_writing import AvroWriter, Options, schema_of
+from connect_py.converters.native.decoder import Kind, NativeDecoder, Node
+from connect_py.converters.registry.registry_converter import (
     CONFIG_DEF,
+    ID_PREFIX,
     UNKNOWN_MAGIC,
     MessageReader,
     RegistryConverter,
 )
-from connect_py.converters.schema_registry import RegisteredSchema
+from connect_py.converters.registry.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class AvroConverter(RegistryConverter):
@@ -119,10 +126,80 @@ class AvroConverter(RegistryConverter):
     ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
-        return AvroReader(avro_type(registered.text, registered.references, version, self._reading))
+        return _AvroReader(
+            avro_type(registered.text, registered.references, version, self._reading)
+        )
 
     def make_writer(self, schema: Schema) -> AvroWriter:
         return AvroWriter(schema, self._writing)
 
     def schema_of(self, value: Value) -> Schema:
         return schema_of(value)
+
+
+class _AvroReader(MessageReader):
+    def __init__(self, avro: AvroType) -> None:
+        self.schema = avro.schema
+        self._avro = avro
+        self._body = AvroBodyReader(avro.plain)
+        self._decoder: NativeDecoder | None = None
+        if avro.columnar:
+            with suppress(NotColumnar):
+                self._decoder = NativeDecoder(native_node(avro.plain))
+        self.columnar = self._decoder is not None
+
+    def value(self, body: bytes) -> Value:
+        decoded = self._body.read(body)
+        return None if decoded is None else self._avro.value(self.schema, decoded)
+
+    def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
+        if self._decoder is None:
+            raise NotColumnar("the schema has no columnar form")
+        import pyarrow as pa
+
+        prefix = next(m for m in messages if m is not None)[:ID_PREFIX]
+        decoded, odd = self._decoder.read_avro(messages, prefix)
+        if any(_has_another_id(messages[row] or b"", prefix) for row in odd):
+            raise NotColumnar("schemas differ")
+        try:
+            column = self._avro.column(self.schema, decoded.array())
+            column.validate()
+        except (pa.ArrowException, OverflowError) as error:
+            raise NotColumnar(str(error)) from error
+        return column, odd
+
+
+def _has_another_id(message: bytes, prefix: bytes) -> bool:
+    return len(message) >= ID_PREFIX and not message[0] and not message.startswith(prefix)
+
+
+def native_node(plain: Any, name: str = "") -> Node:
+    """Return the plan of the native decoder for a plain schema.
+
+    Raises:
+        NotColumnar: The schema contains a union of several types.
+    """
+    if isinstance(plain, list) and len(plain) == 2 and "null" in plain:
+        null = plain.index("null")
+        return replace(native_node(plain[1 - null], name), nullable=True, low=null)
+    if isinstance(plain, str) and plain in _NATIVE_KINDS:
+        return Node(_NATIVE_KINDS[plain], name, nullable=False)
+    if isinstance(plain, dict) and plain["type"] == "record":
+        members = [native_node(field["type"], field["name"]) for field in plain["fields"]]
+        return Node(Kind.OBJECT, name, nullable=False, children=members)
+    if isinstance(plain, dict) and plain["type"] == "array":
+        return Node(Kind.LIST, name, nullable=False, children=[native_node(plain["items"])])
+    if isinstance(plain, dict) and plain["type"] == "fixed":
+        return Node(Kind.FIXED, name, nullable=False, high=plain["size"])
+    raise NotColumnar("a union of several types")
+
+
+_NATIVE_KINDS: Final[Mapping[str, Kind]] = {
+    "boolean": Kind.BOOLEAN,
+    "int": Kind.INT32,
+    "long": Kind.INT64,
+    "float": Kind.FLOAT32,
+    "double": Kind.FLOAT64,
+    "bytes": Kind.BYTES,
+    "string": Kind.TEXT,
+}

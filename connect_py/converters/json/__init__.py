@@ -1,0 +1,1 @@
+"""JSON with and without Connect schemas: `org.apache.kafka.connect.json.JsonConverter`."""

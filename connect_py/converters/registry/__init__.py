@@ -1,0 +1,1 @@
+"""Schema registries, and the wire format that their converters share."""
