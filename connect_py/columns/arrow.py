@@ -1,10 +1,9 @@
-"""Between Connect values and Arrow columns. Imports pyarrow, so it is itself imported on first use
-only.
+"""Conversion between Connect values and Arrow columns. Import this module on first use only.
 
-Arrow types by schema: integers and floats by width, bool, utf8, binary; ARRAY list, MAP map, STRUCT
-struct; Decimal decimal128 (decimal256 beyond 38 digits) of the schema's scale, Date date32, Time
-time32[ms], Timestamp timestamp[ms, UTC]. Column fields are always nullable: what is required is the
-schema's to say.
+The module imports pyarrow. Arrow types by schema: integers and floats by width, bool, utf8, binary;
+ARRAY list, MAP map, STRUCT struct; Decimal decimal128 (decimal256 beyond 38 digits) with the scale
+of the schema, Date date32, Time time32[ms], Timestamp timestamp[ms, UTC]. Fields of columns are
+always nullable; only the schema specifies whether a value is required.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from connect_py.columns.struct_columns import struct_member as struct_member
 
 DECIMAL_DIGITS = 38
 _WIDEST_DECIMAL = 76  # digits
-ELEMENT = "element"  # how a path names the items of a list
+ELEMENT = "element"  # the items of a list, in a path
 _Path: TypeAlias = tuple[str, ...]  # as `connect_py.api.batch.Path`
 
 _PRIMITIVES: Mapping[Type, pa.DataType] = {
@@ -62,7 +61,7 @@ _LOGICAL: Mapping[tuple[str, Type], pa.DataType] = {
 
 @lru_cache(maxsize=4096)
 def arrow_type(schema: Schema) -> pa.DataType:
-    """The Arrow type of a column of this schema."""
+    """Return the Arrow type of a column of this schema."""
     if schema.name is not None:
         logical = _LOGICAL.get((schema.name, schema.type))
         if logical is not None:
@@ -89,7 +88,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
 
 
 def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's word
-    """The same type with dates, times and timestamps as the integers they are."""
+    """Return the type with dates, times, and timestamps replaced by their integer types."""
     if pa.types.is_date32(type) or pa.types.is_time32(type):
         return pa.int32()
     if pa.types.is_timestamp(type) or pa.types.is_time64(type) or pa.types.is_date64(type):
@@ -104,87 +103,74 @@ def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's word
 
 
 def as_logical(schema: Schema, data: pa.Array) -> pa.Array:
-    """See a column of storage integers as its logical Arrow type; nothing is copied or checked."""
-    wanted = arrow_type(schema)
-    return data if data.type == wanted else _reinterpret(data, wanted)
+    """View a column of storage integers as its logical Arrow type, without copies or checks."""
+    target = arrow_type(schema)
+    return data if data.type == target else _reinterpret(data, target)
 
 
-def _reinterpret(data: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """View children recursively: integers and temporal types of one width share their buffers."""
-    if data.type == wanted:
+def _reinterpret(data: pa.Array, target: pa.DataType) -> pa.Array:
+    """View a column and its children as another type, whose buffers are the same."""
+    if data.type == target:
         return data
-    if pa.types.is_struct(wanted):
+    if pa.types.is_struct(target):
         children = [
-            _reinterpret(child(data, i), wanted.field(i).type) for i in range(wanted.num_fields)
+            _reinterpret(child(data, i), target.field(i).type) for i in range(target.num_fields)
         ]
         mask = data.is_null() if data.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-    if pa.types.is_map(wanted):
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_map(target):
         data = _rebased(data)
-        keys = _reinterpret(data.keys, wanted.key_type)
-        items = _reinterpret(data.items, wanted.item_type)
+        keys = _reinterpret(data.keys, target.key_type)
+        items = _reinterpret(data.items, target.item_type)
         mask = data.is_null() if data.null_count else None
-        return pa.MapArray.from_arrays(data.offsets, keys, items, type=wanted, mask=mask)
-    if pa.types.is_list(wanted):
+        return pa.MapArray.from_arrays(data.offsets, keys, items, type=target, mask=mask)
+    if pa.types.is_list(target):
         data = _rebased(data)
-        values = _reinterpret(data.values, wanted.value_type)
+        values = _reinterpret(data.values, target.value_type)
         mask = data.is_null() if data.null_count else None
-        return pa.ListArray.from_arrays(data.offsets, values, type=wanted, mask=mask)
-    return data.view(wanted)
+        return pa.ListArray.from_arrays(data.offsets, values, type=target, mask=mask)
+    return data.view(target)
 
 
 def _rebased(data: pa.Array) -> pa.Array:
-    """A list or map array whose offsets start at its own first item (`mask` and slices exclude each
-    other)."""
+    """Return a list or map array whose offsets start at its first item.
+
+    Arrow does not accept a mask together with the offsets of a slice.
+    """
     return pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
 
 
 def is_odd_decimal(kind: pa.DataType) -> bool:
-    """Whether this is a decimal of negative scale: Arrow compares none, and makes other types of
-    those it selects."""
+    """Return True for a decimal type with a negative scale.
+
+    Arrow does not compare such decimals, and some of its functions change their type.
+    """
     return bool(pa.types.is_decimal(kind)) and kind.scale < 0
 
 
-def filled(data: pa.Array, default: pa.Array) -> pa.Array:
-    """Replace the nulls of a column with the value of a column of one row; the type is kept."""
+def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
+    """Return the column with nulls replaced by the default, and with the same type."""
     if not data.null_count:
         return data
     if pa.types.is_nested(data.type) or is_odd_decimal(data.type):
         rows = pc.if_else(data.is_null(), len(data), pa.array(range(len(data)), pa.int64()))
-        return pa.concat_arrays([data, default]).take(rows)
-    return pc.coalesce(data, default[0])
+        return pa.concat_arrays([data, pa.repeat(default, 1)]).take(rows)
+    return pc.coalesce(data, default)
 
 
 def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
-    """Divide by a positive number and round down; without an overflow at the low end of 64 bits."""
+    """Divide by a positive number and round down, without overflow for the smallest integers."""
     quotient = pc.divide(data, unit)
     return pc.subtract(
         quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64())
     )
 
 
-def are_between_floats(doubles: pa.DoubleArray) -> bool:
-    """Whether one lies halfway between two floats, or where these are coarser still: it does not
-    tell which is nearer to the digits that it was rounded from itself.
-    """
-    halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), _FLOAT_REST), _HALF_OF_REST)
-    doubtful = pc.or_(halfway, pc.less(pc.abs(doubles), _LEAST_NORMAL))
-    if not pc.any(doubtful).as_py():
-        return False
-    inexact = pc.not_equal(doubles.cast(pa.float32(), safe=False).cast(pa.float64()), doubles)
-    return pc.any(pc.and_(doubtful, inexact)).as_py() is True
-
-
-_FLOAT_REST = (1 << 29) - 1  # the bits of a double's fraction that a float lacks
-_HALF_OF_REST = 1 << 28
-_LEAST_NORMAL = 2.0**-126  # float; those below have fewer bits still
-
-
 def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
-    """Make a column from rows.
+    """Return a column of row values.
 
     Raises:
-        NotColumnar: A value does not fit the Arrow type: too many digits, text that is no UTF-8.
+        NotColumnar: A value does not fit the Arrow type: too many digits, or a lone surrogate.
     """
     try:
         return as_logical(schema, _build(schema, values))
@@ -224,39 +210,43 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
             _offsets(values), keys, items, type=pa.map_(keys.type, items.type)
         )
     if kind is Type.BYTES and schema.name == DECIMAL:
-        wanted = arrow_type(schema)
-        _check_exponents(wanted, values)
-        return pa.array(values, wanted)
+        target = arrow_type(schema)
+        _check_exponents(target, values)
+        return pa.array(values, target)
     return pa.array(values, _PRIMITIVES[kind])
 
 
-def _check_exponents(wanted: pa.DataType, values: Sequence[Value]) -> None:
-    """Refuse numbers that Arrow does not check when it gives them the scale of this type.
+def _check_exponents(target: pa.DataType, values: Sequence[Value]) -> None:
+    """Check the numbers that Arrow does not check when it rescales decimals.
 
-    `Decimal("1E-999999999")` ends the process; what is beyond the 128 or 256 bits that Arrow
-    computes in is lost without a word.
+    Arrow crashes at `Decimal("1E-999999999")`, and silently truncates numbers that exceed the 128
+    or 256 bits of its computation.
 
     Raises:
-        NotColumnar: There is such a number.
+        NotColumnar: A number cannot be rescaled.
     """
-    usual = Decimal((0, (1,), -wanted.scale))
+    usual = Decimal((0, (1,), -target.scale))
     for value in values:
-        if type(value) is Decimal and (wanted.scale < 0 or not value.same_quantum(usual)):
+        if type(value) is Decimal and (target.scale < 0 or not value.same_quantum(usual)):
             _, figures, exponent = value.as_tuple()
             if not isinstance(exponent, int):
                 continue
-            shift = max(exponent, exponent + wanted.scale, 0)
+            shift = max(exponent, exponent + target.scale, 0)
             if (
                 abs(exponent) > MAX_DECIMAL_SCALE
                 or len(figures) + shift > _WIDEST_DECIMAL + 1
-                or int(Decimal((0, figures, shift))) >> wanted.bit_width - 1
+                or int(Decimal((0, figures, shift))) >> target.bit_width - 1
             ):
                 raise NotColumnar(f"a decimal of {len(figures)} digits and scale {-exponent}")
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
-    """Make a list column of each row's number of items (None: a null row) and all items in
-    order."""
+    """Return a list column.
+
+    Args:
+        sizes: The number of items of each row; None for a null row.
+        items: The items of all rows.
+    """
     return pa.ListArray.from_arrays(
         _ends(sizes), items, type=pa.list_(pa.field(ELEMENT, items.type))
     )
@@ -272,35 +262,30 @@ def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
     return pa.array(ends, pa.int32())
 
 
-def map_array(sizes: Sequence[int | None], keys: pa.Array, items: pa.Array) -> pa.MapArray:
-    """Make a map column of each row's number of entries (None: a null row) and all entries in
-    order."""
-    return pa.MapArray.from_arrays(_ends(sizes), keys, items, type=pa.map_(keys.type, items.type))
-
-
 def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
-    """Make a column of a Decimal schema from big-endian two's complements, none of them empty.
+    """Return a column of a Decimal schema from nonempty big-endian two's complements.
 
     Raises:
         NotColumnar: A number has too many digits.
     """
-    wanted = arrow_type(schema)
-    width = wanted.bit_width // 8
-    limit = 10**wanted.precision
+    decimal_type = arrow_type(schema)
+    width = decimal_type.bit_width // 8
+    limit = 10**decimal_type.precision
     numbers = [None if v is None else int.from_bytes(v, "big", signed=True) for v in values]
     if any(n is not None and not -limit < n < limit for n in numbers):
-        raise NotColumnar(f"{schema}: a number has more than {wanted.precision} digits")
+        raise NotColumnar(f"{schema}: a number has more than {decimal_type.precision} digits")
     mask = pa.array([n is not None for n in numbers], pa.bool_())
     words = b"".join([(n or 0).to_bytes(width, "little", signed=True) for n in numbers])
-    return pa.Array.from_buffers(wanted, len(numbers), [mask.buffers()[1], pa.py_buffer(words)])
+    return pa.Array.from_buffers(
+        decimal_type, len(numbers), [mask.buffers()[1], pa.py_buffer(words)]
+    )
 
 
-def spread_indices(there: Sequence[bool]) -> pa.Int64Array:
-    """What to `take` from a column of the rows that are there, to get one with nulls at the other
-    places."""
-    mask = pa.array(there, pa.bool_())
-    places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
-    return pc.if_else(mask, places, pa.scalar(None, pa.int64()))
+def spread_indices(is_present: Sequence[bool]) -> pa.Int64Array:
+    """Return the indexes that insert nulls into a column of the present rows with `take`."""
+    mask = pa.array(is_present, pa.bool_())
+    indexes = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
+    return pc.if_else(mask, indexes, pa.scalar(None, pa.int64()))
 
 
 def _offsets(values: Sequence[Value]) -> pa.Int32Array:
@@ -308,7 +293,7 @@ def _offsets(values: Sequence[Value]) -> pa.Int32Array:
 
 
 def to_values(schema: Schema, data: pa.Array) -> list[Value]:
-    """Make rows from a column; structs become `Struct`, temporal types integers."""
+    """Return the row values of a column; structs become `Struct`, temporal types integers."""
     kind = schema.type
     if kind is Type.STRUCT:
         if not schema.fields:
@@ -334,14 +319,14 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
 
 
 def structs(schema: Schema, rows: Iterable[Sequence[Value]]) -> list[Value]:
-    """Make a `Struct` of each row of values, in half the time of the constructor."""
-    made: list[Value] = []
+    """Return a `Struct` for each row of values, in half the time of the constructor."""
+    result: list[Value] = []
     for row in rows:
-        one = Struct.__new__(Struct)
-        one.schema = schema
-        one.values = list(row)
-        made.append(one)
-    return made
+        struct = Struct.__new__(Struct)
+        struct.schema = schema
+        struct.values = list(row)
+        result.append(struct)
+    return result
 
 
 def _with_nulls(rows: list[Value], data: pa.Array) -> list[Value]:
@@ -353,7 +338,7 @@ def _with_nulls(rows: list[Value], data: pa.Array) -> list[Value]:
 
 
 def _map_entries(data: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Keys and items of the non-null rows, in order."""
+    """Return the keys and items of the non-null rows."""
     flat = pa.ListArray.from_arrays(
         data.offsets, pa.StructArray.from_arrays([data.keys, data.items], ["k", "v"])
     )
@@ -364,7 +349,7 @@ def _map_entries(data: pa.MapArray) -> tuple[pa.Array, pa.Array]:
 
 
 def _regrouped(items: list[Value], data: pa.Array) -> list[Value]:
-    """Cut the items of a list or map column into the rows they belong to."""
+    """Group the items of a list or map column by row."""
     if pa.types.is_map(data.type):
         ends = data.offsets.to_pylist()
         lengths: list[int] = [b - a for a, b in pairwise(ends)]
@@ -390,14 +375,17 @@ def _present(schema: Schema | None) -> Schema:
 
 
 def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
-    """Infer the parts of a `Column` from schemaless rows (dict, list, str, bytes, bool, int, float,
-    None).
+    """Infer a column from rows without a schema.
 
-    Dicts become structs of all members that occur, integers int64, floats double. Beside them
-    stands which rows lack which member.
+    Rows consist of dict, list, str, bytes, bool, int, float, and None. Dicts become structs with
+    the members of all rows, integers int64, and floats double.
 
-    Raises: NotColumnar: A member changes its type from row to row, or rows of a list differ in
-        their members.
+    Returns:
+        The column, and the rows without a member, by the path of the member.
+
+    Raises:
+        NotColumnar: A member changes its type from row to row, or items of a list differ in their
+            members.
     """
     absent: dict[_Path, pa.BooleanArray] = {}
     try:
@@ -407,7 +395,7 @@ def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.
 
 
 class _Absent:
-    """Marks a member that a row lacks while columns are built."""
+    """Placeholder for the missing member of a row."""
 
 
 _ABSENT = _Absent()
@@ -467,12 +455,14 @@ def _infer_struct(
     *,
     inside_list: bool,
 ) -> pa.Array:
-    # one, where a program wrote them
+    # a single order if a program wrote the objects
     orders = dict.fromkeys(tuple(value) for value in values if value is not None)
     names = dict.fromkeys(chain.from_iterable(orders))
     for name in names:
         if not isinstance(name, str):
-            raise NotColumnar(f"{'.'.join(path) or 'value'} has a member whose name is no text")
+            raise NotColumnar(
+                f"{'.'.join(path) or 'value'} has a member whose name is not a string"
+            )
     if not names:
         return pa.array(values, pa.struct([]))
     columns: Iterable[Sequence[Any]]
@@ -490,7 +480,7 @@ def _infer_struct(
 
 
 def schemaless_values(data: pa.Array, absent: Mapping[_Path, pa.BooleanArray]) -> list[Value]:
-    """Make schemaless rows from a column: dicts without the members that are absent."""
+    """Return the rows of a column without a schema: dicts without absent members."""
     return _schemaless(data, (), {path: rows.to_pylist() for path, rows in absent.items()})
 
 

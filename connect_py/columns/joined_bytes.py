@@ -1,4 +1,4 @@
-"""`JoinedBytes`: byte strings of many messages in one piece of memory."""
+"""`JoinedBytes`: byte strings of many messages in one block of memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, overload
 
-NOTHING: Final = -1  # the length of what is None
+NOTHING: Final = -1  # length of a null message
 
 
 class JoinedBytes(Sequence["bytes | None"]):
-    """Keys or values of a run of messages: a sequence like any other, for who reads `data` and
-    `lengths` a fast one.
+    """Keys or values of a run of messages.
 
-    `data` holds one behind the other, `lengths` (64-bit, `NOTHING` for None) how long each is.
+    Reading `data` and `lengths` is faster than reading the items. `data` contains all items,
+    `lengths` the length of each (64-bit, `NOTHING` for None).
     """
 
     __slots__ = ("_ends", "data", "lengths")
@@ -23,14 +23,14 @@ class JoinedBytes(Sequence["bytes | None"]):
     lengths: array[int]
 
     def __init__(self, data: bytes, lengths: array[int]) -> None:
-        """The lengths without `NOTHING` add up to that of `data`."""
+        """Combine data and lengths, whose sum without `NOTHING` is the length of the data."""
         self.data = data
         self.lengths = lengths
         self._ends: list[int] | None = None
 
     @classmethod
     def of(cls, items: Sequence[bytes | None]) -> JoinedBytes:
-        """Join items, unless they are joined already."""
+        """Join items; joined items are returned unchanged."""
         if isinstance(items, JoinedBytes):
             return items
         lengths = array("q", [NOTHING if item is None else len(item) for item in items])
@@ -66,5 +66,5 @@ class JoinedBytes(Sequence["bytes | None"]):
                 start += length
 
     def count(self, value: object) -> int:
-        """How many items are equal to `value`."""
+        """Return the number of items that are equal to `value`."""
         return self.lengths.count(NOTHING) if value is None else sum(item == value for item in self)

@@ -1,4 +1,4 @@
-"""Records in runs: rows of one topic and one schema per side, which one batch can hold."""
+"""Runs of records: rows of one topic and one schema per side, which fit into one batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from connect_py.api.schema import Schema, Value
 
 
 def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
-    """Cut records where topic, origin, the kind of timestamp or a schema changes; tombstones join
-    every run."""
+    """Yield runs of records with the same topics, timestamp type, and schemas.
+
+    Tombstones are part of any run.
+    """
     if records and _is_one_run(records):
         yield records
         return
@@ -38,8 +40,10 @@ def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
 
 
 def _is_one_run(records: list[SinkRecord]) -> bool:
-    """Whether these records surely are one run, found out without looking at each of them by
-    itself."""
+    """Return True if the records are one run, without comparing them one by one.
+
+    False means that they may be several runs.
+    """
     first, count = records[0], len(records)
     return (
         [r.topic for r in records].count(first.topic) == count
@@ -71,10 +75,10 @@ def _identity(schema: Schema | None, value: Value) -> object:
     return schema
 
 
-def _merge(left: object, right: object) -> object:
-    """One identity for both, where there is one: a tombstone joins every run."""
-    if left is _TOMBSTONE:
-        return right
-    if right is _TOMBSTONE or left is right or left == right:
-        return left
+def _merge(first: object, second: object) -> object:
+    """Return the identity of both, or `_DIFFERENT`. A tombstone is part of any run."""
+    if first is _TOMBSTONE:
+        return second
+    if second is _TOMBSTONE or first is second or first == second:
+        return first
     return _DIFFERENT

@@ -1,5 +1,7 @@
-"""Columns of structs: their members, and the rows of two of them in one. Imported as
-`connect_py.columns.arrow` is."""
+"""Columns of structs: members, and combinations of the rows of two columns.
+
+Import this module on first use only: it imports pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,23 @@ _Path: TypeAlias = tuple[str, ...]
 
 
 def child(data: pa.StructArray, index: int) -> pa.Array:
-    """A struct's child, sliced like its parent, with the parent's nulls still hidden in the
-    parent."""
+    """Return a child of a struct column, sliced like its parent.
+
+    The child does not contain the nulls of its parent.
+    """
     return data.field(index)
 
 
 def is_struct(data: pa.Array) -> bool:
-    """Whether this is a column of structs."""
+    """Return True for a column of structs."""
     return bool(pa.types.is_struct(data.type))
 
 
 def struct_member(data: pa.Array, name: str) -> pa.Array | None:
-    """A struct column's member, null where the struct is; None: there is no such member, or these
-    are no structs."""
+    """Return a member of a struct column, which is null where the struct is null.
+
+    The result is None if there is no such member, or if the column does not contain structs.
+    """
     index = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
     if index < 0:
         return None
@@ -35,49 +41,56 @@ def struct_member(data: pa.Array, name: str) -> pa.Array | None:
 
 
 def mixed(
-    own: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
-    few: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
+    column: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
+    replacements: tuple[pa.Array, Mapping[_Path, pa.BooleanArray]],
     is_other: pa.BooleanArray,
-    kept: pa.BooleanArray | None,
+    selection: pa.BooleanArray | None,
 ) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
-    """See `Column.mixed`: `own` and `few` are data and absent members, `few` of the other column's
-    rows alone."""
-    places = pc.indices_nonzero(pa.repeat(True, len(is_other)))
-    rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
-    places = pc.if_else(is_other, pc.add(rank, pa.scalar(len(is_other) - 1, pa.uint64())), places)
-    if kept is not None:
-        places = places.filter(kept)
+    """Replace rows of a column, see `Column.mixed`.
 
-    def pick(ours: pa.Array, its: pa.Array) -> pa.Array:
-        return pa.concat_arrays([ours, its]).take(places)
+    Args:
+        column: The data and the absent members of the column.
+        replacements: The data and the absent members of the replacements.
+        is_other: True for the rows that are replaced.
+        selection: True for the rows of the result; None for all.
+    """
+    indexes = pc.indices_nonzero(pa.repeat(True, len(is_other)))
+    rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
+    last = pa.scalar(len(is_other) - 1, pa.uint64())
+    indexes = pc.if_else(is_other, pc.add(rank, last), indexes)
+    if selection is not None:
+        indexes = indexes.filter(selection)
+
+    def pick(rows: pa.Array, other_rows: pa.Array) -> pa.Array:
+        return pa.concat_arrays([rows, other_rows]).take(indexes)
 
     absent = {}
-    for path in {*own[1], *few[1], *_lacked(own[0], few[0])}:
-        mask = pick(_absence(*own, path), _absence(*few, path))
+    for path in {*column[1], *replacements[1], *_missing(column[0], replacements[0])}:
+        mask = pick(_absence(*column, path), _absence(*replacements, path))
         if mask.true_count:
             absent[path] = mask
-    return pick(*_alike(own[0], few[0])), absent
+    return pick(*_unified(column[0], replacements[0])), absent
 
 
-def _lacked(left: pa.Array, right: pa.Array, at: _Path = ()) -> Iterator[_Path]:
-    """The members that only one of two schemaless columns of structs has."""
-    if not (is_struct(left) and is_struct(right)) or left.type == right.type:
+def _missing(first: pa.Array, second: pa.Array, at: _Path = ()) -> Iterator[_Path]:
+    """Yield the members that only one of two columns without a schema has."""
+    if not (is_struct(first) and is_struct(second)) or first.type == second.type:
         return
-    names = [{field.name for field in data.type} for data in (left, right)]
+    names = [{field.name for field in data.type} for data in (first, second)]
     yield from ((*at, name) for name in names[0] ^ names[1])
     for name in names[0] & names[1]:
-        yield from _lacked(left.field(name), right.field(name), (*at, name))
+        yield from _missing(first.field(name), second.field(name), (*at, name))
 
 
 def _absence(
     data: pa.Array, absent: Mapping[_Path, pa.BooleanArray], path: _Path
 ) -> pa.BooleanArray:
-    found = absent.get(path)
-    return pa.repeat(not _has(data.type, path), len(data)) if found is None else found
+    mask = absent.get(path)
+    return pa.repeat(not _has(data.type, path), len(data)) if mask is None else mask
 
 
 def _has(kind: pa.DataType, path: _Path) -> bool:
-    """Whether structs of this type have the member, or a null on the way to it."""
+    """Return True if structs of this type have the member, or a null on the path to it."""
     for name in path:
         if not pa.types.is_struct(kind):
             return True
@@ -88,31 +101,31 @@ def _has(kind: pa.DataType, path: _Path) -> bool:
     return True
 
 
-def _alike(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Two columns as columns of one type: nulls take any type, structs each other's members.
+def _unified(first: pa.Array, second: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Convert two columns to a common type: nulls become any type, structs have all members.
 
     Raises:
-        NotColumnar: They have no type in common.
+        NotColumnar: The types have nothing in common.
     """
-    if left.type == right.type:
-        return left, right
-    if pa.types.is_null(left.type):
-        return pa.nulls(len(left), right.type), right
-    if pa.types.is_null(right.type):
-        return left, pa.nulls(len(right), left.type)
-    if not (is_struct(left) and is_struct(right)):
-        raise NotColumnar(f"a member is {left.type} and {right.type}")
-    names = list(dict.fromkeys(field.name for data in (left, right) for field in data.type))
-    pairs = [_alike(_or_nulls(left, name), _or_nulls(right, name)) for name in names]
-    one, two = (
+    if first.type == second.type:
+        return first, second
+    if pa.types.is_null(first.type):
+        return pa.nulls(len(first), second.type), second
+    if pa.types.is_null(second.type):
+        return first, pa.nulls(len(second), first.type)
+    if not (is_struct(first) and is_struct(second)):
+        raise NotColumnar(f"a member is {first.type} and {second.type}")
+    names = list(dict.fromkeys(field.name for data in (first, second) for field in data.type))
+    pairs = [_unified(_or_nulls(first, name), _or_nulls(second, name)) for name in names]
+    first_structs, second_structs = (
         pa.StructArray.from_arrays(
             list(children), names=names, mask=data.is_null() if data.null_count else None
         )
-        for data, children in zip((left, right), zip(*pairs, strict=True), strict=True)
+        for data, children in zip((first, second), zip(*pairs, strict=True), strict=True)
     )
-    return one, two
+    return first_structs, second_structs
 
 
 def _or_nulls(data: pa.Array, name: str) -> pa.Array:
-    found = struct_member(data, name)
-    return pa.nulls(len(data)) if found is None else found
+    member = struct_member(data, name)
+    return pa.nulls(len(data)) if member is None else member

@@ -1,6 +1,6 @@
-"""`StructView`: a struct whose values are read from columns, as they are asked for.
+"""`StructView`: a struct whose values are read from columns on access.
 
-This module imports the standard library only; pyarrow comes in with the first value that is read.
+This module imports only the standard library; pyarrow is imported when the first value is read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from connect_py.api.batch import Column
 
-# lists and dicts: code that holds one may write into it
-_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})
+# types of lists and dicts, which plugins may modify
+_MUTABLE: Final = frozenset({Type.ARRAY, Type.MAP})
 
 
 class StructRows:
-    """The structs of a column, row by row, with the members that were read. Used on one thread.
+    """Structs of a column, and the members that were read. Used on one thread.
 
-    It knows whether its column still says what the structs say: they are *intact* until a plugin
-    gets hold of a value that it can write into.
+    The structs are *intact*, which means equal to the column, until a plugin obtains a value that
+    it can modify.
     """
 
-    __slots__ = ("_inside", "_touched", "column", "members", "schema", "views")
+    __slots__ = ("_nested", "_touched", "column", "members", "schema", "views")
 
-    views: list[StructView | None]  # one for each row; None where it is null
-    # by the index of the field: its value in each row; None: not read yet
+    views: list[StructView | None]  # by row; None for a null
+    # by field index: the values of all rows; None before they are read
     members: list[Sequence[Value] | None]
 
     def __init__(self, schema: Schema, column: Column) -> None:
@@ -44,11 +44,11 @@ class StructRows:
             for row, is_null in enumerate(null.to_pylist()):
                 if is_null:
                     self.views[row] = None
-        self._inside: list[StructRows] = []
+        self._nested: list[StructRows] = []
         self._touched = False
 
     def read(self, index: int) -> Sequence[Value]:
-        """Make the values of a field, null where the struct is."""
+        """Return the values of a field, which are null where the struct is null."""
         from connect_py.columns import arrow
 
         field = self.schema.fields[index]
@@ -56,54 +56,53 @@ class StructRows:
         if column is None:
             raise KeyError(field.name)
         kind = field.schema.type
-        made: Sequence[Value]
+        values: Sequence[Value]
         if kind is Type.STRUCT:
-            inside = StructRows(field.schema, column)
-            self._inside.append(inside)
-            made = inside.views
+            nested = StructRows(field.schema, column)
+            self._nested.append(nested)
+            values = nested.views
         else:
-            made = arrow.to_values(field.schema, column.data)
-            self._touched = self._touched or kind in _CHANGEABLE
-        self.members[index] = made
-        return made
+            values = arrow.to_values(field.schema, column.data)
+            self._touched = self._touched or kind in _MUTABLE
+        self.members[index] = values
+        return values
 
     def row(self, row: int) -> list[Value]:
-        """The values of a row, in a new list."""
+        """Return the values of a row in a new list."""
         return [(self.read(i) if m is None else m)[row] for i, m in enumerate(self.members)]
 
     def touch(self) -> None:
-        """Note that a plugin may write into a struct from now on."""
+        """Record that a plugin may modify a struct."""
         self._touched = True
 
     @property
     def intact(self) -> bool:
-        """Whether the column still says what the structs say, deeply."""
-        return not self._touched and all(inside.intact for inside in self._inside)
+        """Return True if the column still equals the structs, including nested ones."""
+        return not self._touched and all(nested.intact for nested in self._nested)
 
     def release(self) -> None:
-        """Let go of the column; structs that a plugin keeps get values of their own. To be called
-        once, last."""
+        """Release the column; retained structs get their own values. Call this once, at the end."""
         for view in emptied(self.views):
             view.make_whole()
-        # after the structs around them were made whole: they hold the structs inside
+        # after the outer structs have their own values, which refer to the nested structs
         self.members.clear()
-        for inside in self._inside:
-            inside.release()
+        for nested in self._nested:
+            nested.release()
 
 
-def emptied(things: list[Any]) -> list[Any]:
-    """Empty a list, and return what of it lives on because others refer to it."""
-    references = [ref(thing) for thing in things if thing is not None]
-    things.clear()
-    return [thing for reference in references if (thing := reference()) is not None]
+def emptied(items: list[Any]) -> list[Any]:
+    """Empty a list, and return the items that are referenced elsewhere."""
+    references = [ref(item) for item in items if item is not None]
+    items.clear()
+    return [item for reference in references if (item := reference()) is not None]
 
 
 class StructView(Struct):
-    """A struct of a column. It is one like any other, and as any other it may be written into."""
+    """Struct of a row of a column. It can be modified like any other struct."""
 
     __slots__ = ("__weakref__", "_row", "_rows")
 
-    _rows: StructRows | None  # None: it has values of its own
+    _rows: StructRows | None  # None: it has its own values
     _row: int
 
     def __init__(self, schema: Schema, values: Sequence[Value] | None = None) -> None:
@@ -111,43 +110,40 @@ class StructView(Struct):
         super().__init__(schema, values)
 
     @property
-    def place(self) -> tuple[StructRows, int] | None:
-        """Whose row this is, if it is still."""
+    def source(self) -> tuple[StructRows, int] | None:
+        """Return the column and the row, or None if the struct has its own values."""
         return None if self._rows is None else (self._rows, self._row)
 
     @property
     def values(self) -> list[Value]:
-        """Values of its own, made now: the caller may write into the list."""
+        """Return the values, which become its own, because the caller may modify the list."""
         if self._rows is not None:
             self._rows.touch()
             self.make_whole()
-        own: list[Value] = _own(self)
-        return own
+        values: list[Value] = _own_values(self)
+        return values
 
     @values.setter
     def values(self, values: list[Value]) -> None:
         if self._rows is not None:
             self._rows.touch()
             self._rows = None
-        _set_own(self, values)
+        _set_own_values(self, values)
 
     def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> pa.Array | None:
         import pyarrow as pa
 
-        taken = rows_taken(schema, values)
-        if taken is None:
+        shared = shared_rows(schema, values)
+        if shared is None:
             return None
-        data = taken[0].column.data
-        return (
-            data
-            if taken[1] == list(range(len(data)))
-            else data.take(pa.array(taken[1], pa.int64()))
-        )
+        structs, rows = shared
+        data = structs.column.data
+        return data if rows == list(range(len(data))) else data.take(pa.array(rows, pa.int64()))
 
     def make_whole(self) -> None:
-        """Give it values of its own."""
+        """Read all values, and release the column."""
         if self._rows is not None:
-            _set_own(self, self._rows.row(self._row))
+            _set_own_values(self, self._rows.row(self._row))
             self._rows = None
 
     def get(self, name: str) -> Value:
@@ -163,48 +159,47 @@ class StructView(Struct):
     def _at(self, field: Field) -> Value:
         rows = self._rows
         if rows is None:
-            return _own(self)[field.index]
+            return _own_values(self)[field.index]
         members = rows.members[field.index]
         return (rows.read(field.index) if members is None else members)[self._row]
 
     def read_values(self) -> list[Value]:
-        own: list[Value] = _own(self) if self._rows is None else self._rows.row(self._row)
-        return own
+        values: list[Value] = _own_values(self) if self._rows is None else self._rows.row(self._row)
+        return values
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Struct, (self.schema, self.read_values())
 
 
-def rows_taken(
+def shared_rows(
     schema: Schema, values: Sequence[Struct | None]
 ) -> tuple[StructRows, list[int | None]] | None:
-    """The structs and the row of each, where all are views of one column that still says the same;
-    else None.
+    """Return the common column of structs and their rows, or None without an intact column.
 
-    The row of a null is None, or one that is null.
+    The row of a null is None, or a null row.
     """
     first = next((v for v in values if v is not None), None)
-    if not isinstance(first, StructView) or first.place is None:
+    if not isinstance(first, StructView) or first.source is None:
         return None
-    rows = first.place[0]
+    rows = first.source[0]
     if not rows.intact or rows.schema != schema:
         return None
     if len(values) == len(rows.views) and all(map(is_, values, rows.views)):
         return rows, list(range(len(values)))
-    taken: list[int | None] = []
+    result: list[int | None] = []
     for value in values:
         if value is None:
-            taken.append(None)
+            result.append(None)
             continue
-        place = value.place if isinstance(value, StructView) else None
-        if place is None or place[0] is not rows:
+        source = value.source if isinstance(value, StructView) else None
+        if source is None or source[0] is not rows:
             return None
-        taken.append(place[1])
-    return rows, taken
+        result.append(source[1])
+    return rows, result
 
 
-_own: Final = vars(Struct)["values"].__get__  # the slot below the property
-_set_own: Final = vars(Struct)["values"].__set__
+_own_values: Final = vars(Struct)["values"].__get__  # the slot below the property
+_set_own_values: Final = vars(Struct)["values"].__set__
 
 
 def _views(schema: Schema, rows: StructRows, count: int) -> Iterator[StructView]:

@@ -46,7 +46,7 @@ def replace_rows(
     values: Mapping[int, Value],
     absent: Mapping[Path, pa.BooleanArray] | None = None,
 ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-    """Replace rows of a column with values of the row form.
+    """Replace null rows of a column with values of the row form.
 
     Args:
         schema: The schema of the column, or None if it has none.
@@ -64,10 +64,14 @@ def replace_rows(
 
     from connect_py.columns import arrow
 
-    if not values:
+    rows = sorted(row for row, value in values.items() if value is not None)
+    if not rows:
         return data, absent or {}
-    replacements = column_of_rows(schema, [values[row] for row in sorted(values)])
-    is_replaced = pa.array([row in values for row in range(len(data))], pa.bool_())
+    replacements = column_of_rows(schema, [values[row] for row in rows])
+    mask = bytearray(len(data))
+    for row in rows:
+        mask[row] = 1
+    is_replaced = pa.array(mask, pa.uint8()).cast(pa.bool_())
     return arrow.mixed((data, absent or {}), replacements, is_replaced, None)
 
 

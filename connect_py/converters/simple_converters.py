@@ -96,7 +96,7 @@ class ByteArrayConverter(ValueAndHeaderConverter):
     """Unchanged bytes."""
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
-        """Do nothing: there are no properties."""
+        """Do nothing, because the converter has no properties."""
 
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
@@ -137,7 +137,7 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
     _schema: ClassVar[Schema]
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
-        """Do nothing: there are no properties."""
+        """Do nothing, because the converter has no properties."""
 
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
@@ -260,10 +260,10 @@ class BooleanConverter(_PrimitiveConverter):
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Infers the type of each header from its text. It accepts all bytes."""
+    """Infers the type of each header from its characters. Accepts all bytes."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Do nothing: there are no properties."""
+        """Do nothing, because the converter has no properties."""
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         return NULL if data is None else parse_string(data.decode(errors="replace"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from connect_py.api.batch import Column, side_of
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import DECIMAL, Schema, Struct, Type, Value, decimal_scale
-from connect_py.columns.struct_view import StructView, rows_taken
+from connect_py.columns.struct_view import StructView, shared_rows
 
 _NULL_TYPES: Final = frozenset({type(None)})
 _FORMS: Mapping[Type, type] = {
@@ -100,7 +100,7 @@ def _structs_fit(schema: Schema, values: Sequence[Struct | None]) -> bool:
     schemas = {id(v.schema): v.schema for v in values if v is not None}.values()
     if not all(s == schema for s in schemas):
         return False
-    if rows_taken(schema, values) is not None:
+    if shared_rows(schema, values) is not None:
         return True
     rows = [v.read_values() for v in values if v is not None]
     width = len(schema.fields)

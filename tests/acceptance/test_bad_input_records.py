@@ -163,7 +163,7 @@ def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> 
     registry.down = 503
     case.produce(avro(1), avro(2))
     case.start(**avro_config(registry))
-    case.await_log("the schema registry answers 503")
+    case.await_log("the schema registry responded with 503")
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.offset() == 0
     registry.down = None

@@ -357,7 +357,7 @@ def test_no_more_guids_are_kept_than_told(registry: Stub, make: Make) -> None:
         )
         with pytest.raises(NotColumnar):
             read(0, 1, 2)
-    assert (len(made._stood_for), len(made._stand_ins)) == (2, 2)
+    assert (len(made._guids), len(made._substitutes)) == (2, 2)
 
 
 def test_no_more_answers_about_written_schemas_are_kept_than_told(
@@ -367,7 +367,7 @@ def test_no_more_answers_about_written_schemas_are_kept_than_told(
     for _ in range(2):
         for topic in "abc":
             assert made.from_connect(topic, ROW, VALUE) is not None
-    assert len(made._ids._found) == 2
+    assert len(made._ids._registered) == 2
 
 
 def test_unknown_schema_ids_are_waited_for_and_requested_only_once(registry: Stub) -> None:

@@ -94,7 +94,7 @@ def _named(kind: str, **attributes: Any) -> dict[str, Any]:
 
 
 def _with_names(schema: Any, numbers: Iterator[int]) -> Any:
-    """Give each named type a name of its own."""
+    """Give each named type a unique name."""
     if isinstance(schema, list):
         return [_with_names(s, numbers) for s in schema]
     if isinstance(schema, dict):
@@ -181,7 +181,7 @@ SCHEMAS = st.recursive(SCALARS, _containers, max_leaves=6)
 
 
 def _raw(schema: Any) -> Any:
-    """The schema without logical types, so that fastavro writes the bytes it is given."""
+    """Return the schema without logical types, which fastavro would convert."""
     if isinstance(schema, list):
         return [_raw(s) for s in schema]
     if isinstance(schema, dict):
@@ -190,7 +190,7 @@ def _raw(schema: Any) -> Any:
 
 
 def flipped(good: bytes, place: int) -> bytes:
-    """The message with one bit of its body the other way; of its id when there is no body."""
+    """Return the message with one bit of the body inverted, or of the ID without a body."""
     bit = place % (8 * (len(good) - 5)) + 40 if len(good) > 5 else 39
     damaged = bytearray(good)
     damaged[bit // 8] ^= 1 << bit % 8

@@ -257,7 +257,7 @@ def test_invalid_messages_are_refused_only_when_asked(registry: Stub) -> None:
         ({"type": "null"}, "Standalone null schemas"),
         ({"type": "integer", "connect.type": "int7"}, "Unsupported connect.type int7"),
         ({"$ref": "#/definitions/nothing"}, "Not a JSON Schema"),
-        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "contains itself"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "is recursive"),
         ([], "Not a JSON Schema"),
     ],
 )

@@ -1,4 +1,4 @@
-"""JsonConverter without schemas: columns equal rows."""
+"""JsonConverter without schemas: both forms return the same rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_columns_of_schemaless_json_give_the_rows_of_the_reference(
     decoder: str, poll: list[Message]
 ) -> None:
     with reading_by(decoder):
-        # the second call starts with what the first one learned
+        # the second call starts with the shape of the first call
         columnar[agree(converter(), poll, twice=True)] += 1
 
 

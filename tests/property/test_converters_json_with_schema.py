@@ -1,5 +1,4 @@
-"""JsonConverter with schemas: columns equal rows, values come back, recorded text comes back byte
-by byte."""
+"""JsonConverter with schemas: both forms, round trips of values, and recorded messages."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import json
 from collections import Counter
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fixtures.both_forms import PLANS, Message, agree, both_forms, poll_of
@@ -207,3 +207,34 @@ def test_numbers_of_32_bits_are_rounded_once(decoder: str, text: str, single: st
         assert rows[1].value.get("f") == float.fromhex(single)
         with suppress(NotColumnar):
             assert same(by_columns(made, data), rows)
+
+
+@with_and_without
+def test_defaults_of_containers_replace_nulls_in_columns(decoder: str) -> None:
+    schema = b"""{"type":"struct","fields":[
+        {"field":"i","type":"int32"},
+        {"field":"l","type":"array","items":{"type":"string"},"default":["a","b"]},
+        {"field":"m","type":"map","keys":{"type":"string"},"values":{"type":"int8"},
+         "default":{"k":1}}]}"""
+    payloads = [b'{"i":1}', b'{"i":2,"l":[],"m":{}}', b'{"i":3,"l":null,"m":null}']
+    made = converter(schema_content=schema.decode())
+    with reading_by(decoder):
+        (run,) = made.to_batch("t", payloads)
+        assert not run.failures
+        assert run.column.data.field("l").to_pylist() == [["a", "b"], [], ["a", "b"]]
+        assert same(by_columns(made, payloads), by_reference(made, payloads))
+
+
+@pytest.mark.parametrize("keys", [b"string", b"int32", b"boolean", b"bytes"])
+def test_maps_are_decoded_natively(keys: bytes) -> None:
+    text = {b"string": b'"a"', b"int32": b"1", b"boolean": b"true", b"bytes": b'"AQ=="'}[keys]
+    schema = b'{"type":"map","keys":{"type":"%s"},"values":{"type":"int64"}}' % keys
+    payload = b'{"a":5}' if keys == b"string" else b"[[%s,5]]" % text
+    made = converter(schema_content=schema.decode())
+    with (
+        reading_by("native"),
+        patch.object(made, "to_connect", side_effect=AssertionError("converted row by row")),
+    ):
+        (run,) = made.to_batch("t", [payload, None, payload])
+    assert [len(each or ()) for each in run.column.data.to_pylist()] == [1, 0, 1]
+    assert same(by_columns(made, [payload]), by_reference(made, [payload]))

@@ -100,7 +100,7 @@ def registry() -> Iterator[Stub]:
         "schema": REFERRING,
         "references": [{"name": "address.proto", "subject": "address", "version": 1}],
     }
-    schemas[6] = {"schema": "this is no schema"}
+    schemas[6] = {"schema": "not a schema"}
     with schema_registry({k: {"schemaType": "PROTOBUF", **v} for k, v in schemas.items()}) as stub:
         yield stub
 
@@ -311,10 +311,10 @@ def test_schemas_may_be_descriptors_instead_of_texts(
     ("data", "text"),
     [
         (b"{}", "Unknown magic byte!"),
-        (binary.pack(">bI", 0, 1), "message indexes are cut off"),
+        (binary.pack(">bI", 0, 1), "message indexes are truncated"),
         (binary.pack(">bI", 0, 1) + b"\x02\x62", "the schema has no message"),
         (binary.pack(">bI", 0, 1) + b"\x00\xff", "rror"),
-        (binary.pack(">bI", 0, 3) + b"\x00", "contains itself"),
+        (binary.pack(">bI", 0, 3) + b"\x00", "is recursive"),
         (binary.pack(">bI", 0, 6) + b"\x00", "Not a Protobuf schema"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Converters of texts, bytes and primitives: columns equal rows."""
+"""Converters of strings, bytes, and primitives: both forms return the same rows."""
 
 from __future__ import annotations
 

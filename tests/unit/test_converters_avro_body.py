@@ -133,7 +133,7 @@ DEEP = record(
 
 
 def named(tree: Any, numbers: Iterator[int]) -> Any:
-    """Each record under a name of its own."""
+    """Give each record a unique name."""
     if isinstance(tree, list):
         return [named(branch, numbers) for branch in tree]
     if isinstance(tree, dict) and tree["type"] == "record":

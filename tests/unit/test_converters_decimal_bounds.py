@@ -48,7 +48,7 @@ def registry() -> Iterator[Stub]:
 
 
 def refused(made: Converter, message: bytes, *more: str) -> None:
-    """Both forms refuse these messages for one reason, and take the tombstone between them."""
+    """Check that both forms reject the messages for one reason, and accept the tombstone."""
     data = [message, None, message]
     rows = by_reference(made, data)
     assert rows[1] == (None, None)

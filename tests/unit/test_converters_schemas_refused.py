@@ -53,7 +53,7 @@ def registered(made: Any, registry: Stub, kind: str, schema: str) -> bytes:
 
 
 def refused(made: Converter, message: bytes, text: str) -> None:
-    """Both forms refuse it and take the tombstone; a hundred more take no time."""
+    """Check that both forms reject the message quickly, and accept the tombstone."""
     data = [message, None, message]
     rows = by_reference(made, data)
     assert [isinstance(row, str) for row in rows] == [True, False, True]
@@ -111,17 +111,17 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(
         ),
         (
             {"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]},
-            "union of no types",
+            "must have at least one type",
         ),
         ({"type": "enum", "name": "E", "symbols": ["A", "\ud800"]}, "symbols of the enum E"),
         ({"type": "enum", "name": "E", "symbols": ["A", 5]}, "symbols of the enum E"),
-        (["null", ["null", "float"]], "another one directly"),
-        ([{"type": [["null", "int"]]}], "another one directly"),
+        (["null", ["null", "float"]], "directly contain another union"),
+        ([{"type": [["null", "int"]]}], "directly contain another union"),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 9, "connect.name": "a.b"},
-            "cannot have the name a.b",
+            "connect.name is a.b",
         ),
-        ({"type": "int", "logicalType": "date", "connect.name": "a.b"}, "cannot have the name a.b"),
+        ({"type": "int", "logicalType": "date", "connect.name": "a.b"}, "connect.name is a.b"),
     ],
 )
 def test_avro_schemas_of_no_sense_are_bad_records(
@@ -206,7 +206,7 @@ def test_protobuf_import_without_a_file_name_is_a_bad_record(name: str, registry
     references = [{"name": name, "subject": "o", "version": 1}]
     registry.schemas[latest] = {**registry.schemas[latest], "references": references}
     (row,) = by_reference(made, [prefix + b"\0"], told=lambda e: str(e.__cause__))
-    assert "no name of a file" in str(row)
+    assert "not a valid file name" in str(row)
     made.close()
 
 
@@ -277,7 +277,7 @@ def test_schema_has_a_size_limit_and_only_text_names() -> None:
     with pytest.raises(SchemaBuilderError, match=str(MAX_SCHEMA_SIZE)):
         struct(("a", made), ("b", made))
     with pytest.raises(SchemaBuilderError, match="text"):
-        Schema(Type.INT32, name=5)  # type: ignore[arg-type] # what a damaged schema says
+        Schema(Type.INT32, name=5)  # type: ignore[arg-type] # from a damaged schema
     with pytest.raises(SchemaBuilderError, match="text"):
         Schema(Type.STRUCT, fields=[(5, INT32)])  # type: ignore[list-item] # the same
     assert isinstance(made.fields[0], Field)

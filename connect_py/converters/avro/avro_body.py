@@ -1,7 +1,7 @@
-"""Avro message bodies, one by one, without trust in their bytes: the reference for the fast form.
+"""Row form of Avro message bodies, which may be damaged or malicious.
 
-Every length and count is held against the bytes that are left before anything is made of it, so
-that a damaged body costs no more time and memory than a good one of its size.
+Every length and count is compared with the remaining bytes before it is used. A damaged body
+therefore does not cost more time and memory than a valid one of the same size.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
 
-# a plain Avro schema: no names that are used twice, no logical types, no enums
+# a plain Avro schema, see avro_schema.py
 Tree: TypeAlias = Any
-# message, where the value begins -> value, where it ends
+# (message, start of the value) -> (value, its end)
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 _LAST_SHIFT: Final = 63  # a number has ten bytes at most
@@ -27,19 +27,19 @@ _DOUBLE: Final = struct.Struct("<d")
 class AvroBodyReader:
     """Decodes bodies of one plain schema.
 
-    Records become lists of their members, maps lists of [key, value], unions of several types pairs
-    of the branch's index among those that are not null, and its value. Text that is no UTF-8 has
-    U+FFFD in its place, as in Java.
+    Records become lists of their members, maps lists of [key, value], and unions of several types
+    pairs of the index among the branches other than null and the value. Invalid UTF-8 becomes
+    U+FFFD, as in Java.
     """
 
     def __init__(self, plain: Tree) -> None:
         self._read = self._reader(plain)
 
     def read(self, message: bytes, start: int = 0) -> Any:
-        """Decode the body that begins at `start`; bytes after it are ignored.
+        """Decode the body that starts at `start`; bytes after it are ignored.
 
         Raises:
-            DataError: The bytes are not of this schema.
+            DataError: The bytes do not match the schema.
         """
         try:
             return self._read(message, start)[0]
@@ -75,8 +75,8 @@ class AvroBodyReader:
     def _union(self, branches: Sequence[Tree]) -> Read:
         readers: list[tuple[int, Read] | None] = []
         for branch in branches:
-            place = sum(r is not None for r in readers)
-            readers.append(None if branch == "null" else (place, self._reader(branch)))
+            count = sum(r is not None for r in readers)
+            readers.append(None if branch == "null" else (count, self._reader(branch)))
 
         def read(data: bytes, at: int) -> tuple[Any, int]:
             index, at = _long(data, at)
@@ -95,7 +95,7 @@ _TOO_SHORT: Final = "the message ends too early"
 
 
 def width(plain: Tree) -> int:
-    """The fewest bytes that a value takes."""
+    """Return the smallest number of bytes of a value."""
     if isinstance(plain, str):
         return _WIDTHS.get(plain, 1)
     if isinstance(plain, dict) and plain["type"] == "record":
@@ -129,7 +129,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 def _int(data: bytes, at: int) -> tuple[int, int]:
     number, at = _long(data, at)
     if not -_INT_LIMIT <= number < _INT_LIMIT:
-        raise DataError(f"{number} is no int")
+        raise DataError(f"{number} is not an int: it has more than 32 bits")
     return number, at
 
 
@@ -155,7 +155,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = _long(data, at)
     end = at + size
     if size < 0 or end > len(data):
-        raise DataError(f"a length of {size} where {len(data) - at} bytes are left")
+        raise DataError(f"a length of {size}, but only {len(data) - at} bytes remain")
     return data[at:end], end
 
 
@@ -197,8 +197,10 @@ def _record(members: Sequence[Read]) -> Read:
 
 
 def _array(item: Read, item_width: int) -> Read:
-    """Items in blocks, up to an empty one; a negative count has the block's size in bytes after
-    it."""
+    """Return a reader of blocks of items up to an empty block.
+
+    A negative count is followed by the size of the block in bytes.
+    """
     assert item_width > 0
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
@@ -211,7 +213,7 @@ def _array(item: Read, item_width: int) -> Read:
             if not size:
                 return values, at
             if size * item_width > len(data) - at:
-                raise DataError(f"{size} items where {len(data) - at} bytes are left")
+                raise DataError(f"{size} items, but only {len(data) - at} bytes remain")
             for _ in range(size):
                 value, at = item(data, at)
                 values.append(value)

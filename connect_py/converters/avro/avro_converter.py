@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AvroConverter(RegistryConverter):
-    """Avro in Confluent's wire format; schemas come from a registry."""
+    """Avro in Confluent's wire format, with schemas of a registry."""
 
     kind = "AVRO"
     label = "Avro"
@@ -40,65 +40,64 @@ class AvroConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Note in written schemas what only Connect knows: names, versions, parameters.",
+            doc="Add the names, versions, and parameters of Connect to written schemas.",
         )
         .define(
             "scrub.invalid.names",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Make names legal that are not, instead of failing.",
+            doc="Replace characters of invalid names instead of failing.",
         )
         .define(
             "enhanced.avro.schema.support",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Write enums as enums, and name the branches of unions by their full names.",
+            doc="Write enums as enums, and use full names for the branches of unions.",
         )
         .define(
             "generalized.sum.type.support",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Name the members of unions connect_union_field_0 and so on, and enums as other "
-            "formats do.",
+            doc="Name members of unions (connect_union_field_0, ...) and enums like other formats.",
         )
         .define(
             "flatten.singleton.unions",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Read a union of one type as that type.",
+            doc="Read a union of one type as this type.",
         )
         .define(
             "ignore.default.for.nullables",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Write nulls of optional members as null, though the members have a default.",
+            doc="Write nulls of optional members as null instead of the default.",
         )
         .define(
             "allow.optional.map.keys",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Write maps as maps though their keys, which are texts, are optional.",
+            doc="Write maps with optional string keys as maps.",
         )
         .define(
             "discard.type.doc.default",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Accepted; what records and members say of themselves is their schema's doc.",
+            doc="Ignored; the doc of records and members becomes the doc of the schema.",
         )
         .define(
             "connect_py.aliases",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Keep aliases of fields in a schema parameter of this name: Iceberg sinks rename "
-            "columns by them.",
+            doc="Store aliases of fields in a schema parameter of this name; Iceberg sinks "
+            "rename columns with them.",
         )
     )
 

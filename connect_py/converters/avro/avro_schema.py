@@ -1,10 +1,8 @@
-"""Avro schemas as Connect schemas, the way Confluent's AvroData maps them, and how their values
-convert.
+"""Connect schemas of Avro schemas, as in Confluent's AvroData, and conversion of their values.
 
-`avro_type` goes through a schema once and gives an `AvroType`: the Connect schema, a plain Avro
-schema of the same binary form for decoders (names inlined and made up, logical types and enums as
-what they are on the wire, maps as arrays of entries), and two functions from decoded data to
-Connect's.
+`avro_type` returns an `AvroType`: the Connect schema, a plain Avro schema with the same binary
+format, and two functions that convert decoded data. In the plain schema, names are inlined, logical
+types and enums are replaced by their base types, and maps are arrays of entries.
 """
 
 from __future__ import annotations
@@ -62,12 +60,14 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
 FIXED_SIZE: Final = "connect.fixed.size"
-LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; no column has a longer value
+LARGEST_FIXED: Final = (1 << 31) - 1  # bytes, the limit of a column
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
-DEFAULT_PRECISION: Final = 64  # Java leaves this one out
+DEFAULT_PRECISION: Final = 64  # omitted by Java
 LOGICAL_NAMES: Final = frozenset({DECIMAL, DATE, TIME, TIMESTAMP})
-LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
+LOGICAL_TYPE: Final = (
+    "logicalType"  # also a schema parameter, for types without an equivalent in Connect
+)
 KEPT_LOGICAL_TYPES: Final = frozenset(
     {
         "timestamp-micros",
@@ -104,7 +104,7 @@ _PLAIN_KEYS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How schemas are read; the names are those of the converter's properties."""
+    """Options for reading schemas, named after the properties of the converter."""
 
     full_branch_names: bool = False  # enhanced.avro.schema.support
     generalized_sums: bool = False
@@ -114,17 +114,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """One Avro type, ready to use."""
+    """An Avro type."""
 
     schema: Schema
     plain: Tree
     value: ToValue
-    """From what AvroBodyReader decodes by `plain`, no None, to a value of `schema`. DataError: it
-    has no such value."""
+    """Converts a decoded value of `plain`, except None, to a value, or raises DataError."""
     column: ToColumn
-    """From an Arrow column of `plain`'s types to one of `schema`'s Arrow type. NotColumnar: not
-    this one."""
-    # no union of several types inside, nor a map whose keys need a closer look
+    """Converts an Arrow column of `plain` to the Arrow type of `schema`, or raises NotColumnar."""
+    # False if it contains a union of several types, or a map with keys that may be null or equal
     columnar: bool = True
 
 
@@ -134,17 +132,21 @@ def avro_type(
     version: int | None = None,
     options: Options | None = None,
 ) -> AvroType:
-    """Read a schema.
+    """Return the type of a schema.
 
-    `references` holds the schemas it refers to, by name; `version` is the registry's.
+    Args:
+        text: The schema.
+        references: The referenced schemas by name.
+        version: The version in the registry.
+        options: The options of the converter.
 
     Raises:
-        DataError: The text is no Avro schema, or one that Connect has no type for.
+        DataError: The schema is invalid, or has no equivalent in Connect.
     """
     reader = _SchemaReader(options or Options())
     try:
-        for other in (references or {}).values():
-            reader.declare(json.loads(other), "")
+        for reference in (references or {}).values():
+            reader.declare(json.loads(reference), "")
         tree = json.loads(text)
         reader.declare(tree, "")
         return reader.read(tree, "", version=version)
@@ -157,13 +159,13 @@ class _SchemaReader:
         self._options = options
         self._declared: dict[
             str, tuple[Tree, str]
-        ] = {}  # full name -> definition, namespace around it
+        ] = {}  # by full name: the definition and its outer namespace
         self._open: list[str] = []
         self._numbers = count()
         self._unions = count()
 
     def declare(self, tree: Tree, namespace: str) -> None:
-        """Note all named types of a schema."""
+        """Register all named types of a schema."""
         if isinstance(tree, list):
             for branch in tree:
                 self.declare(branch, namespace)
@@ -191,21 +193,21 @@ class _SchemaReader:
         doc: str | None = None,
         version: int | None = None,
     ) -> AvroType:
-        """Read one type; `default` and `doc` are those of the field around it."""
+        """Return the type of a schema; `default` and `doc` belong to the field of this type."""
         if isinstance(tree, list):
             return self._union(tree, namespace, default, doc)
         if isinstance(tree, str):
             if tree in PRIMITIVES or tree == "null":
                 tree = {"type": tree}
             else:
-                found = self._declared.get(tree) or self._declared.get(f"{namespace}.{tree}")
-                if found is None:
+                definition = self._declared.get(tree) or self._declared.get(f"{namespace}.{tree}")
+                if definition is None:
                     raise DataError(f"Undefined name: {tree}")
-                tree, namespace = found
+                tree, namespace = definition
         if not isinstance(tree["type"], str):
             return self.read(tree["type"], namespace, default=default, doc=doc, version=version)
-        made = self._plain_type(tree, namespace)
-        return self._with_attributes(made, tree, namespace, default, doc, version)
+        plain_type = self._plain_type(tree, namespace)
+        return self._with_attributes(plain_type, tree, namespace, default, doc, version)
 
     def _plain_type(self, tree: Tree, namespace: str) -> AvroType:
         kind = tree["type"]
@@ -255,7 +257,7 @@ class _SchemaReader:
     def _record(self, tree: Tree, namespace: str) -> AvroType:
         name = _full_name(tree, namespace)
         if name in self._open:
-            raise DataError(f"The record {name} contains itself, which has no Connect schema here")
+            raise DataError(f"The record {name} is recursive, which Connect schemas do not support")
         self._open.append(name)
         inside = name.rpartition(".")[0]
         members = [(f["name"], self._member(f, inside)) for f in tree["fields"]]
@@ -272,14 +274,14 @@ class _SchemaReader:
         )
 
     def _member(self, field: Tree, namespace: str) -> AvroType:
-        made = self.read(
+        member = self.read(
             field["type"], namespace, default=field.get("default"), doc=field.get("doc")
         )
         aliases = field.get("aliases")
         if not (aliases and self._options.aliases):
-            return made
-        parameters = {**made.schema.parameters, ALIASES: ",".join(map(str, aliases))}
-        return replace(made, schema=made.schema.replace(parameters=parameters))
+            return member
+        parameters = {**member.schema.parameters, ALIASES: ",".join(map(str, aliases))}
+        return replace(member, schema=member.schema.replace(parameters=parameters))
 
     def _record_of(self, members: Sequence[tuple[str, Tree]]) -> Tree:
         fields = [{"name": name, "type": plain} for name, plain in members]
@@ -287,7 +289,7 @@ class _SchemaReader:
 
     def _array_of(self, items: Tree) -> Tree:
         if not width(items):
-            raise DataError("An array of items that take no bytes could be of any length")
+            raise DataError("An array whose items have no bytes could have any length")
         return {"type": "array", "items": items}
 
     def _array(self, tree: Tree, namespace: str) -> AvroType:
@@ -310,31 +312,32 @@ class _SchemaReader:
         self, branches: list[Tree], namespace: str, default: Tree, doc: str | None
     ) -> AvroType:
         if not branches:
-            raise DataError("A union of no types has no values")
+            raise DataError("A union must have at least one type")
         if any(map(_is_union, branches)):
-            raise DataError("A union may not hold another one directly")
+            raise DataError("A union must not directly contain another union")
         if len(branches) == 2 and "null" in branches:
-            place = branches.index("null")
-            made = self.read(branches[1 - place], namespace, doc=doc)
-            plain = [made.plain, made.plain]
-            plain[place] = "null"
-            return replace(made, schema=made.schema.replace(optional=True), plain=plain)
+            null = branches.index("null")
+            branch = self.read(branches[1 - null], namespace, doc=doc)
+            plain = [branch.plain, branch.plain]
+            plain[null] = "null"
+            return replace(branch, schema=branch.schema.replace(optional=True), plain=plain)
         if len(branches) == 1 and self._options.flatten_singletons:
-            made = self.read(branches[0], namespace, default=default, doc=doc)
-            return replace(made, plain=[made.plain], value=only_branch(made.value), columnar=False)
+            branch = self.read(branches[0], namespace, default=default, doc=doc)
+            return replace(
+                branch, plain=[branch.plain], value=only_branch(branch.value), columnar=False
+            )
         fields: list[tuple[str, Schema]] = []
         values: list[ToValue] = []
         plains: list[Tree] = []
-        for index, branch in enumerate(branches):
-            if branch == "null":
+        for index, branch_tree in enumerate(branches):
+            if branch_tree == "null":
                 plains.append("null")
                 continue
-            made = self.read(branch, namespace)
-            fields.append(
-                (self._branch_name(branch, namespace, index), made.schema.replace(optional=True))
-            )
-            plains.append(made.plain)
-            values.append(made.value)
+            branch = self.read(branch_tree, namespace)
+            name = self._branch_name(branch_tree, namespace, index)
+            fields.append((name, branch.schema.replace(optional=True)))
+            plains.append(branch.plain)
+            values.append(branch.value)
         name, parameters = UNION_NAME, {}
         if self._options.generalized_sums:
             name = generalized_sums.union_name(next(self._unions))
@@ -363,14 +366,14 @@ class _SchemaReader:
 
     def _with_attributes(
         self,
-        made: AvroType,
+        avro: AvroType,
         tree: Tree,
         namespace: str,
         default: Tree,
         doc: str | None,
         version: int | None,
     ) -> AvroType:
-        schema = made.schema
+        schema = avro.schema
         changes: dict[str, Any] = {}
         doc = doc or tree.get("doc") or tree.get("connect.doc")
         if doc is not None:
@@ -390,7 +393,7 @@ class _SchemaReader:
         if name is not None and name != NAMELESS:
             if schema.name in LOGICAL_NAMES and name != schema.name:
                 raise DataError(
-                    f"A type that is a {schema.name} cannot have the name {name} in connect.name"
+                    f"connect.name is {name}, but the logical type requires {schema.name}"
                 )
             changes["name"] = name
         if changes:
@@ -398,7 +401,7 @@ class _SchemaReader:
         default = tree.get("connect.default") if default is None else default
         if default is not None and schema.type is not Type.STRUCT:
             schema = schema.replace(default=_default_value(schema, default))
-        return replace(made, schema=schema)
+        return replace(avro, schema=schema)
 
 
 def _full_name(tree: Tree, namespace: str) -> str:
@@ -447,9 +450,7 @@ def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     try:
         "".join(symbols).encode()
     except (TypeError, UnicodeEncodeError) as error:
-        raise DataError(
-            f"The symbols of the enum {name} are no text that can be written: {error}"
-        ) from error
+        raise DataError(f"The symbols of the enum {name} are invalid: {error}") from error
     if generalized:
         parameters = generalized_sums.enum_parameters(name, symbols)
     else:
@@ -483,15 +484,17 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
-    """An array of records of key and value, which is how Connect writes maps whose keys are no
-    strings."""
+    """Return the type of an array of records with a key and a value.
+
+    Connect writes maps in this format if their keys are not strings.
+    """
 
     def value(schema: Schema, data: Any) -> Value:
         pairs = [entry.value(entry.schema, item).values for item in data]
         try:
             return dict(pairs)
         except TypeError as error:
-            raise DataError("keys of a map must be primitive") from error
+            raise DataError("map keys must be primitive") from error
 
     keys, values = (f.schema for f in entry.schema.fields)
     schema = Schema(Type.MAP, key_schema=keys, value_schema=values)
@@ -502,7 +505,7 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:
-    """Read the JSON of a default, as Avro and Connect write it."""
+    """Return the default value of its JSON in an Avro schema."""
     if schema.type is Type.BYTES and isinstance(tree, str):
         data = tree.encode("latin-1")
         return decimal_value(schema, data) if schema.name == DECIMAL else data

@@ -1,4 +1,4 @@
-"""From decoded Avro data to Connect's: functions of one type each, for values and for columns."""
+"""Conversion of decoded Avro data to Connect values and columns, by type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def leaf(schema: Schema, data: pa.Array) -> pa.Array:
 
 
 def narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
-    """Ints for which the schema has fewer bits: Java drops the high ones."""
+    """Convert integers to a schema with fewer bits; Java drops the high bits."""
     from connect_py.columns import arrow
 
     return data.cast(arrow.arrow_type(schema), safe=False)
@@ -40,7 +40,7 @@ def decimal_column(schema: Schema, data: pa.Array) -> pa.Array:
 
     numbers = data.to_pylist()
     if b"" in numbers:
-        raise NotColumnar("a decimal without bytes")
+        raise NotColumnar("a decimal has no bytes")
     return arrow.decimal_array(schema, numbers)
 
 
@@ -61,15 +61,15 @@ def record_column(members: Sequence[ToColumn]) -> ToColumn:
 
         from connect_py.columns import arrow
 
-        wanted = arrow.arrow_type(schema)
-        if data.type == wanted:  # nothing inside needs more than a cast
+        target = arrow.arrow_type(schema)
+        if data.type == target:  # no member requires a conversion
             return data
         children = [
             convert(field.schema, data.field(field.index))
             for field, convert in zip(schema.fields, members, strict=True)
         ]
         mask = data.is_null() if data.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
     return column
 
@@ -90,18 +90,18 @@ def array_column(item: ToColumn) -> ToColumn:
         from connect_py.columns import arrow
 
         assert schema.value_schema is not None
-        wanted = arrow.arrow_type(schema)
-        if data.type == wanted:
+        target = arrow.arrow_type(schema)
+        if data.type == target:
             return data
         items = item(schema.value_schema, data.values)
         mask = data.is_null() if data.null_count else None
-        return pa.ListArray.from_arrays(data.offsets, items, type=wanted, mask=mask)
+        return pa.ListArray.from_arrays(data.offsets, items, type=target, mask=mask)
 
     return column
 
 
 def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
-    """From a list of records of key and value, whose schema is `entry`."""
+    """Convert a list of records with a key and a value, whose schema is `entry`."""
 
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -113,7 +113,7 @@ def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
         keys, items = entries.field(0), entries.field(1)
         rows = pc.list_parent_indices(data).to_pylist()
         if len(set(zip(rows, keys.to_pylist(), strict=True))) < len(keys):
-            raise NotColumnar("a map has a key twice")
+            raise NotColumnar("a map contains a key twice")
         mask = data.is_null() if data.null_count else None
         return pa.MapArray.from_arrays(
             data.offsets, keys, items, type=arrow.arrow_type(schema), mask=mask

@@ -1,4 +1,4 @@
-"""Connect schemas and values as Avro, the way Confluent's AvroData writes them."""
+"""Avro schemas and data of Connect schemas and values, as in Confluent's AvroData."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _SCALARS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How schemas are written; the names are those of the converter's properties."""
+    """Options for writing schemas, named after the properties of the converter."""
 
     metadata: bool = True  # connect.meta.data
     scrub_names: bool = False  # scrub.invalid.names
@@ -75,13 +75,13 @@ class Options:
     optional_map_keys: bool = False  # allow.optional.map.keys
 
     def enum_parameter(self, schema: Schema) -> str | None:
-        """The parameter by which a schema is an enum that is written as one."""
-        known = generalized_sums.ENUM if self.generalized_sums else ENUM_PARAMETER
-        is_enum = schema.type is Type.STRING and known in schema.parameters
-        return known if is_enum and (self.enums or self.generalized_sums) else None
+        """Return the parameter that describes an enum, or None if it is written as a string."""
+        parameter = generalized_sums.ENUM if self.generalized_sums else ENUM_PARAMETER
+        is_enum = schema.type is Type.STRING and parameter in schema.parameters
+        return parameter if is_enum and (self.enums or self.generalized_sums) else None
 
     def is_map(self, keys: Schema) -> bool:
-        """Whether a map with such keys is one in Avro."""
+        """Return True if maps with these keys are maps in Avro."""
         return keys.type is Type.STRING and (self.optional_map_keys or not keys.optional)
 
 
@@ -91,11 +91,15 @@ class AvroWriter:
     indexes = b""
 
     def __init__(self, schema: Schema, options: Options) -> None:
-        """DataError: Avro has no form for the schema."""
+        """Create the Avro schema.
+
+        Raises:
+            DataError: Avro has no equivalent of the schema.
+        """
         import fastavro
 
         maker = _SchemaMaker(options)
-        tree = maker.made(schema)
+        tree = maker.tree(schema)
         self.text = json.dumps(tree)
         record = next(
             (
@@ -111,37 +115,44 @@ class AvroWriter:
         self._write = fastavro.schemaless_writer
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> AvroWriter:
-        """What writes the same values by another schema: members go by name, missing ones have
-        their default there.
+        """Return a writer of the same values with another schema.
+
+        Members are matched by name; missing members get the default of the other schema.
 
         Raises:
-            DataError: It is no Avro schema.
+            DataError: The schema is invalid.
         """
-        made = copy(self)
-        made._parsed = _parsed(registered.text, registered.references)
-        return made
+        writer = copy(self)
+        writer._parsed = _parsed(registered.text, registered.references)
+        return writer
 
     def write(self, value: Value) -> bytes:
-        """Write the body of a message. DataError: the value does not fit its schema."""
+        """Return the message body of a value.
+
+        Raises:
+            DataError: The value does not match its schema.
+        """
         body = io.BytesIO()
         try:
             self._write(body, self._parsed, self._datum(value), strict_allow_default=False)
         except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
-            raise DataError(f"The value does not fit its schema: {error}") from error
+            raise DataError(f"The value does not match its schema: {error}") from error
         return body.getvalue()
 
 
 def _parsed(text: str, references: Mapping[str, str]) -> Tree:
-    """What fastavro writes by; no logical types, as values come as what they are on the wire."""
+    """Return the schema for fastavro, without logical types, because values have base types."""
     import fastavro
 
-    known: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     try:
-        for other in references.values():
-            fastavro.parse_schema(_without_logical_types(json.loads(other)), named_schemas=known)
-        return fastavro.parse_schema(_without_logical_types(json.loads(text)), named_schemas=known)
-    except Exception as error:  # its errors share no base
-        raise DataError(f"The schema has no Avro form: {error}") from error
+        for reference in references.values():
+            fastavro.parse_schema(
+                _without_logical_types(json.loads(reference)), named_schemas=names
+            )
+        return fastavro.parse_schema(_without_logical_types(json.loads(text)), named_schemas=names)
+    except Exception as error:  # the errors of fastavro have no common base class
+        raise DataError(f"The schema has no Avro equivalent: {error}") from error
 
 
 def _without_logical_types(tree: Tree) -> Tree:
@@ -151,7 +162,11 @@ def _without_logical_types(tree: Tree) -> Tree:
 
 
 def schema_of(value: Value) -> Schema:
-    """The schema of a value that has none. DataError: there is no Avro form without one."""
+    """Return the schema of a value without one.
+
+    Raises:
+        DataError: The value requires a schema.
+    """
     for python, kind in _SCALARS:
         if isinstance(value, python):
             return Schema(kind)
@@ -162,12 +177,12 @@ class _SchemaMaker:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._written: dict[str, Schema] = {}  # records and enums, by full name
-        self._maps = 0  # whose keys are no texts
+        self._maps = 0  # with keys other than strings
 
-    def made(self, schema: Schema) -> Tree:
-        """The Avro schema, a union with null if the Connect schema is optional."""
+    def tree(self, schema: Schema) -> Tree:
+        """Return the Avro schema, which is a union with null if the Connect schema is optional."""
         if _is_union(schema):
-            branches = [self.made(f.schema.replace(optional=False)) for f in schema.fields]
+            branches = [self.tree(f.schema.replace(optional=False)) for f in schema.fields]
             return ["null", *branches] if schema.optional else branches
         tree = self._type(schema)
         if not schema.optional:
@@ -180,7 +195,7 @@ class _SchemaMaker:
         if schema.type is Type.ARRAY:
             assert schema.value_schema is not None
             return self._attributed(
-                {"type": "array", "items": self.made(schema.value_schema)}, schema
+                {"type": "array", "items": self.tree(schema.value_schema)}, schema
             )
         if schema.type is Type.MAP:
             return self._map(schema)
@@ -212,21 +227,21 @@ class _SchemaMaker:
         assert keys is not None
         assert values is not None
         if self.options.is_map(keys):
-            return self._attributed({"type": "map", "values": self.made(values)}, schema)
+            return self._attributed({"type": "map", "values": self.tree(values)}, schema)
         entry = {
             "type": "record",
             "name": self._entry_name(),
             "namespace": "io.confluent.connect.avro",
             "connect.internal.type": MAP_ENTRY,
             "fields": [
-                {"name": "key", "type": self.made(keys)},
-                {"name": "value", "type": self.made(values)},
+                {"name": "key", "type": self.tree(keys)},
+                {"name": "value", "type": self.tree(values)},
             ],
         }
         return self._attributed({"type": "array", "items": entry}, schema)
 
     def _entry_name(self) -> str:
-        """`MapEntry` for the first map, another for each further one: a name is defined once."""
+        """Return a unique name: `MapEntry` for the first map."""
         self._maps += 1
         return MAP_ENTRY if self._maps == 1 else f"Map{self._maps}{MAP_ENTRY}"
 
@@ -234,7 +249,7 @@ class _SchemaMaker:
         name = self.scrubbed_full_name(schema.name or NAMELESS)
         if name in self._written:
             if self._written[name].fields != schema.fields:
-                raise DataError(f"Two structs called {name} have other fields")
+                raise DataError(f"Two structs with the name {name} have different fields")
             return name
         self._written[name] = schema
         namespace, _, simple = name.rpartition(".")
@@ -245,7 +260,7 @@ class _SchemaMaker:
         return self._attributed(tree, schema)
 
     def _field(self, name: str, schema: Schema) -> Tree:
-        field: dict[str, Any] = {"name": self.scrubbed(name), "type": self.made(schema)}
+        field: dict[str, Any] = {"name": self.scrubbed(name), "type": self.tree(schema)}
         if schema.doc is not None:
             field["doc"] = schema.doc
         if schema.default is not None:
@@ -257,15 +272,15 @@ class _SchemaMaker:
         return field
 
     def _fixed(self, schema: Schema) -> dict[str, Any]:
-        """Each has a name of its own: two of one name could differ in what else they say."""
-        own = schema.name is not None and schema.name != DECIMAL
-        wanted = (
-            self.scrubbed_full_name(schema.name or "") if own else f"{NAMELESS}{len(self._written)}"
-        )
-        while wanted in self._written:
-            wanted = f"{wanted}{len(self._written)}"
-        self._written[wanted] = schema
-        namespace, _, simple = wanted.rpartition(".")
+        """Return a fixed type with a unique name, because its attributes may differ."""
+        is_named = schema.name is not None and schema.name != DECIMAL
+        name = f"{NAMELESS}{len(self._written)}"
+        if is_named:
+            name = self.scrubbed_full_name(schema.name or "")
+        while name in self._written:
+            name = f"{name}{len(self._written)}"
+        self._written[name] = schema
+        namespace, _, simple = name.rpartition(".")
         tree = {"type": "fixed", "name": simple, "size": int(schema.parameters[FIXED_SIZE])}
         return {**tree, "namespace": namespace} if namespace else tree
 
@@ -291,9 +306,10 @@ class _SchemaMaker:
             tree["connect.doc"] = schema.doc
         if schema.version is not None:
             tree["connect.version"] = schema.version
-        own = {k: v for k, v in schema.parameters.items() if k not in (LOGICAL_TYPE, FIXED_SIZE)}
-        if own:
-            tree["connect.parameters"] = own
+        avro_parameters = (LOGICAL_TYPE, FIXED_SIZE)
+        parameters = {k: v for k, v in schema.parameters.items() if k not in avro_parameters}
+        if parameters:
+            tree["connect.parameters"] = parameters
         if schema.default is not None:
             default = _default(schema, schema.default)
             if default is not None:
@@ -303,7 +319,7 @@ class _SchemaMaker:
         return tree
 
     def full_name(self, tree: Tree) -> str:
-        """The full name of a record."""
+        """Return the full name of a record."""
         namespace = tree.get("namespace")
         return f"{namespace}.{tree['name']}" if namespace else str(tree["name"])
 
@@ -311,17 +327,17 @@ class _SchemaMaker:
         return ".".join(map(self.scrubbed, name.split(".")))
 
     def scrubbed(self, name: str) -> str:
-        """The name, made legal for Avro if that is allowed."""
+        """Return a name that is valid in Avro."""
         if _NAME.fullmatch(name):
             return name
         if not self.options.scrub_names:
-            raise DataError(f"{name} is no legal name in Avro; see scrub.invalid.names")
+            raise DataError(f"{name} is not a valid name in Avro; set scrub.invalid.names=true")
         legal = re.sub(r"[^A-Za-z0-9_]", "_", quote(name, safe=""))
         return legal if _NAME.fullmatch(legal) else f"x{legal}"
 
 
 def _default(schema: Schema, value: Value) -> Tree:
-    """A default as JSON; None: it has no simple form there, and is left out."""
+    """Return a default as JSON, or None for structs and maps, whose defaults are not written."""
     if schema.type is Type.BYTES:
         data = (
             unscaled_bytes(unscaled(value, decimal_scale(schema)))
@@ -338,7 +354,7 @@ def _default(schema: Schema, value: Value) -> Tree:
 
 
 def _datum(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """What makes of a value, null or not, what fastavro writes."""
+    """Return a function that converts a value, which may be null, for fastavro."""
     make = _not_null(schema, maker)
     return (lambda value: None if value is None else make(value)) if schema.optional else make
 
@@ -366,8 +382,10 @@ def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """The datum of a struct's member; null stands for the default, if there is one, unless
-    `ignore_defaults` is set."""
+    """Return a function that converts a member of a struct for fastavro.
+
+    Nulls become the default, unless `ignore_defaults` is set.
+    """
     make = _datum(schema, maker)
     if schema.default is None or (maker.options.ignore_defaults and schema.optional):
         return make
@@ -375,10 +393,9 @@ def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _decimal(scale: int, size: int, value: Value) -> bytes:
-    """The unscaled bytes: as few as there may be, or `size` of them for a fixed, which are more if
-    it is too small."""
+    """Return the unscaled bytes, padded to `size`."""
     if -value.as_tuple().exponent != scale:
-        raise DataError(f"the decimal {value} has another scale than its schema, {scale}")
+        raise DataError(f"the decimal {value} does not have the scale of its schema, {scale}")
     data = unscaled_bytes(unscaled(value, scale))
     return data.rjust(size, b"\xff" if data[0] & 0x80 else b"\0")
 
@@ -400,10 +417,10 @@ def _union(schema: Schema, maker: _SchemaMaker) -> ToDatum:
         chosen = next((i for i, inside in enumerate(value.values) if inside is not None), None)
         if chosen is None:
             raise DataError("no member of the union is set")
-        made = makes[chosen](value.values[chosen])
+        member = makes[chosen](value.values[chosen])
         inside = schema.fields[chosen].schema
         if inside.type is Type.STRUCT and inside.name is not None:
-            return (maker.scrubbed_full_name(inside.name), made)
-        return made
+            return (maker.scrubbed_full_name(inside.name), member)
+        return member
 
     return datum

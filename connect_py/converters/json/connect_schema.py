@@ -1,4 +1,4 @@
-"""Connect schemas as JsonConverter spells them in its envelope."""
+"""Connect schemas in the envelope of JsonConverter."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ _TYPES: Mapping[str, Type] = {t.value: t for t in Type}
 
 
 def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
-    """Make a schema of its JSON tree; `values` reads default values. JSON null is no schema.
+    """Return the schema that parsed JSON describes, or None for null.
+
+    Args:
+        tree: The parsed JSON.
+        values: Reads default values.
 
     Raises:
-        DataError: This describes no schema.
+        DataError: The schema is invalid.
     """
     if tree is None:
         return None
@@ -45,7 +49,7 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
             raise DataError(f"Invalid schema {attribute}: it must be a string")
         arguments[attribute] = text
     version = tree.get("version")
-    # as Java: anything else is passed over
+    # Java ignores other values, too
     arguments["version"] = wrap(version, 32) if type(version) is int else None
     arguments["parameters"] = _parameters(tree.get("parameters"))
     schema = Schema(kind, **arguments)
@@ -71,15 +75,15 @@ def _fields(tree: Tree, values: JsonValueReader) -> list[tuple[str, Schema]]:
     fields = tree.get("fields")
     if not isinstance(fields, list):
         raise DataError('Struct schema\'s "fields" argument is not an array.')
-    named = []
+    result = []
     for field in fields:
         name = field.get("field") if isinstance(field, dict) else None
         if not isinstance(name, str):
             raise DataError("Struct schema's field name not specified properly")
         schema = read_schema(field, values)
         assert schema is not None  # a dict
-        named.append((name, schema))
-    return named
+        result.append((name, schema))
+    return result
 
 
 def _parameters(tree: Tree) -> dict[str, str]:
@@ -93,8 +97,13 @@ def _parameters(tree: Tree) -> dict[str, str]:
 
 
 def write_schema(schema: Schema | None, values: JsonValueWriter, field: str | None = None) -> str:
-    """Write a schema as Java does, member by member in its order; `field` names it as a struct's
-    field."""
+    """Return the JSON of a schema, with members in the order of Java.
+
+    Args:
+        schema: The schema.
+        values: Writes default values.
+        field: The name of the field in a struct; None outside of structs.
+    """
     if schema is None:
         return "null"
     members = [f'"type":"{schema.type.value}"']

@@ -1,8 +1,8 @@
 """Columnar form of JsonConverter with schemas.
 
-Each message contains its schema, as the same text in message after message. The text is parsed
-once; messages that start with exactly these bytes contain a payload of that schema. The native
-decoder reads the payloads, and the row form reads odd payloads and other messages.
+Each message contains its schema, which consists of the same bytes in message after message. It is
+parsed once; messages that start with exactly these bytes contain a payload of that schema. The
+native decoder reads the payloads, and the row form reads odd payloads and other messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from connect_py.converters.json.schema_columns import SchemaColumns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_ENVELOPES: Final = 64  # known schema texts per topic
+MAX_ENVELOPES: Final = 64  # cached per topic
 MIN_ROWS_PER_CUT: Final = 100
 
 _END: Final = b"}"  # of the envelope
@@ -103,7 +103,7 @@ def _payloads_of_joined(messages: JoinedBytes, prefix: bytes) -> list[bytes | No
 
 
 class EnvelopedColumns:
-    """Converts messages of one topic to columns. Remembers schema texts from call to call."""
+    """Converts messages of one topic to columns. Caches schemas across calls."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class EnvelopedColumns:
 
         Args:
             row_form: Converts one message.
-            parse_schema: Returns the schema that a JSON text describes.
+            parse_schema: Returns the schema that JSON describes.
             fixed_schema: The schema of all messages, which are payloads then; None: each message
                 contains its schema.
             replace_null_with_default: True if nulls become the default of the field.
@@ -181,8 +181,8 @@ class EnvelopedColumns:
         last = self._last
         if last is not None and last.prefix and message.startswith(last.prefix):
             return last
-        known = self._envelopes.items()
-        return next((each for prefix, each in known if message.startswith(prefix)), None)
+        envelopes = self._envelopes.items()
+        return next((each for prefix, each in envelopes if message.startswith(prefix)), None)
 
     def _new_envelope(self, message: bytes) -> _Envelope | None:
         """Return the envelope of a message with an unknown prefix, or None without a schema."""
@@ -203,7 +203,7 @@ class EnvelopedColumns:
     def _parse_prefix(self, message: bytes) -> tuple[bytes, Schema] | None:
         """Return the bytes before the payload and the schema that they contain.
 
-        The result is None if there is no schema, or if it is not where it usually is.
+        The result is None without a schema, or if the schema does not precede the payload.
         """
         try:
             schema_text = bytes(ENVELOPES.decode(message).schema)

@@ -1,4 +1,4 @@
-"""JSON text as Jackson reads and writes it, in the settings of Connect's JsonConverter."""
+"""Reading and writing of JSON like Jackson with the settings of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
-# for bytes that are no text: they may follow a value, but not a number or word directly
-_SPOILT = "\xaa"
-_STRING = r'"(?:[^"\\]++|\\.)*+"'  # without a way back: one costs memory and time by the character
+# replaces bytes that are not UTF-8: they may follow a value, but not directly a number or literal
+_UNDECODABLE = "\xaa"
+_STRING = (
+    r'"(?:[^"\\]++|\\.)*+"'  # possessive: backtracking would cost memory and time per character
+)
 _LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
 _ZEROS_FIRST = re.compile(r"-?0\d")
-# a zero was taken for the whole number, and then there came a digit
+# the parser stops after a leading zero
 _ZERO_BEFORE = re.compile(r"0\d")
 _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
-_CONTROL = re.compile(r"\\\\|\\u00[01][0-9a-f]")  # an escaped backslash is passed over
+_CONTROL = re.compile(r"\\\\|\\u00[01][0-9a-f]")  # skips escaped backslashes
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 def _exact_integer(text: str) -> int:
@@ -68,7 +70,7 @@ def _double(text: str) -> float:
 def _exact_decimal(text: str) -> Decimal | float:
     try:
         value = Decimal(text)
-    except InvalidOperation as error:  # an exponent beyond any decimal
+    except InvalidOperation as error:  # an exponent outside the range of decimals
         if math.isinf(float(text)):
             raise ValueError("Exponent overflow") from error
         return 0.0
@@ -87,44 +89,47 @@ _AS_WRITTEN = json.JSONDecoder(
 
 
 def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> Any:
-    """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes
-    are None.
+    """Parse the first JSON value.
 
-    Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With
-    `exact` they keep their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD
-    in texts; names must have none. Objects and arrays may be nested so many `levels` deep:
-    Jackson's limit, or that of values.
+    Text after the value is ignored, leading zeros are allowed, and blank bytes are None. Lone
+    surrogates become U+FFFD in strings, and are not allowed in names.
+
+    Args:
+        data: The bytes, in UTF-8, UTF-16, or UTF-32.
+        exact: False: integers are wrapped to 64 bits, like `longValue` in Java, and other numbers
+            are `float`. True: numbers are `int` and `Decimal` with their exact values.
+        levels: Maximum nesting of objects and arrays: the limit of Jackson or of values.
 
     Raises:
-        DataError: This is no JSON, or beyond Jackson's limits.
+        DataError: The JSON is invalid, or exceeds a limit of Jackson.
     """
     try:
         return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES, levels)
     except (ValueError, RecursionError) as error:
         if len(data) > LARGE_BYTES:
-            _let_go(error)
+            _release_text(error)
         raise DataError(SERIALIZATION_ERROR) from error
 
 
-def _let_go(error: Exception) -> None:
-    """Keep no copies of a large text: the error outlives the record's turn."""
+def _release_text(error: Exception) -> None:
+    """Remove the text from an error, which is referenced for longer than the message."""
     if isinstance(error, json.JSONDecodeError):
         error.doc = ""
     traceback.clear_frames(error.__traceback__)
 
 
 def check_nesting(tree: Any) -> None:
-    """Look whether a tree may become a value without a schema.
+    """Check that parsed JSON may become a value without a schema.
 
     Raises:
-        DataError: It is nested too deep.
+        DataError: It is nested too deeply.
     """
     level = [tree]
     for _ in range(MAX_NESTING + 1):
-        inside = (
+        containers = (
             v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
         )
-        level = [member for members in inside for member in members]
+        level = [member for members in containers for member in members]
         if not level:
             return
     raise DataError(_TOO_DEEP.format(MAX_NESTING))
@@ -134,7 +139,7 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     try:
         text = data.decode(json.detect_encoding(data)).lstrip(_BLANK)
     except UnicodeDecodeError as error:
-        text = error.object[: error.start].decode(error.encoding).lstrip(_BLANK) + _SPOILT
+        text = error.object[: error.start].decode(error.encoding).lstrip(_BLANK) + _UNDECODABLE
     if not text:
         return None
     if _ZEROS_FIRST.match(text):
@@ -156,8 +161,7 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     follower = text[end : end + 1]
     if follower and (value is None or isinstance(value, int | float | Decimal)):
         is_word = value is None or isinstance(value, bool)
-        # Jackson takes whatever follows a word beyond ASCII for a part of it, and DEL, as Java
-        # does.
+        # like Java, Jackson considers any character after ASCII, and DEL, part of a literal
         if (
             (follower > "~" or ("a" + follower).isidentifier())
             if is_word
@@ -175,7 +179,7 @@ def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, i
     if not deep:
         return decoder.raw_decode(text)
     limit = sys.getrecursionlimit()
-    # the C scanner counts its own depth against this limit
+    # the limit applies to the depth of the C scanner
     sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
     try:
         return decoder.raw_decode(text)
@@ -219,13 +223,13 @@ def _without_lone_surrogates(value: Any) -> Any:
         return [_without_lone_surrogates(v) for v in value]
     if isinstance(value, dict):
         if any(well_formed(name) != name for name in value):
-            raise ValueError("a member's name holds half a character")
+            raise ValueError("the name of a member contains a lone surrogate")
         return {name: _without_lone_surrogates(v) for name, v in value.items()}
     return value
 
 
 def well_formed(text: str) -> str:
-    """The same text with lone surrogates replaced by U+FFFD."""
+    """Return a string whose lone surrogates are replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -234,10 +238,12 @@ def well_formed(text: str) -> str:
 
 
 def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> str:
-    """Write compact JSON in Jackson's spelling: no blanks, text as UTF-8, Java's doubles.
+    """Return compact JSON like Jackson: without blanks, with doubles formatted like Java.
 
-    `write_other` gives the text of values that are none of None, bool, int, float, str, list and
-    dict.
+    Args:
+        value: The value.
+        write_other: Returns the JSON of values other than None, bool, int, float, str, list, and
+            dict.
     """
     if value is None:
         return "null"
@@ -256,12 +262,12 @@ def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> s
         members = [f"{write_string(k)}:{write_json(v, write_other)}" for k, v in value.items()]
         return "{" + ",".join(members) + "}"
     if write_other is None:
-        raise TypeError(f"a {kind.__name__} has no JSON form")
+        raise TypeError(f"a {kind.__name__} cannot be written as JSON")
     return write_other(value)
 
 
 def write_string(text: str) -> str:
-    """Write a JSON string; characters beyond the basic plane are escaped, as Jackson does."""
+    """Return a JSON string; characters outside the basic plane are escaped, as in Jackson."""
     quoted = encode_basestring(text)
     if "\\u" in quoted:
         quoted = _CONTROL.sub(lambda m: m[0][:2] + m[0][2:].upper(), quoted)
@@ -274,6 +280,6 @@ def _escaped_pair(match: re.Match[str]) -> str:
 
 
 def write_double(value: float) -> str:
-    """Write a number as Java's `Double.toString`; NaN and the infinities as strings."""
+    """Return a number like `Double.toString` in Java; NaN and infinities are strings."""
     text = double_text(value)
     return text if math.isfinite(value) else f'"{text}"'

@@ -1,7 +1,6 @@
-"""Connect values as trees of JSON and back, one at a time: the reference form of JsonConverter.
+"""Conversion between parsed JSON and Connect values: the row form of JsonConverter.
 
-Trees are what `read_json(..., exact=True)` gives and `write_json` takes: None, bool, int, float,
-Decimal, str, list, dict.
+A tree is the result of `read_json(..., exact=True)`: None, bool, int, Decimal, str, list, dict.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ TIME_RANGE: Final = (
 
 
 def node_type(tree: Tree) -> str:
-    """What Jackson calls this kind of node."""
+    """Return the type of a node in Jackson."""
     if tree is None:
         return "NULL"
     if isinstance(tree, bool):
@@ -68,7 +67,7 @@ def node_type(tree: Tree) -> str:
 
 
 def without_schema(tree: Tree) -> Value:
-    """Convert a tree that has no schema: numbers become 64 bits wide."""
+    """Convert a tree without a schema; numbers have 64 bits."""
     if isinstance(tree, Decimal):
         return float(tree)
     if isinstance(tree, list):
@@ -81,40 +80,39 @@ def without_schema(tree: Tree) -> Value:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The integer that stands for `value` at this scale.
+    """Return the unscaled integer of a decimal.
 
     Raises:
-        DataError: Digits would be lost.
+        DataError: The scale has too few digits.
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise DataError(f"{value} has no decimal form")
+        raise DataError(f"{value} is not a decimal")
     shift = exponent + scale
-    # the power of ten would take minutes, and more memory than there is
+    # computing the power of ten would take minutes and exhaust the memory
     if abs(shift) > 2 * MAX_DECIMAL_SCALE:
         raise DataError(f"A decimal of scale {-exponent} does not fit scale {scale}")
     number: int = int("".join(map(str, digits)))
     if shift >= 0:
         number *= 10**shift
     else:
-        number, lost = divmod(number, 10**-shift)
-        if lost:
+        number, remainder = divmod(number, 10**-shift)
+        if remainder:
             raise DataError(f"{value} does not fit scale {scale}")
     return -number if sign else number
 
 
 def unscaled_bytes(number: int) -> bytes:
-    """The shortest big-endian two's complement of an integer, as Java's
-    `BigInteger.toByteArray`."""
+    """Return the shortest big-endian two's complement, like `BigInteger.toByteArray` in Java."""
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return number.to_bytes(length, "big", signed=True)
 
 
 def decimal_of(number: int, scale: int) -> Decimal:
-    """The decimal with exactly this scale.
+    """Return a decimal with exactly this scale.
 
     Raises:
-        DataError: No column has decimals of this scale.
+        DataError: The scale is outside the range of columns.
     """
     check_decimal_scale(scale)
     digits = tuple(map(int, str(abs(number))))
@@ -123,8 +121,10 @@ def decimal_of(number: int, scale: int) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class JsonValueReader:
-    """Trees to values of a schema, as forgiving as Java's: most mismatches give zero, false or
-    null."""
+    """Converts trees to values of a schema.
+
+    Like Java, it converts most values of another type to zero, false, or null.
+    """
 
     replace_null_with_default: bool = True
 
@@ -132,7 +132,7 @@ class JsonValueReader:
         """Convert a tree.
 
         Raises:
-            DataError: A required value is missing, or the tree has a shape that Java refuses.
+            DataError: A required value is missing, or Java rejects the type of a value.
         """
         if schema is None:
             return without_schema(tree)
@@ -170,7 +170,7 @@ class JsonValueReader:
         for field in schema.fields:
             value = self.read(field.schema, tree.get(field.name))
             if value is None or field.schema.type in (Type.ARRAY, Type.MAP):
-                # text that was no text may have become null
+                # a value of another type may have become null
                 validate_value(field.schema, value, field.name)
             values.append(value)
         return Struct(schema, values)
@@ -189,7 +189,7 @@ class JsonValueReader:
                 f"Maps with non-string fields should be encoded as JSON array of tuples, but found "
                 f"{node_type(tree)}"
             )
-        made = {}
+        result: dict[Value, Value] = {}
         for entry in tree:
             if not isinstance(entry, list):
                 raise DataError(
@@ -201,10 +201,10 @@ class JsonValueReader:
                 )
             key = self.read(schema.key_schema, entry[0])
             try:
-                made[key] = self.read(schema.value_schema, entry[1])
+                result[key] = self.read(schema.value_schema, entry[1])
             except TypeError as error:
                 raise DataError("map keys must be primitive") from error
-        return made
+        return result
 
 
 def _read_integer(schema: Schema, tree: Tree) -> int:
@@ -230,8 +230,10 @@ def _as_double(tree: Tree) -> float:
 
 
 def _as_float(tree: Tree) -> float:
-    """The nearest 32-bit number; where the nearest double is halfway between two of them, it does
-    not decide."""
+    """Return the nearest 32-bit number to an exact number.
+
+    If the nearest double is halfway between two of them, the exact number decides.
+    """
     double = _as_double(tree)
     if (
         isinstance(tree, bool)
@@ -247,19 +249,18 @@ def _as_float(tree: Tree) -> float:
     return above if tree > double else below
 
 
-_BEYOND_FLOATS: Final = 2.0**128  # where the next 32-bit number would be; infinity stands for it
+_BEYOND_FLOATS: Final = 2.0**128  # the 32-bit number after the largest one, which becomes infinity
 
 
 def _read_base64(tree: Tree) -> bytes | None:
-    """Base64 as Jackson reads it: groups of four may be padded anywhere, and blanks stand before
-    them."""
+    """Decode base64 like Jackson: any group of four may be padded and preceded by blanks."""
     if not isinstance(tree, str):
         return None
     if len(tree) % 4 == 0 and _BASE64_GROUP.fullmatch(tree, len(tree) - 4):
         with contextlib.suppress(binascii.Error):
             return binascii.a2b_base64(tree, strict_mode=True)
     if not _BASE64.fullmatch(tree):
-        raise ValueError("no base64")
+        raise ValueError("invalid base64")
     return b"".join([binascii.a2b_base64(group[0]) for group in _BASE64_GROUP.finditer(tree)])
 
 
@@ -291,7 +292,7 @@ def _read_decimal(schema: Schema, tree: Tree) -> Decimal:
     if isinstance(tree, Decimal):
         exponent = tree.as_tuple().exponent
         check_decimal_scale(-exponent if isinstance(exponent, int) else 0)
-        return tree if tree else tree.copy_abs()  # Java's have no negative zero
+        return tree if tree else tree.copy_abs()  # BigDecimal has no negative zero
     if not isinstance(tree, str):
         raise DataError(
             f"Invalid type for Decimal, underlying representation should be numeric or bytes but "
@@ -345,16 +346,16 @@ _LOGICAL_READERS: Mapping[tuple[str, Type], Callable[[Schema, Tree], Value]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonValueWriter:
-    """Values to JSON text, in Java's spelling."""
+    """Writes values as JSON, in the same format as Java."""
 
     replace_null_with_default: bool = True
     numeric_decimals: bool = False
 
     def write(self, schema: Schema | None, value: Value) -> str:
-        """Write a value.
+        """Return the JSON of a value.
 
         Raises:
-            DataError: The value does not fit its schema, or has no JSON form without one.
+            DataError: The value does not match its schema, or requires a schema.
         """
         if schema is None:
             return self._schemaless(value)

@@ -40,11 +40,11 @@ class SchemaColumns:
         """Create the plan of a schema.
 
         Raises:
-            NotColumnar: There is no native decoder, or it does not support the schema.
+            NotColumnar: The native decoder is not available, or does not support the schema.
         """
         self._schema = schema
         self._replaces_nulls = replace_null_with_default
-        self._defaults: dict[Schema, pa.Array] = {}  # columns of one row
+        self._defaults: dict[Schema, pa.Scalar] = {}
         self._decoder = NativeDecoder(self._node("", schema, nullable=False))
 
     def read(self, payloads: Sequence[bytes | None]) -> tuple[Decoded, pa.Array, list[int]]:
@@ -127,7 +127,7 @@ class SchemaColumns:
             return column
         default = self._defaults.get(schema)
         if default is None:
-            default = self._defaults[schema] = arrow.to_array(schema, [schema.default])
+            default = self._defaults[schema] = arrow.to_array(schema, [schema.default])[0]
         return arrow.filled(column, default)
 
 

@@ -325,18 +325,18 @@ class _ParsedRows(LazyColumn):
         self,
         column: Column,
         messages: Sequence[bytes | None],
-        places: pa.Int64Array | None = None,
+        indexes: pa.Int64Array | None = None,
     ) -> None:
         """Combine a column with its messages.
 
         Args:
             column: The column.
             messages: Messages of all rows, and possibly of more.
-            places: The index of the message of each row; None: messages are in the order of rows.
+            indexes: The index of the message of each row; None: messages are in the order of rows.
         """
         self._column = column
         self._messages = messages
-        self._places = places
+        self._indexes = indexes
 
     def __len__(self) -> int:
         return len(self._column)
@@ -351,23 +351,23 @@ class _ParsedRows(LazyColumn):
         return self._column.member(name)
 
     def where(self, mask: pa.BooleanArray) -> _ParsedRows:
-        places = self._all_places().filter(mask)
-        return _ParsedRows(self._column.where(mask), self._messages, places)
+        indexes = self._all_indexes().filter(mask)
+        return _ParsedRows(self._column.where(mask), self._messages, indexes)
 
     def slice(self, start: int, stop: int) -> _ParsedRows:
-        places = self._all_places().slice(start, stop - start)
-        return _ParsedRows(self._column.slice(start, stop), self._messages, places)
+        indexes = self._all_indexes().slice(start, stop - start)
+        return _ParsedRows(self._column.slice(start, stop), self._messages, indexes)
 
-    def _all_places(self) -> pa.Int64Array:
+    def _all_indexes(self) -> pa.Int64Array:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self._places is not None:
-            return self._places
+        if self._indexes is not None:
+            return self._indexes
         return pc.indices_nonzero(pa.repeat(True, len(self._messages)))
 
     def row_values(self) -> list[Value]:
         messages = self._messages
-        if self._places is not None:
-            messages = [messages[place] for place in self._places.to_pylist()]
+        if self._indexes is not None:
+            messages = [messages[index] for index in self._indexes.to_pylist()]
         return [None if message is None else _parse(message) for message in messages]

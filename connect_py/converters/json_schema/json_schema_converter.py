@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class JsonSchemaConverter(RegistryConverter):
-    """JSON in Confluent's wire format; JSON Schemas come from a registry."""
+    """JSON in Confluent's wire format, with JSON Schemas of a registry."""
 
     kind = "JSON"
     label = "JSON Schema"
@@ -52,14 +52,14 @@ class JsonSchemaConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="Whether schemas that are written allow members that they do not name.",
+            doc="Allow additional properties in written schemas.",
         )
         .define(
             "use.optional.for.nonrequired",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Make members optional that the schema does not require.",
+            doc="Make members optional if the schema does not require them.",
         )
         .define(
             "decimal.format",
@@ -67,7 +67,7 @@ class JsonSchemaConverter(RegistryConverter):
             default="BASE64",
             importance=Importance.LOW,
             validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-            doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are "
+            doc="Format of written decimals: base64 of the unscaled bytes, or a number. Both are "
             "read.",
         )
         .define(
@@ -75,43 +75,42 @@ class JsonSchemaConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Refuse messages that are not valid under their schema, when reading and when "
-            "writing.",
+            doc="Reject messages that do not match their schema, when reading and when writing.",
         )
         .define(
             "ignore.modern.dialects",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Validate by draft 7, whatever the schema says of itself.",
+            doc="Validate with draft 7, even if the schema specifies another dialect.",
         )
         .define(
             "json.fail.unknown.properties",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Accepted; members without a place in the Connect schema are left out.",
+            doc="Ignored; members that are not in the Connect schema are omitted.",
         )
         .define(
             "preserve.additional.properties",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Keep members that the schema does not name in a map beside those that it names.",
+            doc="Store members that are not in the schema in a map, in an additional field.",
         )
         .define(
             "generalized.sum.type.support",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Name the members of unions connect_union_field_0 and so on.",
+            doc="Name the members of unions connect_union_field_0, ...",
         )
         .define(
             "flatten.singleton.unions",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Read a union of one type as that type.",
+            doc="Read a union of one type as this type.",
         )
     )
 
@@ -134,16 +133,15 @@ class JsonSchemaConverter(RegistryConverter):
     ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
-        made = json_schema_type(registered.text, registered.references, version, self._options)
-        return _JsonReader(
-            made, JsonSchemaValidator(made.documents, modern=self._modern), validate=self._validate
-        )
+        json_type = json_schema_type(registered.text, registered.references, version, self._options)
+        validator = JsonSchemaValidator(json_type.documents, modern=self._modern)
+        return _JsonReader(json_type, validator, validate=self._validate)
 
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
     ) -> SchemaAndValue:
-        made = super().to_connect(topic, data, headers)
-        return NULL if made.value is None else made
+        result = super().to_connect(topic, data, headers)
+        return NULL if result.value is None else result
 
     def make_writer(self, schema: Schema) -> JsonSchemaWriter:
         return JsonSchemaWriter(
@@ -193,8 +191,10 @@ def _lenient(schema: Schema) -> Schema:
 
 
 def _has_exact_columns(schema: Schema) -> bool:
-    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps
-    of entries or of members that have no name of their own."""
+    """Return True if the columns of JsonConverter are exact for a schema.
+
+    They are not exact for strings of arbitrary JSON, maps of entries, and additional properties.
+    """
     if schema.name == ANY or (
         schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None
     ):

@@ -1,4 +1,4 @@
-"""JSON Schemas as Connect schemas, the way Confluent's JsonSchemaData maps them."""
+"""Connect schemas of JSON Schemas, as in Confluent's JsonSchemaData."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM: Final = "io.confluent.connect.json.Enum"
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
-ANY: Final = "io.debezium.data.Json"  # what a value of any type becomes: its JSON text
-# the field of members that a schema does not name
+ANY: Final = "io.debezium.data.Json"  # strings with the JSON of values of any type
+# field with the additional properties of an object
 EXTRAS: Final = "__connect_additional_properties__"
-# counted where they are used: to validate a value takes time for each, 30 ms for as many
+# by use: validating a value with this many takes 30 ms
 MAX_UNIONS: Final = 1_000
-# of `allOf`: one that refers to the same schema twice doubles them at each level
+# of `allOf`, whose number may double at each level of references
 MAX_MERGES: Final = 10_000
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
@@ -59,7 +59,7 @@ _NULL: Final = {"type": "null"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How schemas are mapped; the names are those of the converter's properties."""
+    """Options for reading schemas, named after the properties of the converter."""
 
     optional_for_nonrequired: bool = False
     generalized_sums: bool = False
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One type of a union: its JSON Schema, and the document where its references begin."""
+    """One type of a union: its JSON Schema, and the document of its references."""
 
     tree: Tree
     document: str
@@ -77,18 +77,19 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaType:
-    """A schema, ready to use."""
+    """A JSON Schema."""
 
     schema: Schema
     branches: Mapping[tuple[Field, ...], Sequence[Branch]]
-    """By the fields of a struct that stands for a union of several types: the JSON Schema of
-    each."""
+    """JSON Schemas of the types of a union, by the fields of its struct."""
     documents: Mapping[str, Tree]
-    """The whole schema under the name `""`, and those it refers to, for validation."""
+    """The schema, with the name `""`, and referenced schemas, for validation."""
 
     def branches_of(self, schema: Schema) -> Sequence[Branch] | None:
-        """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional
-        here and not there."""
+        """Return the JSON Schemas of the types of a union, or None for another schema.
+
+        The union may be optional or required.
+        """
         return self.branches.get(schema.fields) if is_union(schema) else None
 
 
@@ -98,15 +99,15 @@ def json_schema_type(
     version: int | None = None,
     options: Options | None = None,
 ) -> JsonSchemaType:
-    """Read a schema.
+    """Return the type of a schema.
 
     Raises:
-        DataError: The text is no JSON Schema, or one that Connect has no type for.
+        DataError: The schema is invalid, or has no equivalent in Connect.
     """
     try:
         documents = {
             "": json.loads(text),
-            **{name: json.loads(other) for name, other in (references or {}).items()},
+            **{name: json.loads(each) for name, each in (references or {}).items()},
         }
         reader = _SchemaReader(documents, options or Options())
         schema = reader.read(documents[""], "")
@@ -118,12 +119,12 @@ def json_schema_type(
 
 
 def is_enum(schema: Schema) -> bool:
-    """Whether a schema stands for an enum."""
+    """Return True if a schema represents an enum."""
     return ENUM in schema.parameters or generalized_sums.ENUM in schema.parameters
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for a union of several types."""
+    """Return True if a struct represents a union of several types."""
     return schema.name == ONE_OF or generalized_sums.is_union(schema)
 
 
@@ -131,18 +132,18 @@ class _SchemaReader:
     def __init__(self, documents: Mapping[str, Tree], options: Options) -> None:
         self._documents = documents
         self._options = options
-        self._open: list[int] = []  # identities of the trees that are being read
+        self._open: list[int] = []  # IDs of the enclosing trees
         self.branches: dict[tuple[Field, ...], Sequence[Branch]] = {}
         self._unions = count()
         self._merges = 0
         self._unions_read = 0
 
     def read(self, tree: Tree, document: str) -> Schema:
-        """Read one type; `document` is where its references begin."""
+        """Return the schema of a type; references are relative to `document`."""
         if tree is True or tree == {}:
             return Schema(Type.STRING, name=ANY, optional=True)
         if id(tree) in self._open:
-            raise DataError("The schema contains itself, which has no Connect schema here")
+            raise DataError("The schema is recursive, which Connect schemas do not support")
         self._open.append(id(tree))
         try:
             return self._read(tree, document)
@@ -151,9 +152,9 @@ class _SchemaReader:
 
     def _read(self, tree: Tree, document: str) -> Schema:
         if "$ref" in tree:
-            document, found = self._resolve(tree["$ref"], document)
-            made = self.read(found, document)
-            return self._attributed(made, {k: v for k, v in tree.items() if k != "$ref"})
+            document, target = self._resolve(tree["$ref"], document)
+            schema = self.read(target, document)
+            return self._attributed(schema, {k: v for k, v in tree.items() if k != "$ref"})
         for word in ("oneOf", "anyOf"):
             if word in tree:
                 return self._union(tree, list(tree[word]), document)
@@ -206,12 +207,12 @@ class _SchemaReader:
     def _struct(self, tree: Tree, document: str) -> Schema:
         properties: Mapping[str, Tree] = tree.get("properties", {})
         required = set(tree.get("required", ()))
-        places = {
+        positions = {
             name: (_index(p, len(properties) + n), n)
             for n, (name, p) in enumerate(properties.items())
         }
         fields = []
-        for name in sorted(properties, key=places.__getitem__):
+        for name in sorted(properties, key=positions.__getitem__):
             schema = self.read(properties[name], document)
             if name not in required and self._options.optional_for_nonrequired:
                 schema = schema.replace(optional=True)
@@ -225,46 +226,44 @@ class _SchemaReader:
         return Schema(Type.STRUCT, fields=fields)
 
     def _union(self, tree: Tree, branches: list[Tree], document: str) -> Schema:
-        others = [b for b in branches if not _is_null(b)]
-        optional = len(others) < len(branches)
-        if len(others) == 1 and (optional or self._options.flatten_singletons):
-            made = self.read(others[0], document)
-            return self._attributed(made.replace(optional=made.optional or optional), tree)
+        types = [b for b in branches if not _is_null(b)]
+        optional = len(types) < len(branches)
+        if len(types) == 1 and (optional or self._options.flatten_singletons):
+            schema = self.read(types[0], document)
+            return self._attributed(schema.replace(optional=schema.optional or optional), tree)
         self._unions_read += 1
         if self._unions_read > MAX_UNIONS:
-            raise DataError(f"The schema has more than {MAX_UNIONS} unions in it")
+            raise DataError(f"The schema has more than {MAX_UNIONS} unions")
         name, parameters = ONE_OF, {}
         if self._options.generalized_sums:
             name = generalized_sums.union_name(next(self._unions))
             parameters = {generalized_sums.UNION: name}
         fields = [
             (self._branch_name(n), self.read(b, document).replace(optional=True))
-            for n, b in enumerate(others)
+            for n, b in enumerate(types)
         ]
         union = Schema(
             Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters
         )
-        made = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
-        self.branches[made.fields] = [self._branch(b, document) for b in others]
-        return made
+        union = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
+        self.branches[union.fields] = [self._branch(b, document) for b in types]
+        return union
 
     def _branch(self, tree: Tree, document: str) -> Branch:
         if "$ref" in tree:
             document, tree = self._resolve(tree["$ref"], document)
         return Branch(tree, document)
 
-    def _branch_name(self, place: int) -> str:
-        return (
-            generalized_sums.branch_name(place)
-            if self._options.generalized_sums
-            else f"{ONE_OF}.field.{place}"
-        )
+    def _branch_name(self, index: int) -> str:
+        if self._options.generalized_sums:
+            return generalized_sums.branch_name(index)
+        return f"{ONE_OF}.field.{index}"
 
     def _merged(self, tree: Tree, document: str) -> Tree:
-        """All members of `allOf` in one schema."""
+        """Merge the schemas of `allOf`."""
         self._merges += 1
         if self._merges > MAX_MERGES:
-            raise DataError(f"The schema has more than {MAX_MERGES} `allOf` in it")
+            raise DataError(f"The schema has more than {MAX_MERGES} `allOf`")
         merged = _inner(tree)
         for part in tree["allOf"]:
             if "$ref" in part:
@@ -284,16 +283,16 @@ class _SchemaReader:
         name, _, pointer = reference.partition("#")
         if name:
             document = self._document(name)
-        found = self._documents[document]
+        target = self._documents[document]
         for part in filter(None, pointer.split("/")):
             part = part.replace("~1", "/").replace("~0", "~")
-            found = found[int(part)] if isinstance(found, list) else found[part]
-        return document, found
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        return document, target
 
     def _document(self, name: str) -> str:
-        for known, tree in self._documents.items():
-            if known == name or (isinstance(tree, dict) and tree.get("$id") == name):
-                return known
+        for document, tree in self._documents.items():
+            if document == name or (isinstance(tree, dict) and tree.get("$id") == name):
+                return document
         raise DataError(f"Undefined reference: {name}")
 
     def _attributed(self, schema: Schema, tree: Tree) -> Schema:
@@ -320,7 +319,7 @@ class _SchemaReader:
 
 
 def _inner(tree: Tree) -> dict[str, Any]:
-    """A schema without what belongs to the union or merge around it."""
+    """Return a schema without the attributes of the enclosing union or `allOf`."""
     outer = (
         "allOf",
         "title",

@@ -1,5 +1,4 @@
-"""Values of JSON Schemas, one at a time: as JsonConverter reads them, with unions and other
-maps."""
+"""Values of JSON Schemas: the values of JsonConverter, unions, and other maps."""
 
 from __future__ import annotations
 
@@ -23,11 +22,10 @@ from connect_py.converters.json_schema.json_schema_type import (
 
 
 class JsonSchemaValidator:
-    """Says whether trees are valid, by the library; its own forms of documents are made when first
-    needed."""
+    """Validates trees with the library jsonschema, whose validators are created on first use."""
 
     def __init__(self, documents: Mapping[str, Tree], *, modern: bool = True) -> None:
-        """Without `modern` all schemas count as of draft 7, whatever they say."""
+        """Prepare the validation of documents; without `modern`, all of them use draft 7."""
         self._documents = documents
         self._modern = modern
         self._validators: dict[int, Any] = {}
@@ -35,33 +33,42 @@ class JsonSchemaValidator:
 
     @staticmethod
     def of(text: str, references: Mapping[str, str], *, modern: bool = True) -> JsonSchemaValidator:
-        """Take texts. DataError: one is no JSON."""
+        """Return a validator of a schema and its references.
+
+        Raises:
+            DataError: A schema is not JSON.
+        """
         try:
             return JsonSchemaValidator({"": json.loads(text), **_parsed(references)}, modern=modern)
         except ValueError as error:
             raise DataError(f"Not a JSON Schema: {error}") from error
 
     def check(self, tree: Tree) -> None:
-        """DataError: a value is not valid under the whole schema."""
-        problem = self.problem(self._whole, tree)
-        if problem is not None:
-            raise DataError(f"The message is not valid under its schema: {problem}")
-
-    def problem(self, part: Branch, tree: Tree) -> str | None:
-        """What is wrong with a value under a part of the schema; None: nothing.
+        """Validate a value.
 
         Raises:
-            DataError: The schema is none, or refers to what is not there.
+            DataError: The value does not match the schema.
+        """
+        problem = self.problem(self._whole, tree)
+        if problem is not None:
+            raise DataError(f"The message does not match its schema: {problem}")
+
+    def problem(self, part: Branch, tree: Tree) -> str | None:
+        """Return the first violation of a part of the schema, or None if the value matches.
+
+        Raises:
+            DataError: The schema or a reference is invalid.
         """
         try:
             validator = self._validators.get(id(part))
             if validator is None:
                 validator = self._validators[id(part)] = self._make(part)
             error = next(validator.iter_errors(without_schema(tree)), None)
-        except Exception as unfit:  # the library fails in any way on schemas that are none
+        except Exception as schema_error:  # the library raises any error for invalid schemas
             raise DataError(
-                f"The schema cannot be validated by: {type(unfit).__name__}: {unfit}"
-            ) from unfit
+                f"The schema cannot be used for validation: "
+                f"{type(schema_error).__name__}: {schema_error}"
+            ) from schema_error
         return None if error is None else str(error.message)
 
     def _make(self, part: Branch) -> Any:
@@ -70,9 +77,9 @@ class JsonSchemaValidator:
         from referencing.jsonschema import DRAFT7
 
         documents, tree = dict(self._documents), part.tree
-        around = documents[part.document]
-        if tree is not around and isinstance(around, dict):  # what it refers to stands around it
-            documents[_PART] = {**{k: v for k, v in around.items() if k != "$id"}, _PLACE: tree}
+        document = documents[part.document]
+        if tree is not document and isinstance(document, dict):  # references are relative to it
+            documents[_PART] = {**{k: v for k, v in document.items() if k != "$id"}, _PLACE: tree}
             tree = {"$ref": f"{_PART}#/{_PLACE}"}
         registry: Any = Registry().with_resources(
             [
@@ -93,8 +100,7 @@ _PLACE: Final = "connect-py-part"
 
 
 def _with_extras(schema: Schema, tree: Tree) -> Tree:
-    """An object with the members that its schema does not name in the field for them, if it has
-    one."""
+    """Return an object with its additional properties in the field for them, if any."""
     if schema.field(EXTRAS) is None or not isinstance(tree, dict):
         return tree
     extras = {
@@ -111,16 +117,16 @@ def _parsed(references: Mapping[str, str]) -> dict[str, Tree]:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaValueReader(JsonValueReader):
-    """Trees, as `read_json(..., exact=True)` gives them, to values of the schema."""
+    """Converts trees, the results of `read_json(..., exact=True)`, to values of the schema."""
 
     type: JsonSchemaType = field(kw_only=True)
     validator: JsonSchemaValidator = field(kw_only=True)
 
     def read_message(self, schema: Schema, tree: Tree) -> Value:
-        """Convert a whole payload: members that are missing at the top are null, required or not.
+        """Convert a whole payload; missing members at the top are null even if they are required.
 
         Raises:
-            DataError: It does not fit.
+            DataError: The payload does not match the schema.
         """
         if tree is None:
             return None
@@ -141,7 +147,7 @@ class JsonSchemaValueReader(JsonValueReader):
         if schema is not None and tree is not None:
             branches = self.type.branches_of(schema)
             if branches is not None or schema.name == ANY or is_enum(schema):
-                check_nesting(tree)  # nothing else bounds what is inside
+                check_nesting(tree)  # the schema does not limit the nesting
             if branches is not None:
                 return self._union(schema, branches, tree)
             if schema.name == ANY:

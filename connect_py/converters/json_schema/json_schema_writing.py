@@ -1,4 +1,4 @@
-"""Connect schemas as JSON Schemas, the way Confluent's JsonSchemaData writes them."""
+"""JSON Schemas of Connect schemas, as in Confluent's JsonSchemaData."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ class JsonSchemaWriter:
         additional_properties: bool,
         validate: bool = False,
     ) -> None:
-        """`validate` refuses values that are not valid under the schema that is registered for
-        them."""
+        """Create the JSON Schema; `validate` rejects values that do not match it."""
         self._schema = schema
         self._values = values
         self._additional_properties = additional_properties
@@ -56,20 +55,23 @@ class JsonSchemaWriter:
         self._validator = JsonSchemaValidator.of(self.text, {}) if validate else None
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> JsonSchemaWriter:
-        """What writes the same JSON, and refuses, if it is strict, what is not valid under another
-        schema.
+        """Return a writer of the same JSON that validates it with another schema if it is strict.
 
         Raises:
-            DataError: It is no JSON Schema.
+            DataError: The schema is invalid.
         """
-        made = copy(self)
-        made._validator = (
+        writer = copy(self)
+        writer._validator = (
             JsonSchemaValidator.of(registered.text, registered.references) if strict else None
         )
-        return made
+        return writer
 
     def write(self, value: Value) -> bytes:
-        """Write the body of a message. DataError: the value does not fit its schema."""
+        """Return the message body of a value.
+
+        Raises:
+            DataError: The value does not match its schema.
+        """
         body = self._values.write(self._schema, value).encode()
         if self._validator is not None:
             self._validator.check(read_json(body, exact=True))
@@ -149,8 +151,10 @@ class JsonSchemaWriter:
             tree["connect.version"] = schema.version
         if schema.doc is not None:
             tree["description"] = schema.doc
-        own = (ENUM, generalized_sums.ENUM, generalized_sums.UNION)
-        parameters = {k: v for k, v in schema.parameters.items() if not k.startswith(own)}
+        json_parameters = (ENUM, generalized_sums.ENUM, generalized_sums.UNION)
+        parameters = {
+            k: v for k, v in schema.parameters.items() if not k.startswith(json_parameters)
+        }
         if parameters:
             tree["connect.parameters"] = parameters
         if schema.default is not None:
@@ -160,7 +164,7 @@ class JsonSchemaWriter:
 
 
 class JsonSchemaValueWriter(JsonValueWriter):
-    """Values as JsonConverter writes them, but for unions and for maps whose keys are no texts."""
+    """Writes values like JsonConverter, except unions and maps with keys other than strings."""
 
     def write(self, schema: Schema | None, value: Value) -> str:
         if schema is not None and value is not None and is_union(schema):

@@ -153,26 +153,26 @@ _VALUES, _VALID, _ABSENT = range(_ARRAYS)
 class Decoded:
     """Decoded column of one node. Arrow arrays are created on access."""
 
-    def __init__(self, node: Node, exported: _Exported, places: Iterator[int]) -> None:
+    def __init__(self, node: Node, exported: _Exported, indexes: Iterator[int]) -> None:
         """Describe a node.
 
         Args:
             node: The node.
             exported: The memory of the columns.
-            places: Indexes of this node and of all following nodes in preorder.
+            indexes: Indexes of this node and of all following nodes in preorder.
         """
         self.node = node
         self._exported = exported
-        self._place = next(places)
+        self._index = next(indexes)
         self.rows, self.null_count, self.absent_count, self._number_kinds = exported.counts(
-            self._place
+            self._index
         )
-        self.children = [Decoded(child, exported, places) for child in node.children]
+        self.children = [Decoded(child, exported, indexes) for child in node.children]
 
     def _imported(self, which: int, type_: pa.DataType) -> pa.Array:
         import pyarrow as pa
 
-        return pa.Array._import_from_c(self._exported.array(self._place, which), type_)
+        return pa.Array._import_from_c(self._exported.array(self._index, which), type_)
 
     @property
     def mixes_numbers(self) -> bool:
@@ -193,7 +193,7 @@ class Decoded:
         return self._leaf.is_null() if self._valid is None else pc.invert(self._valid)
 
     def nulls_except(self, excluded: Collection[int]) -> pa.BooleanArray | None:
-        """Return a mask of the null rows without the excluded ones, or None if none remain."""
+        """Return a mask of the null rows without the excluded ones, or None."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -322,11 +322,11 @@ class NativeDecoder:
         """Compile a plan.
 
         Raises:
-            NotColumnar: There is no library, or it does not support the plan.
+            NotColumnar: The library is missing, or does not support the plan.
         """
         functions = library()
         if functions is None:
-            raise NotColumnar("there is no native decoder")
+            raise NotColumnar("the native decoder is not available")
         if node.depth() > MAX_DEPTH:
             raise NotColumnar("values are nested too deeply")
         self._node = node
@@ -379,4 +379,4 @@ class NativeDecoder:
         if count < 0:
             raise NotColumnar("the native decoder failed")
         decoded = Decoded(self._node, exported, iter(range(self._nodes)))
-        return decoded, [place for place, mark in enumerate(odd.raw) if mark] if count else []
+        return decoded, [row for row, mark in enumerate(odd.raw) if mark] if count else []

@@ -1,4 +1,4 @@
-"""Protobuf schemas as texts to descriptors, by the real compiler."""
+"""Descriptors of Protobuf schemas, created by the Protobuf compiler."""
 
 from __future__ import annotations
 
@@ -20,49 +20,52 @@ from google.protobuf.message import DecodeError
 from connect_py.api.errors import DataError
 
 COMPILE_SECONDS: Final = 60.0
-_OF_THE_LIBRARY: Final = re.compile(r"WARNING: All log messages before|[IWEF]\d{4} ")
-_OWN: Final = Path(__file__).parent / "proto"
+_LIBRARY_LOG_LINE: Final = re.compile(r"WARNING: All log messages before|[IWEF]\d{4} ")
+_PROTO_FOLDER: Final = Path(__file__).parent / "proto"
 
 
 def compile_proto(text: str, references: Mapping[str, str] | None = None) -> FileDescriptor:
-    """Compile a schema in a pool of its own, where names of other schemas do not matter.
+    """Compile a schema in a separate pool, to which the names of other schemas do not belong.
 
-    The compiler runs as a process, so that what it prints becomes the message. `references` holds
-    the files that `text` imports and that do not come with the compiler, by name. Each may also be
-    a descriptor in base64: so some serializers register them, and so some registries give them
-    back.
+    The compiler runs in a process, and its output becomes the error message.
+
+    Args:
+        text: The schema, or its descriptor in base64, which some serializers register and some
+            registries return.
+        references: The imported files by name, in the same format. The compiler provides
+            google/protobuf and google/type.
 
     Raises:
-        DataError: It is not a Protobuf schema; says where.
+        DataError: The schema is invalid; the message contains the position.
     """
-    with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as folder_name:
+        folder = Path(folder_name)
         main = folder / _free_name(references or {})
         compiled = FileDescriptorSet()
-        for name, other in {**(references or {}), main.name: text}.items():
-            descriptor = _descriptor(other)
+        for name, source in {**(references or {}), main.name: text}.items():
+            descriptor = _descriptor(source)
             if descriptor is None:
-                _write(folder, name, other)
+                _write(folder, name, source)
             else:
                 descriptor.name = name
                 compiled.file.append(descriptor)
-        out, given = folder / "descriptors", folder / "given"
-        given.write_bytes(compiled.SerializeToString())
+        out, precompiled = folder / "descriptors", folder / "given"
+        precompiled.write_bytes(compiled.SerializeToString())
         command = [
             sys.executable,
             "-m",
             "grpc_tools.protoc",
             f"-I{folder}",
-            f"-I{_OWN}",
+            f"-I{_PROTO_FOLDER}",
             f"-I{_common_protos()}",
             f"-I{_well_known_protos()}",
-            f"--descriptor_set_in={given}",
+            f"--descriptor_set_in={precompiled}",
             "--include_imports",
             f"--descriptor_set_out={out}",
             main.name,
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -70,29 +73,31 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise DataError("compiling the Protobuf schema takes too long") from error
-        if done.returncode:
             raise DataError(
-                f"Not a Protobuf schema: {_complaint(done.stderr.decode(errors='replace'), folder)}"
-            )
+                f"timed out after {COMPILE_SECONDS:.0f} s while compiling the Protobuf schema"
+            ) from error
+        if process.returncode:
+            output = process.stderr.decode(errors="replace")
+            raise DataError(f"Not a Protobuf schema: {_compiler_error(output, folder)}")
         files = FileDescriptorSet.FromString(out.read_bytes())
     pool = DescriptorPool()
-    for file in files.file:  # imports come before what imports them
+    for file in files.file:  # imported files first
         pool.Add(file)
     return pool.FindFileByName(main.name)
 
 
-def _complaint(text: str, folder: Path) -> str:
-    """What the compiler says of the schema, without what its library says of itself, and without
-    our folder."""
-    lines = [line for line in text.splitlines() if not _OF_THE_LIBRARY.match(line)]
+def _compiler_error(text: str, folder: Path) -> str:
+    """Return the errors of the compiler without log lines of its library and our folder."""
+    lines = [line for line in text.splitlines() if not _LIBRARY_LOG_LINE.match(line)]
     return "\n".join(lines).replace(f"{folder}{os.sep}", "").strip()
 
 
 def _descriptor(text: str) -> FileDescriptorProto | None:
-    """The descriptor that stands there instead of a text; None: it is a text."""
+    """Return the descriptor of a schema in base64, or None for a schema in Protobuf's language."""
     try:
-        data = base64.b64decode(text.strip(), validate=True)  # a text has blanks and semicolons
+        data = base64.b64decode(
+            text.strip(), validate=True
+        )  # schemas contain blanks and semicolons
         return FileDescriptorProto.FromString(data) if data else None
     except (ValueError, DecodeError):
         return None
@@ -101,19 +106,19 @@ def _descriptor(text: str) -> FileDescriptorProto | None:
 def _write(folder: Path, name: str, text: str) -> None:
     try:
         path = (folder / name).resolve()
-        inside = path.is_relative_to(folder.resolve())
-        if inside:
+        is_inside = path.is_relative_to(folder.resolve())
+        if is_inside:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", errors="replace")
     except (OSError, ValueError):
-        inside = False
-    if not inside:
-        raise DataError(f"the schema refers to {name[:200]!r}, which is no name of a file")
+        is_inside = False
+    if not is_inside:
+        raise DataError(f"the schema refers to {name[:200]!r}, which is not a valid file name")
 
 
-def _free_name(taken: Mapping[str, str]) -> str:
+def _free_name(references: Mapping[str, str]) -> str:
     name = "schema.proto"
-    while name in taken:
+    while name in references:
         name = f"_{name}"
     return name
 
@@ -125,7 +130,7 @@ def _well_known_protos() -> Path:
 
 
 def _common_protos() -> Path:
-    """The folder above `google/type/date.proto` and its like."""
+    """Return the folder of `google/type/date.proto` and similar files."""
     from google.type import date_pb2
 
     return Path(date_pb2.__file__).parents[2]

@@ -26,11 +26,11 @@ from connect_py.converters.registry.schema_registry import RegisteredSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MAX_DEPTH = 100  # of nested messages; more is not a schema that anybody wrote
+_MAX_DEPTH = 100  # of nested message types
 
 
 class ProtobufConverter(RegistryConverter):
-    """Protobuf in Confluent's wire format; schemas come from a registry."""
+    """Protobuf in Confluent's wire format, with schemas of a registry."""
 
     kind = "PROTOBUF"
     label = "Protobuf"
@@ -41,7 +41,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Keep the package in names of structs and enums.",
+            doc="Include the package in names of structs and enums.",
         )
         .define(
             "int.for.enums",
@@ -55,7 +55,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Make fields optional only if they say so.",
+            doc="Make fields optional only if they are declared as optional.",
         )
         .define(
             "optional.for.proto2",
@@ -69,7 +69,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Read wrapper messages as optional primitives, and write these so.",
+            doc="Read wrapper messages as optional primitives, and write them as messages.",
         )
         .define(
             "wrapper.for.raw.primitives",
@@ -83,28 +83,28 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Read absent messages and optional fields as if they were there, and empty.",
+            doc="Read absent messages and optional fields as empty ones.",
         )
         .define(
             "generate.index.for.unions",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Number the structs that stand for oneofs.",
+            doc="Append a number to the names of oneofs.",
         )
         .define(
             "flatten.unions",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Make members of oneofs fields of the struct around them.",
+            doc="Add the members of oneofs to the enclosing struct.",
         )
         .define(
             "connect_py.timestamp.micros",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Read timestamps as INT64 microseconds, which keeps more of them than Connect's "
+            doc="Read timestamps as INT64 microseconds, which are more precise than Connect's "
             "milliseconds.",
         )
     )
@@ -141,7 +141,7 @@ class ProtobufConverter(RegistryConverter):
         indexes, _ = message_indexes(rest, 0)
         file = self._files(registered.text, references)
         if isinstance(file, DataError):
-            raise file.with_traceback(None)  # which would grow each time
+            raise file.with_traceback(None)  # the traceback would grow each time
         return _ProtobufReader(_message(file, indexes), self._options, version)
 
     def make_writer(self, schema: Schema) -> ProtobufWriter:
@@ -182,8 +182,7 @@ class _ProtobufReader(MessageReader):
 
 
 def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor | DataError:
-    """The file, or why there is none: each message of a refused schema would start the compiler
-    again."""
+    """Return the file or the error, which is cached to avoid compiling for each message."""
     try:
         return compile_proto(text, dict(references))
     except DataError as error:
@@ -191,23 +190,23 @@ def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescrip
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """The message type at these places: in the file, then in the type around it."""
+    """Return the message type with these indexes in the file and in the enclosing types."""
     types = list(file.message_types_by_name.values())
-    found: Descriptor | None = None
+    message_type: Descriptor | None = None
     for index in indexes:
         if index >= len(types):
             raise DataError(f"the schema has no message {list(indexes)}")
-        found = types[index]
-        types = list(found.nested_types)
-    assert found is not None
-    return found
+        message_type = types[index]
+        types = list(message_type.nested_types)
+    assert message_type is not None
+    return message_type
 
 
 def message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Read which message of the file follows, and where it starts.
+    """Return the indexes of the message type, and the position after them.
 
     Raises:
-        DataError: These are no indexes.
+        DataError: The indexes are invalid.
     """
     count, at = _zigzag(data, at)
     if count == 0:
@@ -227,7 +226,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise DataError("message indexes are cut off")
+            raise DataError("the message indexes are truncated")
         byte = data[at]
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -1,19 +1,19 @@
-"""Protobuf messages as Connect structs, the way Confluent's ProtobufData maps them.
+"""Connect structs of Protobuf messages, as in Confluent's ProtobufData.
 
-`protobuf_type` goes through a descriptor once and gives a `ProtobufType`: the Connect schema, and
-two functions from what Protobuf's Python classes hold to Connect's values, one by one and by
-column.
+`protobuf_type` returns a `ProtobufType`: the Connect schema, and two functions that convert values
+of Protobuf's Python classes to Connect values and to columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import (
@@ -29,7 +29,6 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.converters.json.json_values import INTEGER_BITS, decimal_of
-from connect_py.converters.protobuf.field_meta import params
 from connect_py.java.strings import wrap
 
 if TYPE_CHECKING:
@@ -39,11 +38,12 @@ ENUM: Final = "io.confluent.connect.protobuf.Enum"
 TAG: Final = "io.confluent.connect.protobuf.Tag"
 UNION: Final = "io.confluent.connect.protobuf.Union"
 LOGICAL_TYPE: Final = "logicalType"
+_FIELD_META: Final = "confluent.field_meta"
 
-Raw: TypeAlias = Any  # what a Protobuf class holds
+Raw: TypeAlias = Any  # a value of a Protobuf class
 ToValue: TypeAlias = Callable[[Schema, Raw], Value]
 ToColumn: TypeAlias = "Callable[[Schema, Sequence[Raw]], pa.Array]"
-"""From raw values, None for null, to a column of the schema."""
+"""Converts raw values, which are None for null, to a column of the schema."""
 
 WRAPPERS: Final = frozenset(
     {
@@ -80,7 +80,7 @@ _SCALARS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How schemas are mapped; the names are those of the converter's properties."""
+    """Options for reading schemas, named after the properties of the converter."""
 
     full_names: bool = False  # enhanced.protobuf.schema.support
     int_for_enums: bool = False
@@ -96,7 +96,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufType:
-    """One type, ready to use; nulls never come to `value`."""
+    """A Protobuf type. `value` is not called for nulls."""
 
     schema: Schema
     value: ToValue
@@ -105,30 +105,34 @@ class ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of the struct that a message becomes; `take` gives its raw value in a message, None
-    for null."""
+    """A field of the struct of a message.
+
+    `take` returns the raw value of the field in a message, or None for null.
+    """
 
     name: str
     type: ProtobufType
     take: Callable[[Raw], Raw]
-    # the same for many messages, if there is a faster way
+    # a faster function for many messages
     take_all: Callable[[Sequence[Raw]], list[Raw]] | None = None
 
-    def taken(self, messages: Sequence[Raw]) -> list[Raw]:
-        """Its raw values, message by message."""
+    def take_from(self, messages: Sequence[Raw]) -> list[Raw]:
+        """Return the raw values of the field in messages."""
         return list(map(self.take, messages)) if self.take_all is None else self.take_all(messages)
 
 
 def protobuf_type(
     descriptor: Descriptor, options: Options, version: int | None = None
 ) -> ProtobufType:
-    """Map a message.
+    """Return the type of a message.
 
     Raises:
-        DataError: It contains itself, which Connect has no schema for.
+        DataError: The message type is recursive, which Connect schemas do not support.
     """
-    made = _SchemaReader(options).message(descriptor)
-    return made if version is None else replace(made, schema=made.schema.replace(version=version))
+    result = _SchemaReader(options).message(descriptor)
+    if version is None:
+        return result
+    return replace(result, schema=result.schema.replace(version=version))
 
 
 class _SchemaReader:
@@ -139,8 +143,8 @@ class _SchemaReader:
     def message(self, descriptor: Descriptor) -> ProtobufType:
         if descriptor.full_name in self._open:
             raise DataError(
-                f"The message {descriptor.full_name} contains itself, which has no Connect schema "
-                f"here"
+                f"The message {descriptor.full_name} is recursive, which Connect schemas do not "
+                f"support"
             )
         self._open.append(descriptor.full_name)
         members: list[Member] = []
@@ -155,49 +159,49 @@ class _SchemaReader:
     def _union(self, union: OneofDescriptor, index: int) -> list[Member]:
         members = [
             Member(
-                field.name, self._field(field), partial(_taken_if_chosen, union.name, field.name)
+                field.name, self._field(field), partial(_value_if_chosen, union.name, field.name)
             )
             for field in union.fields
         ]
         if self._options.flatten_unions:
             return members
         name = f"{union.name}_{index}" if self._options.index_for_unions else union.name
-        made = _struct_type(members, name=f"{UNION}.{union.name}", optional=True)
-        return [Member(name, made, partial(_message_if_chosen, union.name))]
+        struct = _struct_type(members, name=f"{UNION}.{union.name}", optional=True)
+        return [Member(name, struct, partial(_message_if_chosen, union.name))]
 
     def _member(self, field: FieldDescriptor) -> Member:
-        made = self._field(field)
+        field_type = self._field(field)
         if field.is_repeated:
-            return Member(field.name, made, attrgetter(field.name))
+            return Member(field.name, field_type, attrgetter(field.name))
         nullable = field.has_presence
         if (
             field.message_type is None
             and field.containing_oneof is None
             and not self._options.optional_for_proto2
         ):
-            nullable = False  # a scalar of proto2: its default
+            nullable = False  # a scalar of proto2 becomes its default
         if self._options.struct_for_nulls:
             nullable = False
         if not nullable:
-            return Member(field.name, made, attrgetter(field.name))
-        take = partial(_taken_if_there, field.name)
+            return Member(field.name, field_type, attrgetter(field.name))
+        take = partial(_value_if_present, field.name)
         if field.message_type is not None:
-            return Member(field.name, made, take, partial(_messages_if_there, field.name))
-        # of proto2, an enum's first value included: an absent one reads like one that is there
+            return Member(field.name, field_type, take, partial(_messages_if_present, field.name))
+        # proto2, including the first value of enums: an absent field has this value
         if field.default_value:
-            return Member(field.name, made, take)
-        return Member(field.name, made, take, partial(_scalars_if_there, field.name))
+            return Member(field.name, field_type, take)
+        return Member(field.name, field_type, take, partial(_scalars_if_present, field.name))
 
     def _field(self, field: FieldDescriptor) -> ProtobufType:
         message = field.message_type
         if message is not None and message.GetOptions().map_entry:
             keys, values = (self._single(message.fields_by_name[n]) for n in ("key", "value"))
-            made = _map_type(keys, values)
+            field_type = _map_type(keys, values)
         else:
-            made = self._single(field)
+            field_type = self._single(field)
             if field.is_repeated:
-                made = _array_type(made)
-        return replace(made, schema=self._attributed(made.schema, field))
+                field_type = _array_type(field_type)
+        return replace(field_type, schema=self._attributed(field_type.schema, field))
 
     def _attributed(self, schema: Schema, field: FieldDescriptor) -> Schema:
         if self._options.optional_for_nullables:
@@ -218,7 +222,7 @@ class _SchemaReader:
         if field.message_type is not None:
             return self._message_field(field, field.message_type)
         kind = _SCALARS[field.type]
-        connect_type = params(field).get("connect.type")
+        connect_type = _field_params(field).get("connect.type")
         if kind is Type.INT32 and connect_type in ("int8", "int16"):
             narrow = Type(connect_type)
             return _by_values(Schema(narrow), lambda _, number: wrap(number, INTEGER_BITS[narrow]))
@@ -260,8 +264,8 @@ class _SchemaReader:
                     schema, [None if r is None else r.value for r in raws]
                 ),
             )
-        made = self.message(message)
-        return replace(made, schema=made.schema.replace(optional=True))
+        struct = self.message(message)
+        return replace(struct, schema=struct.schema.replace(optional=True))
 
     def _unwraps(self, package: str, name: str) -> bool:
         if package != "google.protobuf" or name not in WRAPPERS:
@@ -283,7 +287,7 @@ class _SchemaReader:
 
 
 def _is_synthetic(union: OneofDescriptor) -> bool:
-    """Whether it only stands for the word `optional` of proto3."""
+    """Return True if a oneof represents the keyword `optional` of proto3."""
     return (
         len(union.fields) == 1
         and union.name == f"_{union.fields[0].name}"
@@ -295,17 +299,19 @@ def _same(schema: Schema, raw: Raw) -> Value:
     return raw
 
 
-def _taken_if_there(name: str, message: Raw) -> Raw:
+def _value_if_present(name: str, message: Raw) -> Raw:
     return getattr(message, name) if message.HasField(name) else None
 
 
-def _messages_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
+def _messages_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
     return [getattr(message, name) if message.HasField(name) else None for message in messages]
 
 
-def _scalars_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
-    """Of a field whose default is zero or empty: what is not is there; only the others are
-    asked."""
+def _scalars_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
+    """Return the values of a field whose default is zero or empty.
+
+    Only messages with this value are asked whether they contain the field.
+    """
     values = list(map(attrgetter(name), messages))
     if all(values):
         return values
@@ -315,7 +321,7 @@ def _scalars_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
     ]
 
 
-def _taken_if_chosen(union: str, name: str, message: Raw) -> Raw:
+def _value_if_chosen(union: str, name: str, message: Raw) -> Raw:
     return getattr(message, name) if message.WhichOneof(union) == name else None
 
 
@@ -355,12 +361,12 @@ def _struct_type(members: Sequence[Member], **attributes: Any) -> ProtobufType:
 
         from connect_py.columns import arrow
 
-        there = [m for m in messages if m is not None]
+        present = [m for m in messages if m is not None]
         if not members:
             return arrow.to_array(schema, [None if m is None else Struct(schema) for m in messages])
-        children = [m.type.column(m.type.schema, m.taken(there)) for m in members]
+        children = [m.type.column(m.type.schema, m.take_from(present)) for m in members]
         data = pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(schema)))
-        if len(there) == len(messages):
+        if len(present) == len(messages):
             return data
         return data.take(arrow.spread_indices([m is not None for m in messages]))
 
@@ -399,7 +405,7 @@ def _date_value(_: Schema, day: Raw) -> Value:
             - datetime.date(1970, 1, 1).toordinal()
         )
     except ValueError as error:
-        raise DataError(f"{day.year}-{day.month}-{day.day} is no day") from error
+        raise DataError(f"{day.year}-{day.month}-{day.day} is not a valid date") from error
 
 
 def _time_value(_: Schema, moment: Raw) -> Value:
@@ -408,7 +414,7 @@ def _time_value(_: Schema, moment: Raw) -> Value:
 
 
 def _decimal_type(field: FieldDescriptor) -> ProtobufType:
-    meta = params(field)
+    meta = _field_params(field)
     parameters = {SCALE: meta.get("scale", "0")}
     if "precision" in meta:
         parameters[PRECISION] = meta["precision"]
@@ -416,3 +422,20 @@ def _decimal_type(field: FieldDescriptor) -> ProtobufType:
     return _by_values(
         schema, lambda _, raw: decimal_of(int.from_bytes(raw.value, "big", signed=True), raw.scale)
     )
+
+
+def _field_params(field: FieldDescriptor) -> Mapping[str, str]:
+    """Return the parameters that Confluent's converters add to a field.
+
+    They are in the option `[(confluent.field_meta) = {params: ...}]`. The result is empty if the
+    file does not import confluent/meta.proto.
+    """
+    pool = field.file.pool  # type: ignore[attr-defined] # missing in its stubs
+    try:
+        extension = pool.FindExtensionByName(_FIELD_META)
+        options = pool.FindMessageTypeByName("google.protobuf.FieldOptions")
+    except KeyError:
+        return {}
+    # options have the class of the default pool, which does not know the extension
+    parsed: Any = GetMessageClass(options).FromString(field.GetOptions().SerializeToString())
+    return dict(parsed.Extensions[extension].params)

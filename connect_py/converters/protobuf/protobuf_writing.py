@@ -1,4 +1,4 @@
-"""Connect schemas and values as Protobuf, the way Confluent's ProtobufData writes them."""
+"""Protobuf schemas and messages of Connect schemas and values, as in Confluent's ProtobufData."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _NAMELESS: Final = "ConnectDefault"
 
 @dataclass(slots=True)
 class _File:
-    """The text of a file in the making."""
+    """Text of a file under construction."""
 
     wrappers: bool = False  # for optional primitives
     imports: set[str] = field(default_factory=set)
@@ -79,10 +79,17 @@ class ProtobufWriter:
     """Writes values of one struct schema."""
 
     def __init__(self, schema: Schema, *, wrappers: bool = False) -> None:
-        """`wrappers` makes messages of optional primitives. DataError: Protobuf has no form for the
-        schema."""
+        """Create and compile the Protobuf schema.
+
+        Args:
+            schema: A struct schema.
+            wrappers: True to write optional primitives as messages.
+
+        Raises:
+            DataError: Protobuf has no equivalent of the schema.
+        """
         if schema.type is not Type.STRUCT:
-            raise DataError(f"Protobuf messages are structs, and not {schema.type.name}")
+            raise DataError(f"Protobuf messages must be structs, not {schema.type.name}")
         package, _, simple = (schema.name or _NAMELESS).rpartition(".")
         file = _File(wrappers)
         file.messages[simple] = ""  # the first message of the file
@@ -93,33 +100,37 @@ class ProtobufWriter:
         self._use(compile_proto(self.text))
 
     def _use(self, file: FileDescriptor) -> None:
-        """Write messages of this file: those of the schema's name, or else its first."""
+        """Write messages of the type with the name of the schema, or of the first type."""
         names = list(file.message_types_by_name)
         if not names:
-            raise DataError("the schema has no message")
-        place = names.index(self._message) if self._message in names else 0
-        # one index, in zig-zag form
-        self.indexes = b"\0" if place == 0 else b"\2" + _varint(2 * place)
-        self._class: Any = GetMessageClass(file.message_types_by_name[names[place]])
+            raise DataError("the schema has no message type")
+        index = names.index(self._message) if self._message in names else 0
+        # one index, zigzag-encoded
+        self.indexes = b"\0" if index == 0 else b"\2" + _varint(2 * index)
+        self._class: Any = GetMessageClass(file.message_types_by_name[names[index]])
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> ProtobufWriter:
-        """What writes the same values by another schema, where members go by name.
+        """Return a writer of the same values with another schema; members are matched by name.
 
         Raises:
-            DataError: It is no Protobuf schema.
+            DataError: The schema is invalid.
         """
-        made = copy(self)
-        made._use(compile_proto(registered.text, registered.references))
-        return made
+        writer = copy(self)
+        writer._use(compile_proto(registered.text, registered.references))
+        return writer
 
     def write(self, value: Value) -> bytes:
-        """Write the body. DataError: the value does not fit its schema."""
+        """Return the message body of a value.
+
+        Raises:
+            DataError: The value does not match its schema.
+        """
         message = self._class()
         try:
             _fill(message, value)
             body: bytes = message.SerializeToString(deterministic=True)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            raise DataError(f"The value does not fit its schema: {error}") from error
+            raise DataError(f"The value does not match its schema: {error}") from error
         return body
 
 
@@ -132,10 +143,10 @@ def _varint(number: int) -> bytes:
 
 
 def _write_message(file: _File, name: str, schema: Schema) -> None:
-    known = file.schemas.get(name)
-    if known is not None:
-        if known.fields != schema.fields:
-            raise DataError(f"Two structs called {name} have other fields")
+    previous = file.schemas.get(name)
+    if previous is not None:
+        if previous.fields != schema.fields:
+            raise DataError(f"Two structs with the name {name} have different fields")
         return
     file.schemas[name] = schema
     lines = [f"message {name} {{"]
@@ -164,16 +175,16 @@ def _is_wrapped(file: _File, schema: Schema) -> bool:
 
 
 class _Numbers:
-    """Numbers of fields: those that the schema remembers, else the next free one."""
+    """Numbers of fields: the number in the schema, or the next free one."""
 
     def __init__(self) -> None:
         self._used: set[int] = set()
         self._next = 1
 
     def take(self, schema: Schema) -> int:
-        wanted = schema.parameters.get(TAG)
-        if wanted is not None and int(wanted) not in self._used:
-            number = int(wanted)
+        tag = schema.parameters.get(TAG)
+        if tag is not None and int(tag) not in self._used:
+            number = int(tag)
         else:
             while self._next in self._used or 19_000 <= self._next < 20_000:
                 self._next += 1
@@ -192,12 +203,12 @@ def _declared(file: _File, name: str, schema: Schema, numbers: _Numbers) -> str:
 
 
 def _type(file: _File, name: str, schema: Schema) -> tuple[str, str]:
-    """How the type of a field is written, and its options."""
+    """Return the declaration of the type of a field, and its options."""
     if schema.type is Type.ARRAY:
         assert schema.value_schema is not None
         kind, options = _type(file, name, schema.value_schema)
         if kind.startswith(("repeated ", "map<")):
-            raise DataError(f"Protobuf has no lists of lists or maps: {name}")
+            raise DataError(f"Protobuf does not support lists of lists or maps: {name}")
         return f"repeated {kind}", options
     if schema.type is Type.MAP:
         return _map_type(file, name, schema), ""
@@ -229,7 +240,7 @@ def _map_type(file: _File, name: str, schema: Schema) -> str:
         or "." in keys
         or values.startswith(("repeated ", "map<"))
     ):
-        raise DataError(f"Protobuf has no such map: {name}")
+        raise DataError(f"Protobuf does not support the types of this map: {name}")
     return f"map<{keys}, {values}>"
 
 
@@ -310,7 +321,7 @@ def _is_wrapper(field: FieldDescriptor) -> bool:
 def _append(target: Any, schema: Schema, item: Value) -> None:
     filler = _filler(schema)
     if item is None:
-        raise DataError("Protobuf has no nulls in lists")
+        raise DataError("Protobuf does not support nulls in lists")
     if filler is None:
         target.append(item)
     else:
@@ -321,13 +332,13 @@ def _scalar(message: Any, name: str, schema: Schema, value: Value) -> Any:
     if ENUM in schema.parameters and schema.type is Type.STRING:
         number = schema.parameters.get(f"{ENUM}.{value}")
         if number is None:
-            raise DataError(f"{value} is no symbol of {schema.parameters[ENUM]}")
+            raise DataError(f"{value} is not a symbol of {schema.parameters[ENUM]}")
         return int(number)
     return value
 
 
 def _filler(schema: Schema) -> Callable[[Any, Value], None] | None:
-    """What fills the message that a value becomes; None: it becomes no message."""
+    """Return a function that fills the message of a value, or None if it is not a message."""
     if schema.type is Type.STRUCT:
         return _fill
     return _FILLERS.get(schema.name or "")
@@ -346,13 +357,13 @@ def _fill_date(message: Any, value: Value) -> None:
     try:
         day = datetime.date(1970, 1, 1) + datetime.timedelta(days=value)
     except OverflowError as error:
-        raise DataError(f"{value} days from the epoch are no date in Protobuf") from error
+        raise DataError(f"{value} days from the epoch are outside the range of dates") from error
     message.year, message.month, message.day = day.year, day.month, day.day
 
 
 def _fill_time(message: Any, value: Value) -> None:
     if not 0 <= value <= MILLIS_PER_DAY:
-        raise DataError(f"{value} ms are no time of day")
+        raise DataError(f"{value} ms are not a time of day")
     seconds, millis = divmod(value, 1000)
     message.hours, message.minutes, message.seconds = (
         seconds // 3600,

@@ -1,4 +1,4 @@
-"""`BoundedDict`: remembers so much and no more."""
+"""`BoundedDict`: a cache with a limited number of entries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ V = TypeVar("V")
 
 
 class BoundedDict(dict[K, V]):
-    """A dict whose oldest entry goes when there is no room for another; set items one by one."""
+    """Dict that removes its oldest entry when it is full. Only item assignment checks the size."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity` entries at most, at least one."""
+        """Create a dict for at most `capacity` entries, at least one."""
         super().__init__()
         self._capacity = capacity
 

@@ -1,4 +1,4 @@
-"""How `generalized.sum.type.support` names unions and enums, the same for all formats."""
+"""Names of unions and enums with `generalized.sum.type.support`, for all formats."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Final
 
 from connect_py.api.schema import Schema, Type
 
-ENUM: Final = "org.apache.kafka.connect.data.Enum"  # a parameter; its value is the enum's name
-UNION: Final = "org.apache.kafka.connect.data.Union"  # a parameter; its value is the struct's name
+ENUM: Final = "org.apache.kafka.connect.data.Enum"  # parameter with the name of the enum
+UNION: Final = "org.apache.kafka.connect.data.Union"  # parameter with the name of the struct
 _PREFIX: Final = "connect_union_"
 
 
 def enum_parameters(name: str, symbols: list[str]) -> dict[str, str]:
-    """The parameters of an enum: its name, and the place of each symbol."""
-    return {ENUM: name, **{f"{ENUM}.{symbol}": str(place) for place, symbol in enumerate(symbols)}}
+    """Return the parameters of an enum: its name, and the index of each symbol."""
+    return {ENUM: name, **{f"{ENUM}.{symbol}": str(index) for index, symbol in enumerate(symbols)}}
 
 
 def union_name(number: int) -> str:
-    """What the struct that stands for a union is called, by the number of unions before it."""
+    """Return the name of the struct of a union, given the number of unions before it."""
     return f"{_PREFIX}{number}"
 
 
-def branch_name(place: int) -> str:
-    """What the field for a branch is called."""
-    return f"{_PREFIX}field_{place}"
+def branch_name(index: int) -> str:
+    """Return the name of the field of a branch."""
+    return f"{_PREFIX}field_{index}"
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for a union."""
+    """Return True if a struct represents a union."""
     return schema.type is Type.STRUCT and UNION in schema.parameters

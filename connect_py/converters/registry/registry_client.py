@@ -1,4 +1,4 @@
-"""The client of a schema registry, made from Java's properties."""
+"""Client of a schema registry, configured with Java's properties."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ _HEADER: Final = "request.header."
 _TLS_DOCS: Final[Mapping[str, tuple[Type, str]]] = {
     "truststore.location": (
         Type.STRING,
-        "A file with the authorities to trust: PEM, JKS or PKCS12.",
+        "Trust store: a PEM, JKS, or PKCS12 file with certificate authorities.",
     ),
-    "truststore.type": (Type.STRING, "PEM; a JKS or PKCS12 file shows by itself which it is."),
-    "truststore.password": (Type.PASSWORD, "The password of the trust store."),
-    "truststore.certificates": (Type.PASSWORD, "The authorities to trust, as PEM texts."),
-    "keystore.location": (Type.STRING, "A file with the key to show: PEM, JKS or PKCS12."),
-    "keystore.type": (Type.STRING, "PEM; a JKS or PKCS12 file shows by itself which it is."),
-    "keystore.password": (Type.PASSWORD, "The password of the key store."),
-    "keystore.key": (Type.PASSWORD, "The key to show, as PEM text."),
+    "truststore.type": (Type.STRING, "PEM; JKS and PKCS12 files are detected automatically."),
+    "truststore.password": (Type.PASSWORD, "Password of the trust store."),
+    "truststore.certificates": (Type.PASSWORD, "Certificate authorities, as PEM data."),
+    "keystore.location": (
+        Type.STRING,
+        "Key store: a PEM, JKS, or PKCS12 file with the key of the client.",
+    ),
+    "keystore.type": (Type.STRING, "PEM; JKS and PKCS12 files are detected automatically."),
+    "keystore.password": (Type.PASSWORD, "Password of the key store."),
+    "keystore.key": (Type.PASSWORD, "Key of the client, as PEM data."),
     "keystore.certificate.chain": (
         Type.PASSWORD,
-        "The certificates that go with the key, as PEM texts.",
+        "Certificate chain of the key, as PEM data.",
     ),
-    "key.password": (Type.PASSWORD, "The password of the key."),
+    "key.password": (Type.PASSWORD, "Password of the key."),
     "endpoint.identification.algorithm": (
         Type.STRING,
-        "https checks host names, as by default; empty does not.",
+        "https (the default) verifies host names; an empty value does not.",
     ),
-    "enabled.protocols": (Type.STRING, "The versions of TLS to speak."),
-    "cipher.suites": (Type.STRING, "The cipher suites to use, up to TLS 1.2."),
+    "enabled.protocols": (Type.STRING, "TLS versions."),
+    "cipher.suites": (Type.STRING, "Cipher suites up to TLS 1.2."),
 }
 CONFIG_DEF: Final = (
     ConfigDef()
@@ -44,22 +47,22 @@ CONFIG_DEF: Final = (
         "schema.registry.url",
         Type.LIST,
         importance=Importance.HIGH,
-        doc="URLs of the registry's servers, separated by commas; each request goes to the first "
-        "that answers.",
+        doc="URLs of the registry, separated by commas; each request is sent to the first one that "
+        "responds.",
     )
     .define(
         "url.randomize",
         Type.BOOLEAN,
         default=False,
         importance=Importance.LOW,
-        doc="Begin with any of the URLs, not with the first.",
+        doc="Start with a random URL instead of the first one.",
     )
     .define(
         "max.schemas.per.subject",
         Type.INT,
         default=1000,
         importance=Importance.LOW,
-        doc="Accepted; see schemas.cache.config.",
+        doc="Ignored; see schemas.cache.config.",
     )
     .define(
         "latest.cache.size",
@@ -67,78 +70,77 @@ CONFIG_DEF: Final = (
         default=1000,
         validator=at_least(1),
         importance=Importance.LOW,
-        doc="Of how many subjects the latest version is remembered.",
+        doc="Number of subjects whose latest version is cached.",
     )
     .define(
         "latest.cache.ttl.sec",
         Type.INT,
         default=-1,
         importance=Importance.LOW,
-        doc="Seconds after which the latest version is asked for again; -1: never.",
+        doc="Seconds after which the cached latest version expires; -1: never.",
     )
     .define(
         "basic.auth.credentials.source",
         Type.STRING,
         default="URL",
         importance=Importance.MEDIUM,
-        doc="Where the user comes from: URL, USER_INFO, or SASL_INHERIT for that of "
-        "sasl.jaas.config.",
+        doc="Source of the user name: URL, USER_INFO, or SASL_INHERIT (sasl.jaas.config).",
     )
     .define(
         "basic.auth.user.info",
         Type.PASSWORD,
         default="",
         importance=Importance.MEDIUM,
-        doc="user:password, with USER_INFO.",
+        doc="user:password, for USER_INFO.",
     )
     .define(
         "schema.registry.basic.auth.user.info",
         Type.PASSWORD,
         default="",
         importance=Importance.LOW,
-        doc="The old name of basic.auth.user.info.",
+        doc="Old name of basic.auth.user.info.",
     )
     .define(
         "sasl.jaas.config",
         Type.PASSWORD,
         default="",
         importance=Importance.LOW,
-        doc="The login module whose user SASL_INHERIT and SASL_OAUTHBEARER_INHERIT take.",
+        doc="Login module with the user of SASL_INHERIT and SASL_OAUTHBEARER_INHERIT.",
     )
     .define(
         "sasl.oauthbearer.token.endpoint.url",
         Type.STRING,
         default="",
         importance=Importance.LOW,
-        doc="Where tokens come from, with SASL_OAUTHBEARER_INHERIT.",
+        doc="Token endpoint, for SASL_OAUTHBEARER_INHERIT.",
     )
     .define(
         "bearer.auth.credentials.source",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="STATIC_TOKEN, OAUTHBEARER, SASL_OAUTHBEARER_INHERIT, or empty for none.",
+        doc="STATIC_TOKEN, OAUTHBEARER, SASL_OAUTHBEARER_INHERIT, or empty to disable tokens.",
     )
     .define(
         "bearer.auth.token",
         Type.PASSWORD,
         default="",
         importance=Importance.MEDIUM,
-        doc="The static token.",
+        doc="Static token.",
     )
     .define(
         "bearer.auth.issuer.endpoint.url",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Where OAuth tokens come from.",
+        doc="OAuth token endpoint.",
     )
     .define(
         "bearer.auth.client.id",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="OAuth client id.",
+        doc="OAuth client ID.",
     )
     .define(
         "bearer.auth.client.secret",
@@ -159,33 +161,33 @@ CONFIG_DEF: Final = (
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="The logical cluster that goes with the token.",
+        doc="Logical cluster of the token.",
     )
     .define(
         "bearer.auth.identity.pool.id",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="The identity pool that goes with the token.",
+        doc="Identity pool of the token.",
     )
     .define(
         f"{_SSL}ca.location",
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="A PEM file with the authorities to trust, as the client library names it.",
+        doc="PEM file with certificate authorities, as named by the client library.",
     )
     .define(
-        "proxy.host", Type.STRING, default="", importance=Importance.LOW, doc="The proxy's host."
+        "proxy.host", Type.STRING, default="", importance=Importance.LOW, doc="Host of the proxy."
     )
-    .define("proxy.port", Type.INT, default=-1, importance=Importance.LOW, doc="The proxy's port.")
+    .define("proxy.port", Type.INT, default=-1, importance=Importance.LOW, doc="Port of the proxy.")
     .define(
         "http.connect.timeout.ms",
         Type.INT,
         default=10_000,
         validator=at_least(1),
         importance=Importance.LOW,
-        doc="How long to wait for a connection.",
+        doc="Timeout of connections.",
     )
     .define(
         "http.read.timeout.ms",
@@ -193,28 +195,28 @@ CONFIG_DEF: Final = (
         default=10_000,
         validator=at_least(1),
         importance=Importance.LOW,
-        doc="How long to wait for an answer.",
+        doc="Timeout of responses.",
     )
     .define(
         "max.retries",
         Type.INT,
         default=3,
         importance=Importance.LOW,
-        doc="Accepted: the worker itself waits for a registry that is away, however long.",
+        doc="Ignored: the worker waits for an unavailable registry without a limit.",
     )
     .define(
         "retries.wait.ms",
         Type.INT,
         default=1000,
         importance=Importance.LOW,
-        doc="Accepted, as max.retries.",
+        doc="Ignored, see max.retries.",
     )
     .define(
         "retries.max.wait.ms",
         Type.INT,
         default=20_000,
         importance=Importance.LOW,
-        doc="Accepted, as max.retries.",
+        doc="Ignored, see max.retries.",
     )
 )
 for _name, (_type, _doc) in _TLS_DOCS.items():
@@ -222,13 +224,14 @@ for _name, (_type, _doc) in _TLS_DOCS.items():
 
 
 def open_client(configs: Mapping[str, str]) -> Any:
-    """Make a `SchemaRegistryClient`; nothing is asked yet. Properties below `request.header.`
-    become headers.
+    """Return a `SchemaRegistryClient` that has not sent a request yet.
+
+    Properties that start with `request.header.` become headers.
 
     Raises:
-        ConfigError: A property is not acceptable.
+        ConfigError: A property is invalid.
     """
-    import httpx2  # what confluent_kafka speaks HTTP with
+    import httpx2  # the HTTP client of confluent_kafka
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     parsed = CONFIG_DEF.parse(configs)
@@ -238,7 +241,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
         "timeout": httpx2.Timeout(
             parsed["http.read.timeout.ms"] / 1000, connect=_connect_seconds(parsed)
         ),
-        "max.retries": 0,  # the worker retries, and keeps its consumer alive meanwhile
+        "max.retries": 0,  # the worker retries, and polls its consumer in the meantime
         "cache.capacity": parsed["latest.cache.size"],
         **_basic(parsed),
         **_bearer(parsed, headers),
@@ -256,7 +259,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
     tls = {
         f"ssl.{key}": value for key, value in with_prefix(configs, _SSL).items() if key in _TLS_DOCS
     }
-    rest = client._rest_client  # the client has no setting for headers, nor for Java's stores
+    rest = client._rest_client  # the client does not have settings for headers and Java key stores
     if tls:
         rest.verify = _tls(tls)
     if tls or headers:
@@ -274,10 +277,8 @@ def open_client(configs: Mapping[str, str]) -> Any:
 def _urls(parsed: Mapping[str, Any]) -> str:
     urls: list[str] = [url for url in parsed["schema.registry.url"] if url]
     if any(url.startswith("mock:") for url in urls):
-        raise ConfigError(
-            "schema.registry.url", "a registry in memory is Java's only; name a real one"
-        )
-    if not all(map(_is_url, urls)):  # not shown: it may hold a password
+        raise ConfigError("schema.registry.url", "in-memory registries (mock:) are not supported")
+    if not all(map(_is_url, urls)):  # omitted from the error: it may contain a password
         raise ConfigError("schema.registry.url", "must be URLs that begin with http:// or https://")
     if parsed["url.randomize"]:
         random.shuffle(urls)
@@ -288,7 +289,7 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return text.startswith(("http://", "https://")) and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of the address, or the port
+    except ValueError:  # an invalid address or port
         return False
 
 
@@ -320,17 +321,17 @@ def _login(parsed: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def _bearer(parsed: Mapping[str, Any], headers: dict[str, str]) -> dict[str, str]:
-    """Settings for tokens that are fetched; a static one is a header like others."""
+    """Return the settings for OAuth tokens, and add a static token to the headers."""
     source = parsed["bearer.auth.credentials.source"].upper()
     cluster, pool = parsed["bearer.auth.logical.cluster"], parsed["bearer.auth.identity.pool.id"]
     if source == "STATIC_TOKEN":
         token: Password = parsed["bearer.auth.token"]
         if not token.value:
-            raise ConfigError("bearer.auth.token", "STATIC_TOKEN needs one")
-        shown = {"target-sr-cluster": cluster, "Confluent-Identity-Pool-Id": pool}
+            raise ConfigError("bearer.auth.token", "is required by STATIC_TOKEN")
+        optional_headers = {"target-sr-cluster": cluster, "Confluent-Identity-Pool-Id": pool}
         headers |= {
             "Authorization": f"Bearer {token.value}",
-            **{name: text for name, text in shown.items() if text},
+            **{name: text for name, text in optional_headers.items() if text},
         }
         return {}
     if not source:
@@ -348,14 +349,13 @@ def _bearer(parsed: Mapping[str, Any], headers: dict[str, str]) -> dict[str, str
         secret: Password = parsed["bearer.auth.client.secret"]
         login = parsed["bearer.auth.client.id"], secret.value, parsed["bearer.auth.scope"]
     else:
-        known = "STATIC_TOKEN, OAUTHBEARER and SASL_OAUTHBEARER_INHERIT"
         raise ConfigError(
-            "bearer.auth.credentials.source", f"knows {known}; others are Java classes"
+            "bearer.auth.credentials.source",
+            "must be STATIC_TOKEN, OAUTHBEARER, or SASL_OAUTHBEARER_INHERIT; Java classes are not "
+            "supported",
         )
     if not address:
-        raise ConfigError(
-            "bearer.auth.issuer.endpoint.url", f"{source} needs an address to fetch tokens from"
-        )
+        raise ConfigError("bearer.auth.issuer.endpoint.url", f"is required by {source}")
     names = (
         "client.id",
         "client.secret",

@@ -325,7 +325,7 @@ class RegistryConverter(Converter):
         else:
             reader.prefix = head
             return reader
-        # cached: each message of the schema would take the same time
+        # cached, because each message of the schema would cost the same time
         self._refusals[topic, head] = refusal
         raise refusal
 
@@ -530,9 +530,9 @@ class RegistryConverter(Converter):
                 return self._columns(topic, part, reader, start, failures)
             if len(part) > _MIN_PART:
                 middle = len(part) // 2
-                left = self._column(topic, part[:middle], reader, start, failures)
+                first = self._column(topic, part[:middle], reader, start, failures)
                 return pa.concat_arrays(
-                    [left, self._column(topic, part[middle:], reader, start + middle, failures)]
+                    [first, self._column(topic, part[middle:], reader, start + middle, failures)]
                 )
         values = self._row_values(topic, dict(enumerate(part)), reader, start, failures)
         column, _ = column_of_rows(reader.schema, [values.get(row) for row in range(len(part))])

@@ -1,4 +1,4 @@
-"""Finds or registers the schemas that converters write with, and what names them in messages."""
+"""Lookup and registration of the schemas that converters write with."""
 
 from __future__ import annotations
 
@@ -40,79 +40,78 @@ CONFIG_DEF: Final = (
         Type.BOOLEAN,
         default=True,
         importance=Importance.MEDIUM,
-        doc="Register schemas that are written and that the registry does not know.",
+        doc="Register the schemas of written values.",
     )
     .define(
         "normalize.schemas",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Let the registry compare schemas in a normal form.",
+        doc="Compare schemas in their normalized form.",
     )
     .define(
         "use.schema.id",
         Type.INT,
         default=-1,
         importance=Importance.LOW,
-        doc="Write by the schema of this id, without auto.register.schemas.",
+        doc="Write with the schema that has this ID, if auto.register.schemas=false.",
     )
     .define(
         "use.schema.guid",
         Type.STRING,
         default="",
         importance=Importance.LOW,
-        doc="Write by the schema of this GUID, without auto.register.schemas.",
+        doc="Write with the schema that has this GUID, if auto.register.schemas=false.",
     )
     .define(
         "use.latest.version",
         Type.BOOLEAN,
         default=False,
         importance=Importance.LOW,
-        doc="Write by the subject's latest version, without auto.register.schemas.",
+        doc="Write with the latest version of the subject, if auto.register.schemas=false.",
     )
     .define(
         "use.latest.with.metadata",
         Type.LIST,
         default="",
         importance=Importance.LOW,
-        doc="Write by the subject's latest version with this metadata, key=value, without "
-        "auto.register.schemas.",
+        doc="Write with the latest version of the subject that has this metadata (key=value), if "
+        "auto.register.schemas=false.",
     )
     .define(
         "latest.compatibility.strict",
         Type.BOOLEAN,
         default=True,
         importance=Importance.LOW,
-        doc="Refuse values that have no place in the latest version.",
+        doc="Reject values that do not match the latest version.",
     )
     .define(
         "id.compatibility.strict",
         Type.BOOLEAN,
         default=True,
         importance=Importance.LOW,
-        doc="Refuse values that have no place in the schema of use.schema.id or use.schema.guid.",
+        doc="Reject values that do not match the schema of use.schema.id or use.schema.guid.",
     )
     .define(
         "subject.name.strategy.kafka.cluster.id",
         Type.STRING,
         default=_ANY_CLUSTER,
         importance=Importance.LOW,
-        doc="The cluster whose associations AssociatedNameStrategy asks for; - for any.",
+        doc="Cluster of the associations that AssociatedNameStrategy uses; - for any cluster.",
     )
     .define(
         "subject.name.strategy.fallback.type",
         Type.STRING,
         default="TOPIC",
         importance=Importance.LOW,
-        doc="What names the subject of a topic without association: TOPIC, RECORD, TOPIC_RECORD or "
-        "NONE.",
+        doc="Subject of a topic without an association: TOPIC, RECORD, TOPIC_RECORD, or NONE.",
     )
     .define(
         "context.name.strategy",
         Type.STRING,
         default="NullContextNameStrategy",
         importance=Importance.LOW,
-        doc="NullContextNameStrategy; a context may stand in the registry's URL instead.",
+        doc="NullContextNameStrategy; the URL of the registry may contain a context instead.",
     )
 )
 for _side in _SIDES:
@@ -121,28 +120,29 @@ for _side in _SIDES:
         Type.STRING,
         default=TOPIC_NAME,
         importance=Importance.MEDIUM,
-        doc=f"How subjects are named: {', '.join([*_STRATEGIES, _ASSOCIATED])}.",
+        doc=f"Names of subjects: {', '.join([*_STRATEGIES, _ASSOCIATED])}.",
     )
     CONFIG_DEF.define(
         f"{_side}.schema.id.serializer",
         Type.STRING,
         default=_PREFIX_SERIALIZER,
         importance=Importance.LOW,
-        doc=f"What names the schema before the message; {_HEADER_SERIALIZER}: in a header.",
+        doc=f"Position of the schema ID: in front of the message, or with {_HEADER_SERIALIZER} "
+        "in a header.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a message is written under."""
+    """Schema of written messages."""
 
-    head: bytes  # 0 and an id, or 1 and a GUID
-    schema: RegisteredSchema | None = None  # to write by, if it is not the value's own
-    strict: bool = True  # values must have a place in it
+    head: bytes  # 0 and the ID, or 1 and the GUID
+    schema: RegisteredSchema | None = None  # None: the schema of the value
+    strict: bool = True  # True to reject values that do not match it
 
 
 class RegistryWriter:
-    """What schemas are registered under, each asked for once. Used on one thread."""
+    """Finds or registers the schemas of written values, each once. Used on one thread."""
 
     def __init__(
         self,
@@ -152,8 +152,18 @@ class RegistryWriter:
         kind: str,
         capacity: int,
     ) -> None:
-        """Remember answers about `capacity` schemas. ConfigError: there is no such strategy or
-        serializer."""
+        """Read the properties.
+
+        Args:
+            registry: The registry.
+            configs: The properties of the converter.
+            side: "key" or "value".
+            kind: The type of the schemas, such as AVRO.
+            capacity: The number of cached schemas.
+
+        Raises:
+            ConfigError: A strategy or serializer is unknown.
+        """
         parsed = CONFIG_DEF.parse(configs)
         self._strategy = _simple(parsed, f"{side}.subject.name.strategy", *_STRATEGIES, _ASSOCIATED)
         self._fallback = _simple(parsed, "subject.name.strategy.fallback.type", *_FALLBACKS, "NONE")
@@ -175,60 +185,63 @@ class RegistryWriter:
         self._fixed_id: int = parsed["use.schema.id"]
         self._fixed_guid = _guid(parsed["use.schema.guid"])
         self._fixed: Target | None = None
-        self._found = BoundedDict[tuple[str, str | None, str], Target](capacity)
+        self._registered = BoundedDict[tuple[str, str | None, str], Target](capacity)
         self._latest_targets = BoundedDict[bytes, Target](capacity)
         self._associated = BoundedDict[str, str | None](capacity)
 
     def subject(self, topic: str, name: str | None) -> str:
-        """The subject of a topic's messages, with a schema of this name.
+        """Return the subject of messages of a topic whose schema has this name.
 
-        Raises: DataError: The name is needed, and missing; or the registry has no single subject
-            for the topic. UnavailableError: The registry is away.
+        Raises:
+            DataError: The schema has no name but needs one, or the topic does not have exactly one
+                associated subject.
+            UnavailableError: The registry is unavailable.
         """
         strategy = self._strategy
         if strategy == _ASSOCIATED:
             if topic not in self._associated:
                 self._associated[topic] = self._association(topic)
-            found = self._associated[topic]
-            if found is not None:
-                return found
+            subject = self._associated[topic]
+            if subject is not None:
+                return subject
             if self._fallback == "NONE":
                 raise DataError(f"No associated subject found for topic {topic}")
             strategy = _FALLBACKS[self._fallback]
         return _STRATEGIES[strategy](topic, self._side, name)
 
     def target(self, topic: str, name: str | None, text: str) -> Target:
-        """What to write messages of this schema under.
+        """Return the target of messages of this schema.
 
         Raises:
-            DataError: The registry does not know the schema, or refuses it.
-            UnavailableError: The registry is away.
+            DataError: The schema is not registered, or the registry rejects it.
+            UnavailableError: The registry is unavailable.
         """
         if not self._registers and (self._fixed_id >= 0 or self._fixed_guid is not None):
             if self._fixed is None:
-                self._fixed = self._of_fixed()
+                self._fixed = self._fixed_target()
             return self._fixed
         if not self._registers and (self._latest or self._metadata):
-            return self._of_latest(self.subject(topic, name))
-        found = self._found.get((topic, name, text))
-        if found is None:
-            found = self._found[topic, name, text] = self._of_own(self.subject(topic, name), text)
-        return found
+            return self._latest_target(self.subject(topic, name))
+        target = self._registered.get((topic, name, text))
+        if target is None:
+            target = self._registered_target(self.subject(topic, name), text)
+            self._registered[topic, name, text] = target
+        return target
 
     def _association(self, topic: str) -> str | None:
         try:
-            found = self._registry.ask(
+            associations = self._registry.ask(
                 lambda client: client.get_associations_by_resource_name(
                     topic, self._cluster, "topic", [self._side]
                 )
             )
-        except UnknownError:  # none, or a registry that knows nothing of associations
+        except UnknownError:  # no association, or a registry without associations
             return None
-        if len(found) > 1:
+        if len(associations) > 1:
             raise DataError(f"Multiple associated subjects found for topic {topic}")
-        return str(found[0].subject) if found else None
+        return str(associations[0].subject) if associations else None
 
-    def _of_fixed(self) -> Target:
+    def _fixed_target(self) -> Target:
         if self._fixed_guid is not None:
             schema = self._registry.by_guid(str(self._fixed_guid))
             return Target(b"\1" + self._fixed_guid.bytes, schema, self._fixed_strict)
@@ -236,40 +249,39 @@ class RegistryWriter:
             _head(self._fixed_id), self._registry.by_id(self._fixed_id), self._fixed_strict
         )
 
-    def _of_latest(self, subject: str) -> Target:
-        """Asked each time: the client remembers the answer, for as long as it may."""
+    def _latest_target(self, subject: str) -> Target:
+        """Return the target of the latest version, which the client caches."""
         if self._metadata:
-            found = self._registry.ask(
+            latest = self._registry.ask(
                 lambda client: client.get_latest_with_metadata(subject, self._metadata)
             )
         else:
-            found = self._registry.ask(lambda client: client.get_latest_version(subject))
-        head = self._head_of(found)
+            latest = self._registry.ask(lambda client: client.get_latest_version(subject))
+        head = self._head_of(latest)
         target = self._latest_targets.get(head)
         if target is None:
-            target = Target(head, self._registry.of(found.schema), self._latest_strict)
+            target = Target(head, self._registry.of(latest.schema), self._latest_strict)
             self._latest_targets[head] = target
         return target
 
-    def _of_own(self, subject: str, text: str) -> Target:
+    def _registered_target(self, subject: str, text: str) -> Target:
         from confluent_kafka.schema_registry import Schema
 
         schema = Schema(text, self._kind)
         if self._registers:
-            made = self._registry.ask(
+            registered = self._registry.ask(
                 lambda client: client.register_schema_full_response(
                     subject, schema, self._normalizes
                 )
             )
         else:
-            made = self._registry.ask(
+            registered = self._registry.ask(
                 lambda client: client.lookup_schema(subject, schema, self._normalizes)
             )
-        return Target(self._head_of(made))
+        return Target(self._head_of(registered))
 
     def _head_of(self, registered: Any) -> bytes:
-        """An id before messages, which all readers know; a GUID in a header, if the registry has
-        them."""
+        """Return the ID, which all readers support, or the GUID in a header if there is one."""
         if self.in_header and registered.guid:
             return b"\1" + uuid.UUID(registered.guid).bytes
         return _head(int(registered.schema_id))
@@ -279,11 +291,11 @@ def _head(schema_id: int) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big")
 
 
-def _simple(parsed: Mapping[str, Any], key: str, *known: str) -> str:
-    """A name of Java, with or without its package."""
+def _simple(parsed: Mapping[str, Any], key: str, *names: str) -> str:
+    """Return the simple name of a Java class."""
     name: str = parsed[key].rpartition(".")[2]
-    if name not in known:
-        raise ConfigError(key, f"{name} is unknown; there are {', '.join(known)}")
+    if name not in names:
+        raise ConfigError(key, f"unknown class {name}: expected {' or '.join(names)}")
     return name
 
 
@@ -298,10 +310,10 @@ def _guid(text: str) -> uuid.UUID | None:
     try:
         return uuid.UUID(text) if text else None
     except ValueError as error:
-        raise ConfigError("use.schema.guid", "is no GUID") from error
+        raise ConfigError("use.schema.guid", "must be a GUID") from error
 
 
 def _named(name: str | None) -> str:
     if name is None:
-        raise DataError("the subject is named after the record, which has no name")
+        raise DataError("the subject is named after the record, but the record has no name")
     return name
