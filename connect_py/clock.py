@@ -1,5 +1,4 @@
-"""The one place that asks what time it is, so that everything else can be tested without
-waiting."""
+"""The only module that reads the time. Tests replace it to run without waiting."""
 
 from __future__ import annotations
 
@@ -8,27 +7,27 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one to measure with, one to print."""
+    """Two clocks: one for durations, one for timestamps."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; differences only."""
+        """Return seconds that never decrease; only differences are meaningful."""
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
-# Linux's; where it is missing, sleep is not counted
+# exists on Linux; elsewhere, time in system sleep is not counted
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """The machine's clocks. All its processes see the same times."""
+    """The machine's clocks, which are the same in all processes."""
 
     def monotonic(self) -> float:
-        """Also counts the time that the machine slept: a worker that slept has lost its lease."""
+        """Return seconds, including system sleep: a worker that slept has lost its lease."""
         return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def time_ms(self) -> int:

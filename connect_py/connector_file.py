@@ -23,19 +23,21 @@ class ConnectorFile:
 
     @classmethod
     def read(cls, path: Path) -> ConnectorFile:
-        """Read a flat JSON object with `name`, a JSON request to create a connector, or a
+        """Read a file.
+
+        It may be a flat JSON object with `name`, a JSON request to create a connector, or a
         properties file.
 
         Raises:
             OSError: It cannot be read.
-            ConnectError: It names no connector, or two.
+            ConnectError: It has no name, or two names.
         """
         data = path.read_bytes()
         for form in (_flat, _create_request):
             try:
                 return form(data, path)
             except RestError:
-                continue  # it is something else
+                continue  # it has another format
         return _named(dict(read_properties(path)), path)
 
 
@@ -66,10 +68,10 @@ def _create_request(data: bytes, path: Path) -> ConnectorFile:
     )
 
 
-def _initial_state(text: str | None) -> InitialState | None:
-    if text is None:
+def _initial_state(state: str | None) -> InitialState | None:
+    if state is None:
         return None
     try:
-        return InitialState[text.upper()]
+        return InitialState[state.upper()]
     except KeyError as error:
-        raise RestError(500, f"No enum constant {text}") from error
+        raise RestError(500, f"No enum constant {state}") from error

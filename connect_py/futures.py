@@ -1,4 +1,4 @@
-"""Futures whose outcome is known already, and outcomes that are passed on."""
+"""Completed futures, and functions that forward results between futures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def failed(error: BaseException) -> Future[Any]:
 
 
 def settle(futures: Iterable[Future[None]], error: BaseException | None) -> None:
-    """End all of these: well without an error."""
+    """Complete all futures, with the error if there is one."""
     for future in futures:
         if error is None:
             future.set_result(None)
@@ -32,13 +32,15 @@ def settle(futures: Iterable[Future[None]], error: BaseException | None) -> None
 
 
 def error_of(ended: Future[Any]) -> BaseException | None:
-    """Why a future failed; one that was given up, as the worker stops, would raise instead of
-    telling."""
+    """Return the error of a completed future, or None.
+
+    It is CancelledError if the future was cancelled because the worker is stopping.
+    """
     return CancelledError() if ended.cancelled() else ended.exception()
 
 
 def pass_on(answer: Future[T], result: Future[T]) -> None:
-    """Give the outcome of `result`, which is done, to who waits for `answer`."""
+    """Copy the outcome of the completed future `result` to `answer`."""
     error = error_of(result)
     if error is None:
         answer.set_result(result.result())
@@ -47,14 +49,14 @@ def pass_on(answer: Future[T], result: Future[T]) -> None:
 
 
 def mapped(future: Future[S], change: Callable[[S], T]) -> Future[T]:
-    """A future with the changed result of another."""
+    """Return a future with the transformed result of another future."""
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()
 
     def ended(answer: Future[S]) -> None:
         try:
             outcome.set_result(change(answer.result()))
-        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
+        except Exception as error:  # noqa: BLE001 - passed on to the caller that waits
             outcome.set_exception(error)
 
     future.add_done_callback(ended)

@@ -1,4 +1,4 @@
-"""The context of a log line: which connector and task it is about, added to each line."""
+"""The context of a log line: its connector and task, which are added to each line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from connect_py.secret_mask import masked
 
 TRACE: Final = 5
 logging.addLevelName(TRACE, "TRACE")
-LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
-    "OFF": 2 * logging.CRITICAL,  # above everything
+LEVELS: Final[Mapping[str, int]] = {  # Connect's level names, starting with the least verbose
+    "OFF": 2 * logging.CRITICAL,  # above all other levels
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
     "WARN": logging.WARNING,
@@ -24,11 +24,10 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
     "ALL": logging.NOTSET + 1,
 }
 
-# Theirs at INFO tell operators nothing; those of the HTTP clients show each URL, with the password
-# in it.
+# Their INFO messages are useless to operators; HTTP clients even log URLs with passwords.
 NOISY_LOGGERS: Final = ("py4j", "uvicorn.error", "httpx", "httpx2", "httpcore", "httpcore2")
 
-# What a record always has; anything else came in through `extra` and rides along for machines.
+# Attributes of every log record; all others were passed as `extra` and are added to JSON output.
 STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -39,7 +38,7 @@ STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 def parse_log_level(argument: str) -> dict[str, str]:
-    """Return the level of a logger from `LOGGER=LEVEL`, or that of the root logger from `LEVEL`.
+    """Parse `LOGGER=LEVEL`, or `LEVEL` for the root logger.
 
     Raises:
         ValueError: The level does not exist.
@@ -52,7 +51,7 @@ def parse_log_level(argument: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """A connector, and the task or scope within it; all empty outside connectors."""
+    """A connector, and the task or scope within it; all empty outside of connectors."""
 
     connector: str | None = None
     task: int | None = None
@@ -60,7 +59,7 @@ class LogContext:
 
     @property
     def prefix(self) -> str:
-        """As Connect prints it: `[orders|task-0] `, ends with a blank; empty outside connectors."""
+        """Connect's prefix, `[orders|task-0] `; empty outside of connectors."""
         if self.connector is None:
             return ""
         parts = [self.connector]
@@ -76,19 +75,18 @@ _current: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 
 class _ProcessContext:
-    """The context of threads that have none of their own: in a task process, the task."""
+    """The default context of threads: in a task process, the task."""
 
     value = NOTHING
 
 
 def set_process_context(context: LogContext) -> None:
-    """Make this the context of every thread of the process that is in no other, also of client
-    libraries' threads."""
+    """Set the default context of all threads, including client libraries' threads."""
     _ProcessContext.value = context
 
 
 def current_context() -> LogContext:
-    """The context of the calling thread."""
+    """Return the context of the calling thread."""
     return _current.get() or _ProcessContext.value
 
 
@@ -96,7 +94,7 @@ def current_context() -> LogContext:
 def log_context(
     connector: str, task: int | None = None, scope: str | None = None
 ) -> Iterator[None]:
-    """Log lines of this thread, inside the block, are about this connector or task."""
+    """Set the context of the calling thread's log lines inside the block."""
     token = _current.set(LogContext(connector, task, scope))
     try:
         yield
@@ -105,7 +103,7 @@ def log_context(
 
 
 class ContextFilter(logging.Filter):
-    """Puts the context on every record: `context`, and `connector_context` for format strings."""
+    """Adds the context to every record: `context`, and `connector_context` for format strings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         context = getattr(record, "context", None) or current_context()
@@ -115,13 +113,15 @@ class ContextFilter(logging.Filter):
 
 
 def shown_level(record: logging.LogRecord) -> str:
-    """The level in Connect's words."""
+    """Return the level name of Connect."""
     return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
 
 
 class TextFormatter(logging.Formatter):
-    """Connect's default pattern: `[2026-08-22 10:00:00,123] INFO [orders|task-0] text
-    (module:123)`."""
+    """Formats log lines with Connect's default pattern.
+
+    For example, `[2026-08-22 10:00:00,123] INFO [orders|task-0] message (module:123)`.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -131,7 +131,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return masked(super().format(record))
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - required by logging
         record.shown_level = shown_level(record)
         if not hasattr(record, "connector_context"):
             record.connector_context = current_context().prefix
@@ -140,11 +140,11 @@ class TextFormatter(logging.Formatter):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A log record as it travels from a child process to the worker; plain data."""
+    """A log record that a child process sends to the worker; plain data."""
 
     name: str
     level: int
-    text: str  # formatted, without traceback
+    text: str  # formatted, without stack trace
     created: float  # seconds since the epoch
     line: int
     thread: str
@@ -154,7 +154,7 @@ class LogLine:
 
     @classmethod
     def of(cls, record: logging.LogRecord) -> LogLine:
-        """Take what matters from a record."""
+        """Create a line from a record."""
         trace = None
         if record.exc_info and record.exc_info[0] is not None:
             trace = logging.Formatter().formatException(record.exc_info)
@@ -177,7 +177,7 @@ class LogLine:
         )
 
     def emit(self) -> None:
-        """Log it here, if this process's levels let it through."""
+        """Log the line in this process, subject to its log levels."""
         logger = logging.getLogger(self.name)
         if not logger.isEnabledFor(self.level):
             return

@@ -1,5 +1,4 @@
-"""Where a worker's log goes: lines on standard output, as text in Connect's pattern or as JSON; and
-whose are shown."""
+"""Log output of a worker, in Connect's format or as JSON, and log levels."""
 
 from __future__ import annotations
 
@@ -25,11 +24,10 @@ ROOT: Final = "root"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message; connector, task, scope, trace; what
-    else the line has."""
+    """Formats a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        context: LogContext = record.context  # type: ignore[attr-defined]  # ContextFilter put it there
+        context: LogContext = record.context  # type: ignore[attr-defined]  # set by ContextFilter
         entry: dict[str, object] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(
                 timespec="milliseconds"
@@ -41,19 +39,21 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        own = {name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS}
-        about = {
+        extras = {
+            name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS
+        }
+        source = {
             "connector": context.connector,
             "task": context.task,
             "scope": context.scope,
             "trace": record.exc_text,
         }
-        entry |= {name: value for name, value in about.items() if value is not None}
-        return masked(json.dumps({**own, **entry}, ensure_ascii=False, default=str))
+        entry |= {name: value for name, value in source.items() if value is not None}
+        return masked(json.dumps({**extras, **entry}, ensure_ascii=False, default=str))
 
 
 def configure_logging(form: str = "text") -> None:
-    """Log to standard output, `text` or `json`, for this process and what its children send."""
+    """Log to standard output as `text` or `json`, including the lines of child processes."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(ContextFilter())
@@ -64,7 +64,9 @@ def configure_logging(form: str = "text") -> None:
 
 
 def set_log_levels(levels: Mapping[str, str]) -> None:
-    """Give loggers levels in Connect's words; `root` is all that have none of their own. The herder
-    tells children."""
+    """Set the levels of loggers, with Connect's level names.
+
+    `root` is the default of all other loggers. The herder also sets the levels in child processes.
+    """
     for name, level in levels.items():
         logging.getLogger(None if name.lower() == ROOT else name).setLevel(LEVELS[level.upper()])

@@ -1,4 +1,4 @@
-"""Words that the whole worker shares: ids, states, statuses."""
+"""Types that the whole worker shares: IDs, states, statuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-KAFKA_VERSION: Final = "4.1.1"  # of the Kafka Connect whose behaviour this worker matches
+KAFKA_VERSION: Final = "4.1.1"  # version of Kafka Connect whose behavior this worker implements
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,15 +22,15 @@ class ConnectorTaskId:
 
 
 class TargetState(Enum):
-    """What the user asked for; the values are what the config topic stores."""
+    """State that the user requested. The values are stored in the config topic."""
 
     STARTED = "STARTED"
-    PAUSED = "PAUSED"  # the task keeps its partitions and receives no records
-    STOPPED = "STOPPED"  # tasks are shut down; offsets may be edited
+    PAUSED = "PAUSED"  # tasks keep their partitions and receive no records
+    STOPPED = "STOPPED"  # tasks are shut down; offsets may be altered
 
 
 class State(Enum):
-    """What was last heard of a connector or task; the values are what the status topic stores."""
+    """Last reported state of a connector or task. The values are stored in the status topic."""
 
     UNASSIGNED = "UNASSIGNED"
     RUNNING = "RUNNING"
@@ -43,33 +43,34 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a connector or a task waits for: it runs, and can do no work."""
+    """Reason why a running connector or task makes no progress."""
 
-    what: str  # such as `catalog`
+    what: str  # for example `catalog`
     since_ms: int  # since 1970
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status as published: by whom, in which worker generation, and why it failed."""
+    """A published status: the state with its worker, generation, and error."""
 
     state: State
     worker_id: str  # advertised host:port
     generation: int
-    trace: str | None = None  # the error's full text, for FAILED
-    version: str | None = None  # of the plugin; None when unknown
-    waiting: Waiting | None = None  # of what is RUNNING
+    trace: str | None = None  # the complete error message, for FAILED
+    version: str | None = None  # of the plugin; None if unknown
+    waiting: Waiting | None = None  # for RUNNING
     warnings: tuple[str, ...] = ()  # of a running task
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOffset:
-    """What a connector has committed, or is to have, for one of its partitions.
+    """Committed or new offset of a connector for one of its partitions.
 
-    A sink's partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, its offset
-    `{"kafka_offset": 123}`, the next one to read; a source's are its own, of JSON scalars.
+    For a sink, the partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, and the offset
+    `{"kafka_offset": 123}` is the next offset to read. For a source, both are chosen by the
+    connector and consist of JSON scalars.
     """
 
     partition: Mapping[str, Any] | None
-    offset: Mapping[str, Any] | None  # None: to be reset
+    offset: Mapping[str, Any] | None  # None: reset the offset

@@ -1,5 +1,7 @@
-"""Secrets that must not leave the process in texts: what configuration providers gave, passwords
-and keys in URLs."""
+"""Masks secrets in strings that leave the process.
+
+Secrets are the values of config providers, and passwords and keys in URLs.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from urllib.parse import quote, quote_plus
 from connect_py.api.secret_keys import SECRET_MEMBER, URL_PASSWORD
 
 MASK: Final = "[hidden]"
-SHORTEST: Final = 6  # characters; shorter values (ports, flags) stand in texts for other reasons
-_LINE: Final = 16  # characters; shorter lines of a value of several lines stand in other texts, too
+SHORTEST: Final = 6  # characters; shorter values (ports, flags) also occur in other strings
+_LINE: Final = 16  # characters; shorter lines of a multi-line value also occur in other strings
 
 
 class SecretMask:
-    """Knows secrets and replaces them in texts. Safe on any thread."""
+    """Replaces secrets in strings. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,8 +28,10 @@ class SecretMask:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide these values from now on, also as they stand in URLs and in JSON; short ones are
-        left out."""
+        """Mask these values, also in their URL and JSON encodings, from now on.
+
+        Short values are ignored.
+        """
         added = {value for value in map(str.strip, values) if len(value) >= SHORTEST}
         if added <= self._secrets:
             return
@@ -38,12 +42,15 @@ class SecretMask:
                 "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
             )
 
-    def found_in(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """The secrets that stand in these texts: what a process needs to know that gets them."""
-        return tuple({secret for text in texts for secret in self._secrets if secret in text})
+    def found_in(self, strings: Iterable[str]) -> tuple[str, ...]:
+        """Return the secrets in these strings.
+
+        Processes that get the strings must mask them, too.
+        """
+        return tuple({secret for string in strings for secret in self._secrets if secret in string})
 
     def apply(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the string with all secrets masked."""
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
         if "://" in text:
@@ -71,7 +78,7 @@ def _forms(secret: str) -> set[str]:
     }
 
 
-_of_process: Final = SecretMask()
-hide = _of_process.add
-hidden_in = _of_process.found_in
-masked = _of_process.apply
+_process_mask: Final = SecretMask()
+hide = _process_mask.add
+hidden_in = _process_mask.found_in
+masked = _process_mask.apply

@@ -1,10 +1,9 @@
 #!/opt/connect-py/bin/python
-"""What a container of the image runs: a worker whose properties come from a file and from the
-environment.
+"""Entry point of the image: run a worker with the properties of a file and of the environment.
 
-`connect-distributed` without a file gets /etc/connect-py/worker.properties (or
-$CONNECT_PY_PROPERTIES), with the variables CONNECT_... in place of the file's keys. Any other
-command runs as it is.
+`connect-distributed` without a file uses /etc/connect-py/worker.properties (or
+$CONNECT_PY_PROPERTIES); variables CONNECT_... take precedence over the file. Any other command is
+executed unchanged.
 """
 
 from __future__ import annotations
@@ -21,43 +20,45 @@ import javaproperties
 FILE_VARIABLE = "CONNECT_PY_PROPERTIES"
 DEFAULT_FILE = "/etc/connect-py/worker.properties"
 PREFIX = "CONNECT_"
-OWN_PREFIX = "CONNECT_PY_"  # variables of the program, not properties
+OWN_PREFIX = "CONNECT_PY_"  # variables of the program instead of properties
 WORKER = "connect-distributed"
 WRONG_USAGE = 1
 
 
 def key_of(variable: str) -> str:
-    """The property of a variable: CONNECT_A_B is a.b; two underscores are one, three are a
-    hyphen."""
+    """Return the property of a variable.
+
+    CONNECT_A_B is a.b; two underscores are one underscore, three are a hyphen.
+    """
     name = variable.removeprefix(PREFIX).lower()
     return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 
 def properties_of(file: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The worker's properties: those of the file, and over them those of the environment."""
-    given = {
+    """Return the worker's properties; the environment takes precedence over the file."""
+    overrides = {
         key_of(name): value
         for name, value in environment.items()
         if name.startswith(PREFIX) and not name.startswith(OWN_PREFIX)
     }
-    return {**file, **given}
+    return {**file, **overrides}
 
 
 def write_properties(properties: Mapping[str, str]) -> Path:
-    """Write them where only this user reads them, since values may be secrets."""
+    """Write the properties to a file that only this user can read: they may be secrets."""
     folder = Path(tempfile.gettempdir()) / "connect-py"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / "worker.properties"
-    path.unlink(missing_ok=True)  # of an earlier start of this container
+    path.unlink(missing_ok=True)  # left by an earlier start of this container
     with os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="latin-1"
-    ) as made:
-        javaproperties.dump(dict(properties), made, timestamp=False)
+    ) as stream:
+        javaproperties.dump(dict(properties), stream, timestamp=False)
     return path
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the command; a worker gets its properties first."""
+    """Execute the command; write the properties of a worker first."""
     command = arguments or [WORKER]
     if command == [WORKER]:
         path = Path(os.environ.get(FILE_VARIABLE) or DEFAULT_FILE)

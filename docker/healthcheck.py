@@ -1,6 +1,8 @@
 #!/opt/connect-py/bin/python
-"""Ask the worker of this container whether it can work; exit status 0 if so.
-$CONNECT_PY_HEALTH_URL: where to ask."""
+"""Check the health of the worker in this container; exit status 0 if it is healthy.
+
+$CONNECT_PY_HEALTH_URL: the URL of the check.
+"""
 
 import http.client
 import os
@@ -11,7 +13,8 @@ import urllib.request
 
 SECONDS = 8
 url = os.environ.get("CONNECT_PY_HEALTH_URL") or "http://127.0.0.1:8083/health"
-# The worker's certificate names the address that others use, and this process asks its own machine.
+# The worker's certificate is for its public address, but this request goes to the loopback
+# interface.
 unchecked = ssl.create_default_context()
 unchecked.check_hostname = False
 unchecked.verify_mode = ssl.CERT_NONE

@@ -1,9 +1,8 @@
-"""The bill of materials of the image: Python packages as cyclonedx-py lists them, with jars and
-Debian's packages.
+"""Bill of materials of the image: Python packages from cyclonedx-py, jars, and Debian packages.
 
 `make_sbom.py PYTHON_SBOM PREFIX OUTPUT`: PREFIX is the folder of the environment with its jars. The
-result is checked against CycloneDX's schema, so a wrong one ends the build. Needs the package
-cyclonedx-bom.
+result is validated against the CycloneDX schema, and an invalid result fails the build. Requires
+the package cyclonedx-bom.
 """
 
 from __future__ import annotations
@@ -20,32 +19,31 @@ from urllib.parse import quote
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-# name, version and architecture, with tabs between them
+# name, version, and architecture, separated by tabs
 PACKAGES = Path("/usr/share/connect-py/packages.txt")
-# group--artifact--version[--variant].jar: the names of a lock's files.
+# group--artifact--version[--variant].jar: file names of a lock.
 LOCKED = re.compile(r"(?P<group>.+?)--(?P<artifact>.+?)--(?P<version>.+?)(--(?P<variant>.+))?\.jar")
-# Spark's own, in the package pyspark, without a group: artifact-version.jar.
+# Spark's jars in the package pyspark, without a group: artifact-version.jar.
 BUNDLED = re.compile(r"(?P<artifact>.+?)-(?P<version>\d.*)\.jar")
 
 
 def jars(prefix: Path) -> Iterator[dict[str, Any]]:
-    """Every jar below the folder: those of the locks by their Maven names, Spark's by their files'
-    names."""
+    """Yield every jar in the folder, with its Maven name if it is locked."""
     for path in sorted(prefix.rglob("*.jar")):
         if path.is_relative_to(prefix / "cache" / "classes"):
-            continue  # made of our own source
+            continue  # compiled from our source
         locked, bundled = LOCKED.fullmatch(path.name), BUNDLED.fullmatch(path.name)
-        found = locked or bundled
+        match = locked or bundled
         component = {
             "type": "library",
             "bom-ref": str(path.relative_to(prefix)),
-            "name": found["artifact"] if found else path.stem,
+            "name": match["artifact"] if match else path.stem,
             "hashes": [
                 {"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
             ],
         }
-        if found:
-            component["version"] = found["version"]
+        if match:
+            component["version"] = match["version"]
         if locked:
             component["group"] = locked["group"]
             component["purl"] = (
@@ -55,7 +53,7 @@ def jars(prefix: Path) -> Iterator[dict[str, Any]]:
 
 
 def debian_packages() -> Iterator[dict[str, Any]]:
-    """What dpkg had installed before the compilers of the build came beside it."""
+    """Yield the packages that dpkg had installed before the compilers of the build."""
     listed = PACKAGES.read_text()
     for name, version, architecture in (line.split("\t") for line in listed.splitlines()):
         yield {
@@ -68,7 +66,7 @@ def debian_packages() -> Iterator[dict[str, Any]]:
 
 
 def main(source: str, prefix: str, output: str) -> int:
-    """Write the file; 1 if it does not fit the schema."""
+    """Write the file; return 1 if it does not match the schema."""
     bill = json.loads(Path(source).read_text())
     bill["components"] += [*jars(Path(prefix)), *debian_packages()]
     text = json.dumps(bill, indent=1)

@@ -1,11 +1,10 @@
-"""Makes all files of a release in one folder, and prints them with sizes and checksums. It uploads
-nothing.
+"""Create all files of a release in one folder, and print their sizes and checksums.
 
     python tools/release.py [--output build/release] [--site build/site]
 
-The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What
-cannot be made here is named with the reason: the image needs an engine of docker or buildah, and a
-registry that has its base.
+Nothing is uploaded. The version is defined in `pyproject.toml` and must match the newest section of
+`CHANGELOG.md`. Files that cannot be created here are listed with the reason: the image requires
+Docker or Buildah, and a registry with its base image.
 """
 
 from __future__ import annotations
@@ -29,27 +28,26 @@ CHECKSUMS = "SHA256SUMS"
 
 
 class ReleaseError(Exception):
-    """The release cannot be made as the repository stands."""
+    """The release cannot be created from the current repository."""
 
 
 def version() -> str:
-    """The version of pyproject.toml, which the changelog's newest section must have."""
+    """Return the version of pyproject.toml, which must match the changelog's newest section."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found, words = newest_section((ROOT / "CHANGELOG.md").read_text())
-    if found != project["version"]:
+    newest, words = newest_section((ROOT / "CHANGELOG.md").read_text())
+    if newest != project["version"]:
         raise ReleaseError(
-            f"pyproject.toml has version {project['version']}, the changelog begins with {found}"
+            f"pyproject.toml has version {project['version']}, the changelog begins with {newest}"
         )
     if words > MOST_WORDS:
         raise ReleaseError(
-            f"the changelog's section {found} has {words} words, at most {MOST_WORDS} are for "
-            f"operators"
+            f"the changelog's section {newest} has {words} words, expected at most {MOST_WORDS}"
         )
-    return found
+    return newest
 
 
 def newest_section(changelog: str) -> tuple[str, int]:
-    """The version of the first section, and how many words it has."""
+    """Return the version of the first section, and its number of words."""
     _, heading, rest = re.split(r"^## ([0-9][\w.]*).*\n", changelog, maxsplit=1, flags=re.MULTILINE)
     return heading, len(re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0].split())
 
@@ -72,11 +70,11 @@ def make_packages(into: Path) -> None:
 
 
 def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
-    """The documentation and the chart; yields what is missing and why."""
+    """Pack the documentation and the chart; yield the reasons for missing files."""
     if (site / "index.html").exists():
         _pack(site, into / f"connect-py-{release}-documentation.tar.gz", "documentation")
     else:
-        yield f"documentation: {site} has no pages, `make site` makes them"
+        yield f"documentation: {site} has no pages; create them with `make site`"
     charts = sorted((ROOT / "deploy").rglob("Chart.yaml"))
     if not charts:
         yield "chart: the repository has none"
@@ -94,8 +92,10 @@ def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
 
 
 def make_image(into: Path, release: str) -> Iterator[str]:
-    """The image as an archive; yields what is missing and why. `BASE` is that of
-    docker/Dockerfile."""
+    """Build an archive of the image; yield the reasons for missing files.
+
+    The environment variable `BASE` is the argument of docker/Dockerfile.
+    """
     recipe, image = ROOT / "docker" / "Dockerfile", f"connect-py:{release}"
     archive = into / f"connect-py-{release}-image.tar"
     base = ("--build-arg", f"BASE={os.environ['BASE']}") if "BASE" in os.environ else ()
@@ -108,16 +108,17 @@ def make_image(into: Path, release: str) -> Iterator[str]:
             _run("docker", "build", *build)
             _run("docker", "save", "-o", str(archive), image)
         elif shutil.which("buildah"):
-            _run("buildah", "bud", "--format", "docker", *build)  # OCI's format has no health check
+            # OCI's format does not support health checks
+            _run("buildah", "bud", "--format", "docker", *build)
             _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
         else:
-            yield "image: neither an engine of docker nor buildah is here"
+            yield "image: neither Docker nor Buildah is available"
     except ReleaseError as error:
         yield f"image: {str(error).strip().splitlines()[-1]}"
 
 
 def _engine_answers() -> bool:
-    """Whether docker can build: machines have its client without an engine too."""
+    """Return True if Docker is running: some machines only have its client."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -128,19 +129,18 @@ def _engine_answers() -> bool:
 
 
 def write_checksums(folder: Path) -> list[tuple[str, int, str]]:
-    """Name, size and SHA-256 of each file, which SHA256SUMS holds as `sha256sum -c` reads them."""
+    """Write SHA256SUMS for `sha256sum -c`, and return name, size, and SHA-256 of each file."""
     files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
-    made = [
+    checksums = [
         (path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in files
     ]
-    (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, _, digest in made))
-    return made
+    (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, _, digest in checksums))
+    return checksums
 
 
 def _pack(folder: Path, archive: Path, name: str) -> None:
-    """A folder under a name, in the order of its paths, without owners and times of this
-    machine."""
+    """Pack a folder with a new name, sorted, and without owners and times."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = entry.mtime = 0
@@ -153,18 +153,21 @@ def _pack(folder: Path, archive: Path, name: str) -> None:
 
 
 def _run(*command: str, **environment: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if process.returncode:
         raise ReleaseError(
-            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-6000:]
+            f"{' '.join(command)} ended with {process.returncode}:\n"
+            + (process.stdout + process.stderr)[-6000:]
         )
 
 
 def main() -> int:
-    """Make the release; returns 1 if it cannot be made."""
-    options = argparse.ArgumentParser(description="Makes all files of a release; uploads nothing.")
+    """Create the release; return 1 if that fails."""
+    options = argparse.ArgumentParser(
+        description="Creates all files of a release; uploads nothing."
+    )
     options.add_argument("--output", type=Path, default=ROOT / "build" / "release")
     options.add_argument("--site", type=Path, default=ROOT / "build" / "site")
     chosen = options.parse_args()
@@ -175,12 +178,12 @@ def main() -> int:
         into.mkdir(parents=True)
         make_packages(into)
         missing = [*make_archives(into, release, chosen.site), *make_image(into, release)]
-        made = write_checksums(into)
+        checksums = write_checksums(into)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     print(f"connect-py {release}, in {into}:")
-    for name, size, digest in made:
+    for name, size, digest in checksums:
         print(f"  {name}  {size / 1e6:.1f} MB  sha256 {digest}")
     for reason in missing:
         print(f"  not made: {reason}")

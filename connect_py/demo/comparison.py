@@ -1,5 +1,7 @@
-"""`Comparison`: compares every table of PostgreSQL with its Iceberg table, value by value. It uses
-no code of the worker."""
+"""`Comparison`: compares every table of PostgreSQL with its Iceberg table, value by value.
+
+It uses no code of the worker.
+"""
 
 from __future__ import annotations
 

@@ -41,8 +41,11 @@ class KafkaChecks:
         return AdminClient(settings)
 
     def checks(self, connector_topics: Iterable[str] = ()) -> Iterator[Check]:
-        """Yield the checks. Perform each check before requesting the next one: the others are only
-        yielded if the brokers answer."""
+        """Yield the checks.
+
+        Perform each check before requesting the next one: the others are only yielded if
+        the brokers answer.
+        """
         yield Check("brokers", self.brokers, 2 * ANSWER_SECONDS)
         if not self._brokers_answer:
             return

@@ -42,8 +42,9 @@ def broker_archive() -> ClassDataArchive:
 
 
 def make_archives(*requested: str) -> list[str]:
-    """Create missing archives, of "broker" and "spark" only the given ones, if any. Return their
-    names.
+    """Create missing archives, of "broker" and "spark" only the given ones, if any.
+
+    Return their names.
 
     Raises:
         BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.

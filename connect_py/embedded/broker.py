@@ -57,8 +57,9 @@ _LOGGING = """\
 
 
 class BrokerError(ConnectError):
-    """The broker failed to start or exited unexpectedly. The message contains the end of its
-    log.
+    """The broker failed to start or exited unexpectedly.
+
+    The message contains the end of its log.
     """
 
 
@@ -153,8 +154,9 @@ class KafkaBroker(StartedService):
         return self.directory / "broker.log"
 
     def start(self) -> Self:
-        """Start the broker and return when it responds to an admin request. Formats the folder the
-        first time.
+        """Start the broker and return when it responds to an admin request.
+
+        Formats the folder the first time.
 
         Raises:
             BrokerError: It exited or did not respond in time.

@@ -57,8 +57,9 @@ class ClassDataArchive:
         )
 
     def record(self, run: Callable[[Sequence[str]], None]) -> bool:
-        """Create the archive if it is missing. Return False if it exists, or this Java cannot
-        create one.
+        """Create the archive if it is missing.
+
+        Return False if it exists, or this Java cannot create one.
 
         Args:
             run: Called with JVM options. Runs such a JVM on typical work and lets it exit

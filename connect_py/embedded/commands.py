@@ -85,7 +85,7 @@ def jars(
         typer.Option(help="Unpack archives, such as Debezium's, into this directory."),
     ] = None,
 ) -> None:
-    """Download and verify Java libraries, so that everything works offline afterward.
+    """Download and verify Java libraries for use without a network.
 
     broker: Kafka, for `connect-py kafka start` and the quickstart.
 

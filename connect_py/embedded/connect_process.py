@@ -29,8 +29,9 @@ _HOST = "127.0.0.1"
 
 
 class ConnectProcess(StartedService):
-    """One worker. After `kill` or `stop`, `launch` starts it again with the same properties and
-    port.
+    """One worker.
+
+    After `kill` or `stop`, `launch` starts it again with the same properties and port.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class ConnectProcess(StartedService):
         bootstrap_servers: str,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Write `NAME.properties` into the directory; nothing runs yet. `properties` override
-        ours.
+        """Write `NAME.properties` into the directory; nothing runs yet.
+
+        `properties` override ours.
         """
         self.name = name
         self.url = f"http://{_HOST}:{free_port()}"

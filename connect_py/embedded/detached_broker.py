@@ -49,8 +49,9 @@ class _Running:
 
 
 class DetachedBroker:
-    """The broker of a folder. At most one is running; commands in several processes are
-    serialized.
+    """The broker of a folder.
+
+    At most one is running; commands in several processes are serialized.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -81,8 +82,9 @@ class DetachedBroker:
             return broker.bootstrap_servers, True
 
     def stop(self) -> bool:
-        """Stop the broker, and kill it after 20 s. Return False if none was running. Topics are
-        retained.
+        """Stop the broker, and kill it after 20 s.
+
+        Return False if none was running. Topics are retained.
         """
         with self._turn():
             last = self._read()

@@ -68,8 +68,9 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
 
 
 def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
-    """Download these jars and their runtime dependencies. Used for creating a lock, never for using
-    one.
+    """Download these jars and their runtime dependencies.
+
+    Used for creating a lock, never for using one.
 
     Raises:
         IvyError, JavaNotFoundError: As for `fetch`.

@@ -120,7 +120,8 @@ class JarLock:
 
     @property
     def fetched(self) -> bool:
-        """True if this user's cache contains the lock's folder, so that `resolve` needs no network.
+        """True if this user's cache contains the lock's folder: `resolve` needs no network.
+
         Digests are not verified.
         """
         return self._folder(None).is_dir()
@@ -132,8 +133,9 @@ class JarLock:
         return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
     def resolve(self, cache: Path | None = None) -> list[Path]:
-        """Return the jars as files in lock order. They are downloaded if this version of the lock
-        is new.
+        """Return the jars as files in lock order.
+
+        They are downloaded if this version of the lock is new.
 
         The first call takes seconds to minutes (with progress on stderr), later ones a tenth of a
         second. If several processes call this at the same time, one downloads the files and the
@@ -155,8 +157,9 @@ class JarLock:
         return [folder / jar.file_name for jar in self.jars]
 
     def fetched_jars(self) -> list[Path]:
-        """Return the cached jars in lock order, or nothing if they are not cached. Never downloads
-        anything.
+        """Return the cached jars in lock order, or nothing if they are not cached.
+
+        Never downloads anything.
 
         Raises:
             JarLockError: They do not match the lock.
@@ -220,5 +223,5 @@ def sha256_of(file: Path) -> str:
 
 
 def lock_text(jars: Iterable[Jar]) -> str:
-    """Return the sorted lines of a lock, so that two versions of a lock are comparable."""
+    """Return the lines of a lock, sorted to make versions comparable."""
     return "".join(f"{line}\n" for line in sorted(f"{jar} sha256:{jar.sha256}" for jar in jars))

@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(ConnectError):
-    """No Java from 17 (or the requested version) to 21 exists. `reasons` lists the problem at each
-    location.
+    """No Java from 17 (or the requested version) to 21 exists.
+
+    `reasons` lists the problem at each location.
     """
 
     def __init__(self, reasons: tuple[str, ...], oldest: int = OLDEST) -> None:

@@ -63,8 +63,8 @@ def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
         return Path(initdb).resolve().parent
     installed = [
         folder
-        for place in LOCATIONS
-        for folder in Path("/").glob(place.lstrip("/"))
+        for pattern in LOCATIONS
+        for folder in Path("/").glob(pattern.lstrip("/"))
         if (folder / "initdb").exists()
     ]
     if not installed:
@@ -99,8 +99,9 @@ class _ServerUser:
         raise PostgresError(_NOT_AS_ROOT)
 
     def prefix(self) -> list[str]:
-        """Return the prefix of a command. `setpriv` restores the signal at our exit, which a change
-        of the user clears.
+        """Return the prefix of a command.
+
+        `setpriv` restores the signal at our exit, which a change of the user clears.
         """
         if self.uid is None:
             return []
@@ -128,8 +129,9 @@ class PostgresServer(StartedService):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Find the server and select a port. `directory` contains the log, the passwords, and,
-        unless run by root, the data.
+        """Find the server and select a port.
+
+        `directory` contains the log, the passwords, and, unless run by root, the data.
 
         Raises:
             PostgresError: It is not installed, or cannot run as root here.

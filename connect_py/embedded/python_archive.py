@@ -30,7 +30,7 @@ _LEFT_OUT: Final = frozenset(
     {"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"}
 )
 _NOT_NEEDED: Final = ("pyspark/jars/", "pyspark/examples/", "pyspark/data/")
-# The interpreter finds its library and modules next to it, wherever it is unpacked.
+# The interpreter finds its library and modules next to it, in any folder.
 _START: Final = """\
 #!/bin/sh
 home=$(cd "$(dirname "$0")/.." && pwd)
@@ -43,12 +43,12 @@ class PythonArchiveError(ConnectError):
     """A required distribution is missing."""
 
 
-def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> int:
+def write_archive(path: Path, report: Callable[[str], None] = lambda _: None) -> int:
     """Write the archive. Return the number of its files.
 
     Args:
         path: Path of the `.tar.gz`, which is replaced atomically.
-        tell: Called with the name of each distribution before it is added.
+        report: Called with the name of each distribution before it is added.
 
     Raises:
         PythonArchiveError: A required distribution is not installed.
@@ -60,7 +60,7 @@ def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> i
         scratch = Path(file.name)
     try:
         with tarfile.open(scratch, "w:gz", compresslevel=3) as archive:
-            for name, source in _members(library, tell):
+            for name, source in _members(library, report):
                 archive.add(source, name, recursive=False)
                 count += 1
         scratch.chmod(0o644)
@@ -70,13 +70,13 @@ def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> i
     return count
 
 
-def _members(library: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
+def _members(library: str, report: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
     """Yield names in the archive with their files."""
-    tell("the interpreter")
+    report("the interpreter")
     with tempfile.TemporaryDirectory(prefix="connect-py-archive-") as folder:
         yield PYTHON, _written(Path(folder, "python3"), _START, 0o755)
         yield from _interpreter(library)
-        tell(OWN)
+        report(OWN)
         for package in _PACKAGES:
             for location in getattr(find_spec(package), "submodule_search_locations", None) or ():
                 yield from _tree(Path(location), f"{library}/site-packages/{package}")
@@ -89,7 +89,7 @@ def _members(library: str, tell: Callable[[str], None]) -> Iterator[tuple[str, P
         for name, contents in files.items():
             yield f"{info}/{name}", _written(Path(folder, name), contents, 0o644)
         for distribution in _distributions():
-            tell(distribution.name)
+            report(distribution.name)
             yield from _files(distribution, f"{library}/site-packages")
 
 
@@ -115,13 +115,13 @@ def _distributions() -> list[metadata.Distribution]:
         },
     ]
     distributions: dict[str, metadata.Distribution] = {}
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
     pending = [(name, "") for name in roots]
     while pending:
         name, extra = pending.pop()
-        if (canonicalize_name(name), extra) in seen:
+        if (canonicalize_name(name), extra) in visited:
             continue
-        seen.add((canonicalize_name(name), extra))
+        visited.add((canonicalize_name(name), extra))
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:

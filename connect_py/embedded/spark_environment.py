@@ -56,12 +56,11 @@ def spark_environment(*more: str) -> dict[str, str]:
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars in addition to pyspark's own: those of lock `spark`, then the cached ones of
-    lock `s3`, if any.
+    """Return the jars in addition to pyspark's own: lock `spark`, then lock `s3` if it is cached.
 
-    S3 requires an SDK that is as large as Iceberg, so it is downloaded only on request. At the end
-    of the class path, it is harmless: an archive of loaded classes matches every class path that
-    starts with its own. Damaged S3 jars are omitted with a warning instead of being downloaded
+    S3 requires an SDK that is as large as Iceberg and is therefore downloaded only on request. At
+    the end of the class path, it is harmless: an archive of loaded classes matches every class path
+    that starts with its own. Damaged S3 jars are omitted with a warning instead of being downloaded
     again: most sinks do not need them and may not have network access.
     """
     jars = JarLock.shipped("spark").resolve()

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 
 
 def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -> bool:
-    """Write a PKCS12 truststore to `path`. Return False, without a file, if Python has no trusted
-    certificates.
+    """Write a PKCS12 truststore to `path`.
+
+    Return False, without a file, if Python has no trusted certificates.
 
     The certificates are those of the first variable of SSL_CERT_FILE, PIP_CERT, and
     REQUESTS_CA_BUNDLE that names a file, or else those of Python's default TLS context.

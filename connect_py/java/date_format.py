@@ -1,7 +1,7 @@
-"""`SimpleDateFormat` of the English locale in UTC, lenient, as Java's stock transformations use it.
+"""`SimpleDateFormat` of the English locale in UTC, lenient, as in Java's built-in transformations.
 
-Moments are milliseconds since the epoch, of any year; days before 15 October 1582 are those of the
-Julian calendar.
+Moments are milliseconds since the epoch, of any year; days before October 15, 1582, are dates of
+the Julian calendar.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _NUMBER = re.compile(r"[ \t]*(-?\d+)")
 _ZONE = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?")
 _LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
 _NUMERIC: Final = frozenset("yYwWDdFuHkKhmsS")
-_YEARS_AHEAD: Final = 20  # of two digits: at most so many after today
+_YEARS_AHEAD: Final = 20  # two-digit years are at most this far in the future
 
 
 class JavaDateFormatError(ValueError):
-    """The pattern is none, or the text does not match it."""
+    """The pattern is invalid, or the string does not match it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    letter: str  # empty: `text` is literal
+    letter: str  # empty: a literal
     count: int
     text: str = ""
 
 
 @dataclass(slots=True)
 class _Fields:
-    """What was parsed; lenient: any number in any place."""
+    """Parsed fields. Parsing is lenient: a field may have any number."""
 
     era: int = 1
     year: int = 1970
@@ -60,12 +60,12 @@ class _Fields:
     day: int = 1
     day_of_year: int | None = None
     afternoon: int = 0
-    half_hour: int | None = None  # of a half day
+    half_hour: int | None = None  # in a half day
     hour: int = 0
     minute: int = 0
     second: int = 0
     milli: int = 0
-    offset: int = 0  # of the zone, minutes
+    offset: int = 0  # time zone offset in minutes
 
     def millis(self) -> int:
         year = self.year if self.era else 1 - self.year
@@ -80,13 +80,13 @@ class _Fields:
 
 
 class JavaDateFormat:
-    """A pattern, ready to format and to parse."""
+    """A compiled pattern that formats and parses."""
 
     def __init__(self, pattern: str, this_year: int) -> None:
-        """Read a pattern; `this_year` decides about years of two digits.
+        """Compile a pattern; `this_year` determines the century of two-digit years.
 
         Raises:
-            JavaDateFormatError: A letter has no meaning, or a quote is not closed.
+            JavaDateFormatError: A letter is unknown, or a quote is not closed.
         """
         self.pattern = pattern
         self._century_from = this_year - 100 + _YEARS_AHEAD
@@ -101,10 +101,10 @@ class JavaDateFormat:
         )
 
     def parse(self, text: str) -> int:
-        """Read a moment from the start of a text; what follows is not looked at.
+        """Parse a moment at the start of a string; the rest of the string is ignored.
 
         Raises:
-            JavaDateFormatError: The text does not match.
+            JavaDateFormatError: The string does not match.
         """
         fields = _Fields()
         at = 0
@@ -112,7 +112,7 @@ class JavaDateFormat:
             if part.letter:
                 at = self._parse_part(part, self._parts[index + 1 : index + 2], text, at, fields)
                 continue
-            for character in part.text:  # a blank in the pattern stands for any number of them
+            for character in part.text:  # a blank in the pattern matches any number of blanks
                 if character == " ":
                     start = at
                     while at < len(text) and text[at] in " \t":
@@ -141,10 +141,10 @@ class JavaDateFormat:
             return _zone(text, at, fields)
         abutting = bool(following) and following[0].letter in _NUMERIC | {"M", "L"}
         number_pattern = re.compile(rf"\d{{1,{part.count}}}") if abutting else _NUMBER
-        found = number_pattern.match(text, at)
-        if found is None:
+        match = number_pattern.match(text, at)
+        if match is None:
             raise JavaDateFormatError(text)
-        digits = found[0].strip()
+        digits = match[0].strip()
         number = int(digits)
         if letter in "yY":
             if part.count <= 2 and len(digits) == 2 and digits.isdigit():
@@ -153,10 +153,10 @@ class JavaDateFormat:
             fields.year = number
         elif letter in _SETTERS:
             _SETTERS[letter](fields, number)
-        return found.end()
+        return match.end()
 
 
-# week numbers and days of the week are read over: a date decides
+# week numbers and days of the week are parsed but ignored: the date takes precedence
 _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
     "M": lambda f, n: setattr(f, "month", n - 1),
     "L": lambda f, n: setattr(f, "month", n - 1),
@@ -173,7 +173,7 @@ _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
 
 
 class _DateTime:
-    """A day and the milliseconds of it, taken apart."""
+    """Fields of a day and its milliseconds."""
 
     def __init__(self, days: int, millis: int) -> None:
         self.year, self.month, self.day = java_date_of(days)
@@ -185,8 +185,8 @@ class _DateTime:
 
     @property
     def week(self) -> tuple[int, int]:
-        """Week year and week: weeks begin on Sunday, the first one is that of 1 January."""
-        first = (self.weekday - self.day_of_year + 1) % 7  # weekday of 1 January
+        """Week year and week: weeks begin on Sunday, and week 1 contains January 1."""
+        first = (self.weekday - self.day_of_year + 1) % 7  # weekday of January 1
         length = java_days_of(self.year + 1, 1, 1) - java_days_of(self.year, 1, 1)
         if self.day_of_year - self.weekday + 6 > length:  # the week's Saturday is in the next year
             return self.year + 1, 1
@@ -203,8 +203,8 @@ def _padded(number: int, count: int) -> str:
 
 
 def _year_text(year: int, count: int) -> str:
-    shown = year if year > 0 else 1 - year  # with the era
-    return f"{shown % 100:02d}" if count == 2 else _padded(shown, count)
+    displayed_year = year if year > 0 else 1 - year  # with the era
+    return f"{displayed_year % 100:02d}" if count == 2 else _padded(displayed_year, count)
 
 
 def _name_text(name: str, count: int) -> str:
@@ -242,31 +242,31 @@ def _parts(pattern: str) -> list[_Part]:
     parts: list[_Part] = []
     at = 0
     while at < len(pattern):
-        found = _PART.match(pattern, at)
-        if found is None:
+        match = _PART.match(pattern, at)
+        if match is None:
             raise JavaDateFormatError("Unterminated quote")
-        at = found.end()
-        letter = found[2] or ""
+        at = match.end()
+        letter = match[2] or ""
         if letter:
             if letter not in _LETTERS:
                 raise JavaDateFormatError(f"Illegal pattern character '{letter}'")
-            if letter == "X" and len(found[0]) > 3:
-                raise JavaDateFormatError("invalid ISO 8601 format: length=" + str(len(found[0])))
-            parts.append(_Part(letter, len(found[0])))
-        elif found[1] is not None:
-            parts.append(_Part("", 0, found[1].replace("''", "'") or "'"))
+            if letter == "X" and len(match[0]) > 3:
+                raise JavaDateFormatError("invalid ISO 8601 format: length=" + str(len(match[0])))
+            parts.append(_Part(letter, len(match[0])))
+        elif match[1] is not None:
+            parts.append(_Part("", 0, match[1].replace("''", "'") or "'"))
         else:
-            parts.append(_Part("", 0, found[0]))
+            parts.append(_Part("", 0, match[0]))
     return parts
 
 
-def _name(names: Sequence[str], text: str, at: int, found: Callable[[int], None]) -> int:
-    """Read one of some names, long or short; the longest that matches, in any case."""
+def _name(names: Sequence[str], text: str, at: int, set_index: Callable[[int], None]) -> int:
+    """Parse one of some names, long or short; the longest match wins, in any case."""
     rest = text[at:].lower()
     best, index = max((_matched(name.lower(), rest), i) for i, name in enumerate(names))
     if not best:
         raise JavaDateFormatError(text)
-    found(index)
+    set_index(index)
     return at + best
 
 
@@ -275,19 +275,19 @@ def _matched(name: str, text: str) -> int:
 
 
 def _zone(text: str, at: int, fields: _Fields) -> int:
-    found = _ZONE.match(text, at)
-    if found is None or found.end() == at:
+    match = _ZONE.match(text, at)
+    if match is None or match.end() == at:
         raise JavaDateFormatError(text)
-    if found[1]:
-        minutes = 60 * int(found[2]) + int(found[3] or 0)
-        fields.offset = -minutes if found[1] == "-" else minutes
-    return found.end()
+    if match[1]:
+        minutes = 60 * int(match[2]) + int(match[3] or 0)
+        fields.offset = -minutes if match[1] == "-" else minutes
+    return match.end()
 
 
 def java_date_format(pattern: str) -> JavaDateFormat:
-    """Read a pattern, with years of two digits around today's.
+    """Compile a pattern, with the century of two-digit years relative to today.
 
     Raises:
-        JavaDateFormatError: It is none.
+        JavaDateFormatError: The pattern is invalid.
     """
     return JavaDateFormat(pattern, datetime.now(UTC).year)

@@ -1,5 +1,4 @@
-"""Failures that Java's plugins report by classes of the Java library; dead letters carry these
-names."""
+"""Errors with the names of Java exceptions, which dead-letter records contain."""
 
 from __future__ import annotations
 
@@ -7,42 +6,42 @@ from connect_py.api.errors import ConnectError
 
 
 class NullPointerError(ConnectError):
-    """Something that had to be there is null or missing."""
+    """A required value is null or missing."""
 
     java_name = "java.lang.NullPointerException"
 
 
 class ClassCastError(ConnectError):
-    """A value has another type than the option that names it promises."""
+    """A value has a different type than the option requires."""
 
     java_name = "java.lang.ClassCastException"
 
 
 class IllegalArgumentError(ConnectError):
-    """An option does not fit the record."""
+    """An option is invalid for the record."""
 
     java_name = "java.lang.IllegalArgumentException"
 
 
 class IllegalStateError(ConnectError):
-    """A record came that must not come."""
+    """The record is not allowed here."""
 
     java_name = "java.lang.IllegalStateException"
 
 
 class IndexOutOfBoundsError(ConnectError):
-    """A regular expression has no such group."""
+    """A regular expression has no group with this index."""
 
     java_name = "java.lang.IndexOutOfBoundsException"
 
 
 class DateTimeParseError(ConnectError):
-    """A text is no date or time."""
+    """The string is not a valid date or time."""
 
     java_name = "java.time.format.DateTimeParseException"
 
 
 class UnsupportedOperationError(ConnectError):
-    """A transformation does not do this kind of record."""
+    """A transformation does not support this kind of record."""
 
     java_name = "java.lang.UnsupportedOperationException"

@@ -14,7 +14,8 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     """Split a `sasl.jaas.config` into the login module's class name and its options.
 
     Raises:
-        ConfigError: It does not look like one; the text itself is never shown.
+        ConfigError: The format is invalid. The message does not contain the value, which has
+            secrets.
     """
     stripped = text.strip()
     match = re.match(

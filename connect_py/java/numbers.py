@@ -1,4 +1,4 @@
-"""Numbers as Java reads them from text and narrows them."""
+"""Number parsing and narrowing as in Java."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ _FLOAT = re.compile(
     r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
     re.ASCII,
 )
-_BLANKS: Final = "".join(map(chr, range(33)))  # what Java's trim takes off
+_BLANKS: Final = "".join(map(chr, range(33)))  # characters that Java's trim removes
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Read a whole number of so many bits. ValueError: it is none, or too large."""
+    """Parse an integer of `bits` bits.
+
+    Raises:
+        ValueError: It is invalid or out of range.
+    """
     if _INTEGER.fullmatch(text) is None:
         raise ValueError(text)
     number = int(text)
@@ -29,21 +33,27 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_float(text: str) -> float:
-    """Read a double. ValueError: it is none."""
-    found = _FLOAT.fullmatch(text.strip(_BLANKS))
-    if found is None:
+    """Parse a double.
+
+    Raises:
+        ValueError: It is invalid.
+    """
+    match = _FLOAT.fullmatch(text.strip(_BLANKS))
+    if match is None:
         raise ValueError(text)
-    sign, named, plain, hexadecimal = found.groups()
+    sign, special, plain, hexadecimal = match.groups()
     try:
-        number = float.fromhex(hexadecimal) if hexadecimal else float(plain or named)
+        number = float.fromhex(hexadecimal) if hexadecimal else float(plain or special)
     except OverflowError:
         number = math.inf
     return -number if sign == "-" else number
 
 
 def float_to_integer(number: float, bits: int) -> int:
-    """Narrow: toward zero, to the ends of the range; for less than 32 bits by way of 32, as Java
-    does."""
+    """Narrow a float: truncate it, and limit it to the range of the type.
+
+    Types of less than 32 bits are narrowed from 32 bits, as in Java.
+    """
     if math.isnan(number):
         return 0
     width = max(bits, 32)
@@ -54,16 +64,16 @@ def float_to_integer(number: float, bits: int) -> int:
 
 
 def to_integer(number: float | Decimal, bits: int) -> int:
-    """Narrow a number of any kind."""
+    """Narrow a number of any type."""
     if isinstance(number, float):
         return float_to_integer(number, bits)
     return wrap(int(number), bits)
 
 
 def to_double(number: float | Decimal, bits: int) -> float:
-    """Make a floating number of 32 or 64 bits; what is too large becomes infinite."""
+    """Convert a number to a float of 32 or 64 bits; numbers out of range become infinite."""
     try:
-        made = float(number)
+        double = float(number)
     except OverflowError:
-        made = math.inf if number > 0 else -math.inf
-    return made if bits == 64 else to_float32(made)
+        double = math.inf if number > 0 else -math.inf
+    return double if bits == 64 else to_float32(double)

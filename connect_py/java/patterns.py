@@ -1,4 +1,4 @@
-"""What `java.util.regex` does with patterns and replacements."""
+"""Patterns and replacements of `java.util.regex`."""
 
 from __future__ import annotations
 
@@ -9,53 +9,60 @@ from connect_py.java.regex import compile_java_regex
 
 
 class JavaPattern:
-    """A compiled pattern; matches whole texts, as `Matcher.matches` does."""
+    """A compiled pattern that matches complete strings, like `Matcher.matches`."""
 
     def __init__(self, pattern: str) -> None:
-        """JavaRegexError: it cannot be compiled."""
+        """Compile a pattern.
+
+        Raises:
+            JavaRegexError: It cannot be compiled.
+        """
         self._compiled = compile_java_regex(pattern)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """Return True if the complete string matches."""
         return self._compiled.fullmatch(text) is not None
 
     def replace_first(self, text: str, replacement: Replacement) -> str:
-        """Replace the first match, which need not be the whole text even where the whole text
-        matches.
+        """Replace the first match.
 
-        Raises: IndexOutOfBoundsError: The replacement names a group by a number that does not
-            exist. IllegalArgumentError: The replacement is malformed, or names a group that does
-            not exist.
+        It may be part of the string even if the complete string matches.
+
+        Raises:
+            IndexOutOfBoundsError: The replacement refers to a group number that does not exist.
+            IllegalArgumentError: The replacement is malformed, or refers to a group name that does
+                not
+                exist.
         """
-        found = self._compiled.search(text)
-        if found is None:
+        match = self._compiled.search(text)
+        if match is None:
             return text
-        return text[: found.start()] + replacement.expand(found) + text[found.end() :]
+        return text[: match.start()] + replacement.expand(match) + text[match.end() :]
 
 
 class Replacement:
-    """A replacement in Java's syntax: `$1`, `${name}`, and a backslash before what is literal."""
+    """A replacement in Java's syntax: `$1`, `${name}`, and escapes with backslashes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def expand(self, match: re.Match[str]) -> str:
-        """The text that takes the place of a match; errors as for `JavaPattern.replace_first`."""
-        text, made, at = self._text, [], 0
+        """Return the replacement of a match. Errors: see `JavaPattern.replace_first`."""
+        text, result, at = self._text, [], 0
         while at < len(text):
             char = text[at]
             at += 1
             if char == "\\":
                 if at == len(text):
                     raise IllegalArgumentError("character to be escaped is missing")
-                made.append(text[at])
+                result.append(text[at])
                 at += 1
             elif char == "$":
                 group, at = self._group(match, at)
-                made.append(match.group(group) or "")
+                result.append(match.group(group) or "")
             else:
-                made.append(char)
-        return "".join(made)
+                result.append(char)
+        return "".join(result)
 
     def _group(self, match: re.Match[str], at: int) -> tuple[int | str, int]:
         text = self._text

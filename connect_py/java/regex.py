@@ -1,7 +1,7 @@
-"""Java's regular expressions on Python's engine. Standard library only.
+"""Java's regular expressions on Python's engine. Uses the standard library only.
 
-Covered: named groups, quoting, POSIX and a few Unicode classes, unions and intersections of
-classes, possessive quantifiers, flags at the start. What cannot be translated is refused when it is
+Supported: named groups, quoting, POSIX and a few Unicode classes, unions and intersections of
+classes, possessive quantifiers, and flags at the start. Other patterns are rejected when they are
 compiled.
 """
 
@@ -34,14 +34,14 @@ _SPECIAL_IN_CLASS = frozenset("[]\\^-&|~")
 
 
 class JavaRegexError(ValueError):
-    """The pattern is wrong, or means something that Python's engine has no form for."""
+    """The pattern is invalid, or Python's engine has no equivalent."""
 
 
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
-    r"""Compile a Java regular expression. `\d`, `\w` and `\s` mean ASCII, as in Java.
+    r"""Compile a Java regular expression. `\d`, `\w`, and `\s` are limited to ASCII, as in Java.
 
     Raises:
-        JavaRegexError: It is wrong, or has no form in Python.
+        JavaRegexError: It is invalid, or Python has no equivalent.
     """
     try:
         return re.compile(_Translator(pattern).translate(), re.ASCII)
@@ -50,17 +50,17 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
 
 
 class _Translator:
-    """One pass over a pattern."""
+    """Translates one pattern."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
 
     def translate(self) -> str:
-        made: list[str] = []
+        items: list[str] = []
         while self._at < len(self._pattern):
-            made.append(self._item(first=not made))
-        return "".join(made)
+            items.append(self._item(first=not items))
+        return "".join(items)
 
     def _next(self) -> str:
         if self._at == len(self._pattern):
@@ -69,21 +69,21 @@ class _Translator:
         self._at += 1
         return char
 
-    def _take(self, text: str) -> bool:
+    def _skip(self, text: str) -> bool:
         if self._pattern.startswith(text, self._at):
             self._at += len(text)
             return True
         return False
 
     def _item(self, *, first: bool) -> str:
-        if self._take(r"\Q"):
+        if self._skip(r"\Q"):
             return re.escape(self._quoted())
         char = self._next()
         if char == "\\":
             return self._escape()
         if char == "[":
             return self._class()
-        if char == "(" and self._take("?"):
+        if char == "(" and self._skip("?"):
             return self._group(first=first)
         return char
 
@@ -100,9 +100,10 @@ class _Translator:
         if rest.startswith("<"):
             return "(?P"
         flags = re.match(r"([imsxud]*)(-[imsxud]+)?([:)])", rest)
-        whole = flags is not None and flags[3] == ")"  # for all that follows, not for a group
+        # applies to the rest of the pattern instead of a group
+        whole = flags is not None and flags[3] == ")"
         if flags is None or set(flags[0]) & set("ud") or (whole and (flags[2] or not first)):
-            raise JavaRegexError(f"(?{rest[:5]} has no form in Python")
+            raise JavaRegexError(f"(?{rest[:5]} has no equivalent in Python")
         self._at += flags.end()
         return f"(?{flags[0]}"
 
@@ -114,7 +115,7 @@ class _Translator:
             members = self._property()
             return f"[{'^' if char == 'P' else ''}{members}]"
         if char == "k":
-            if not self._take("<"):
+            if not self._skip("<"):
                 raise JavaRegexError(r"\k without a name")
             end = (
                 self._pattern.index(">", self._at) if ">" in self._pattern[self._at :] else self._at
@@ -129,19 +130,18 @@ class _Translator:
         if char == "R":
             return r"(?:\r\n|[\n\x0b\f\r\x85\u2028\u2029])"
         if char in "GXN":
-            raise JavaRegexError(f"\\{char} has no form in Python")
+            raise JavaRegexError(f"\\{char} has no equivalent in Python")
         return self._character(char)
 
     def _character(self, char: str) -> str:
-        """The rest of an escape that stands for one character or for a class that Python has
-        too."""
-        if char == "x" and self._take("{"):
+        """Return the rest of an escape for one character, or for a class that Python also has."""
+        if char == "x" and self._skip("{"):
             digits = self._pattern[self._at :].partition("}")[0]
             self._at += len(digits) + 1
             try:
                 return re.escape(chr(int(digits, 16)))
             except ValueError as error:
-                raise JavaRegexError(f"\\x{{{digits}}} is no character") from error
+                raise JavaRegexError(f"\\x{{{digits}}} is not a character") from error
         if char == "0":
             octal = re.match("[0-3]?[0-7]{1,2}", self._pattern[self._at :])
             if octal is None:
@@ -155,23 +155,23 @@ class _Translator:
         return "\\" + char
 
     def _property(self) -> str:
-        if self._take("{"):
+        if self._skip("{"):
             name = self._pattern[self._at :].partition("}")[0]
             self._at += len(name) + 1
         else:
             name = self._next()
         if name not in _PROPERTIES:
-            raise JavaRegexError(f"\\p{{{name}}} has no form in Python")
+            raise JavaRegexError(f"\\p{{{name}}} has no equivalent in Python")
         return _PROPERTIES[name]
 
     def _class(self) -> str:
-        """The rest of a character class, as an expression that matches one character."""
-        negated = self._take("^")
+        """Return the rest of a character class, as an expression that matches one character."""
+        negated = self._skip("^")
         operands: list[str] = []
         members: list[str] = []
         nested: list[str] = []
         while True:
-            if self._take("&&"):
+            if self._skip("&&"):
                 operands.append(_union(members, nested))
                 members, nested = [], []
                 continue
@@ -195,7 +195,7 @@ class _Translator:
         return rf"(?:(?!{both})[\s\S])" if negated else rf"(?:{both}[\s\S])"
 
     def _class_escape(self, members: list[str], nested: list[str]) -> None:
-        if self._take("Q"):
+        if self._skip("Q"):
             members.extend("\\" + c if c in _SPECIAL_IN_CLASS else c for c in self._quoted())
             return
         char = self._next()

@@ -1,5 +1,4 @@
-"""Values as Java prints them, and numbers as it narrows them: what plugins must agree on with
-Java's."""
+"""Values as Java prints them, and numbers as Java narrows them."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from decimal import Decimal
 
 from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema, Struct, Type, Value
 
-# Java prints doubles in between without an exponent
+# Java prints doubles in this range without an exponent
 _PLAIN_LOW, _PLAIN_HIGH = (Decimal("0.001"), Decimal(10_000_000))
 _FLOAT32 = struct.Struct("<f")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,10 +19,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def java_text(schema: Schema | None, value: Value) -> str:
-    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats, and
-    moments (in UTC).
+    """Return the result of `Object.toString` for a value.
 
-    Bytes, which Java prints as a place in memory, are base64.
+    The schema, if known, identifies 32-bit floats, and moments, which are printed in UTC. Bytes,
+    for which Java prints an identity hash, are encoded in base64.
     """
     if value is None:
         return "null"
@@ -68,20 +67,23 @@ def java_text(schema: Schema | None, value: Value) -> str:
 
 
 def _date_text(since: timedelta) -> str:
-    """Java's `Date.toString` in UTC."""
+    """Return the result of Java's `Date.toString` in UTC."""
     moment = _EPOCH + since
     day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]
     return f"{day} {month} {moment:%d %H:%M:%S} UTC {moment.year:04}"
 
 
 def decimal_text(value: Decimal) -> str:
-    """Java's `BigDecimal.toString`."""
-    # the same rules: an exponent when the scale is negative or the number very small
+    """Return the result of Java's `BigDecimal.toString`."""
+    # Python's rules are the same: an exponent for negative scales and very small numbers
     return str(value)
 
 
 def double_text(value: float) -> str:
-    """Java's `Double.toString`: shortest digits, an exponent below 10^-3 and from 10^7."""
+    """Return the result of Java's `Double.toString`.
+
+    It has the shortest digits, and an exponent below 10^-3 and from 10^7.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -90,7 +92,7 @@ def double_text(value: float) -> str:
 
 
 def float_text(value: float) -> str:
-    """Java's `Float.toString`: the shortest digits that name this 32-bit number."""
+    """Return the result of Java's `Float.toString`: the shortest digits of this 32-bit float."""
     if not math.isfinite(value):
         return double_text(value)
     for digits in range(1, 10):
@@ -108,7 +110,7 @@ def _java_number(text: str) -> str:
     _, digit_tuple, exponent = number.as_tuple()
     digits = "".join(map(str, digit_tuple)).rstrip("0")
     assert isinstance(exponent, int)
-    point = len(digit_tuple) + exponent  # digits before the decimal point
+    point = len(digit_tuple) + exponent  # number of digits before the decimal point
     if _PLAIN_LOW <= number < _PLAIN_HIGH:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
@@ -117,7 +119,7 @@ def _java_number(text: str) -> str:
 
 
 def to_float32(value: float) -> float:
-    """Round to the nearest 32-bit number; beyond the largest one to infinity, as Java does."""
+    """Round to the nearest 32-bit float; numbers out of range become infinite, as in Java."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except OverflowError:
@@ -126,6 +128,6 @@ def to_float32(value: float) -> float:
 
 
 def wrap(value: int, bits: int) -> int:
-    """The low bits of an integer, as a signed number of that width."""
+    """Return the low bits of an integer, as a signed number of that width."""
     half = 1 << (bits - 1)
     return (value + half & (1 << bits) - 1) - half

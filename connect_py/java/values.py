@@ -1,4 +1,4 @@
-"""`org.apache.kafka.connect.data.Values`: types guessed from text, and values as such text."""
+"""`org.apache.kafka.connect.data.Values`: parse and print values of unknown types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from connect_py.api.schema import (
 from connect_py.java.civil_days import date_of, days_of
 from connect_py.java.strings import java_text, to_float32
 
-# no point in front
+# no leading decimal point
 _NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
@@ -47,25 +47,25 @@ _TOKEN = re.compile(
 )
 _INTEGERS = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
 _WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
-# larger ones are not written out to see whether they are integers
+# larger numbers are not expanded to check if they are integers
 _LARGEST_INTEGRAL = Decimal("1e19")
 _MILLIS_PER_DAY = 86_400_000
 
 
 class _NoValueError(ValueError):
-    """The text is no array and no map."""
+    """The string is not an array or a map."""
 
 
 def parse_string(text: str) -> SchemaAndValue:
-    """Guess the type of a text; what is nothing else is a STRING, quotes and all.
+    """Parse a value and guess its type; everything else is a STRING, including quotes.
 
     Arrays whose items have no common type, and empty arrays and maps, have no schema.
     """
     if not text:
         return SchemaAndValue(STRING, "")
-    found = _scalar(text.strip())
-    if found is not None:
-        return found
+    scalar = _scalar(text.strip())
+    if scalar is not None:
+        return scalar
     if text.strip()[:1] in ("[", "{"):
         try:
             return _Parser(text).whole()
@@ -119,8 +119,7 @@ def _temporal(text: str) -> SchemaAndValue | None:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Days since the epoch; months and days beyond their range run over, as in a lenient
-    calendar."""
+    """Return the days since the epoch; months and days overflow, as in a lenient calendar."""
     year, month, day = map(int, match.groups())
     years, month = divmod(month - 1, 12)
     return days_of(year + years, month + 1, 1) + day - 1
@@ -132,7 +131,7 @@ def _millis(match: re.Match[str]) -> int:
 
 
 class _Parser:
-    """Reads one array or map."""
+    """Parses one array or map."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
@@ -147,18 +146,18 @@ class _Parser:
         self._at = 0
 
     def whole(self) -> SchemaAndValue:
-        made = self._value()
+        value = self._value()
         if self._at < len(self._tokens):
-            raise _NoValueError("text goes on")
-        return made
+            raise _NoValueError("unexpected content after the value")
+        return value
 
     def _next(self) -> str:
         if self._at == len(self._tokens):
-            raise _NoValueError("text ends")
+            raise _NoValueError("unexpected end")
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _taken(self, token: str) -> bool:
+    def _skip(self, token: str) -> bool:
         if self._at < len(self._tokens) and self._tokens[self._at] == token:
             self._at += 1
             return True
@@ -174,21 +173,21 @@ class _Parser:
             raise _NoValueError(token)
         if token[0] == '"':
             return _temporal(token[1:-1]) or SchemaAndValue(STRING, token[1:-1])
-        found = _scalar(token)
-        if found is None:
-            raise _NoValueError(token)  # text needs quotes here
-        return found
+        scalar = _scalar(token)
+        if scalar is None:
+            raise _NoValueError(token)  # strings must be quoted inside arrays and maps
+        return scalar
 
     def _array(self) -> SchemaAndValue:
         items: list[SchemaAndValue] = []
-        if not self._taken("]"):
+        if not self._skip("]"):
             while True:
                 items.append(self._value())
-                if self._taken("]"):
+                if self._skip("]"):
                     break
-                if not self._taken(","):
+                if not self._skip(","):
                     raise _NoValueError("items without a comma")
-                if self._taken("]"):
+                if self._skip("]"):
                     break
         common, values = _aligned(items)
         return SchemaAndValue(None if common is None else array(common), values)
@@ -196,14 +195,14 @@ class _Parser:
     def _map(self) -> SchemaAndValue:
         keys: list[SchemaAndValue] = []
         values: list[SchemaAndValue] = []
-        while not self._taken("}"):
+        while not self._skip("}"):
             key = self._value()
-            if not self._taken(":") or isinstance(key.value, list | dict):
+            if not self._skip(":") or isinstance(key.value, list | dict):
                 raise _NoValueError("an entry without a value")
             keys.append(key)
             values.append(self._value())
-            if not self._taken(","):
-                if self._taken("}"):
+            if not self._skip(","):
+                if self._skip("}"):
                     break
                 raise _NoValueError("entries without a comma")
         key_schema, plain_keys = _aligned(keys)
@@ -215,8 +214,10 @@ class _Parser:
 
 
 def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
-    """The one schema that fits all items, numbers widened; None: there is none. Java takes no null
-    in one type."""
+    """Return the common schema of all items and the values, with widened numbers.
+
+    The schema is None if there is no common one. Like Java, reject nulls among values of one type.
+    """
     values = [item.value for item in items]
     schemas = {item.schema for item in items if item.value is not None}
     if not schemas or None in schemas:
@@ -234,7 +235,7 @@ def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
 
 
 def to_text(schema: Schema | None, value: Value) -> str:
-    """Write a value so that `parse_string` would read it: text plain at the top, quoted inside."""
+    """Format a value for `parse_string`: strings are only quoted inside arrays and maps."""
     return value if isinstance(value, str) else _embedded(schema, value)
 
 
@@ -268,7 +269,7 @@ def _embedded(schema: Schema | None, value: Any) -> str:
 
 
 def _iso_timestamp(millis: int) -> str:
-    """ISO text of milliseconds since the epoch, in UTC, for any year."""
+    """Return the ISO format of milliseconds since the epoch, in UTC, for any year."""
     days, rest = divmod(millis, _MILLIS_PER_DAY)
     year, month, day = date_of(days)
     seconds, millis = divmod(rest, 1000)

@@ -45,8 +45,10 @@ class LiveView:
         self._first_rows: float | None = None
 
     def caught_up(self) -> bool:
-        """Return True if all produced changes are in the tables. The group's offsets never lead the
-        tables."""
+        """Return True if all produced changes are in the tables.
+
+        The group's offsets never lead the tables.
+        """
         committed = self._feed.committed(self._group)
         return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
 

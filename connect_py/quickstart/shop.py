@@ -72,8 +72,10 @@ class Shop:
         self._next_order = 1000
 
     def changes(self, now_us: int) -> Iterator[Change]:
-        """Yield the changes of one visit to the shop, a few rows. `now_us`: microseconds since the
-        epoch."""
+        """Yield the changes of one visit to the shop, a few rows.
+
+        `now_us`: microseconds since the epoch.
+        """
         roll = self._random.random()
         customers, orders = self.tables["customers"], self.tables["orders"]
         if len(customers) < 20 or roll < 0.10:

@@ -24,8 +24,10 @@ exec {java} "$@"
 
 
 def write_spark_sql(directory: Path) -> Path:
-    """Write an executable script that runs Spark's SQL shell on the catalog. It accepts spark-sql's
-    arguments."""
+    """Write an executable script that runs Spark's SQL shell on the catalog.
+
+    It accepts spark-sql's arguments.
+    """
     environment = spark_environment()
     jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
     java = directory / ".spark-sql" / "bin" / "java"

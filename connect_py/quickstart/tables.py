@@ -123,8 +123,10 @@ def _plain(row: Row) -> Row:
 
 
 def catalog_uri(directory: Path) -> str:
-    """Return the URI of the catalog for PyIceberg. Java's URI begins with `jdbc:` and has one slash
-    less."""
+    """Return the URI of the catalog for PyIceberg.
+
+    Java's URI begins with `jdbc:` and has one slash less.
+    """
     # PyIceberg decodes the URI, Java does not
     return f"sqlite:///{quote(str(directory / 'catalog.db'))}"
 

@@ -52,7 +52,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "jars",
-        "Download and verify Java libraries, so that everything works offline afterward.",
+        "Download and verify Java libraries for use without a network.",
         f"{_EMBEDDED}:jars",
     ),
     CommandEntry(

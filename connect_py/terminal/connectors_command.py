@@ -198,7 +198,7 @@ def delete(context: LocalContext, names: Names, yes: Yes = False) -> None:
     existing = worker.names()
     missing = [name for name in names if name not in existing]
     if missing:
-        raise ConnectError(f"there is no connector {', '.join(missing)}; nothing was changed")
+        raise ConnectError(f"connector {', '.join(missing)} does not exist; nothing was changed")
     if not yes and not context.confirm(f"Delete {', '.join(names)}?"):
         raise typer.Abort
     for name in names:

@@ -244,8 +244,10 @@ class RestClient:
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector, and wait for its result. See
-        `connect_py.api.command.WorkerClient`."""
+        """Call an operation of a connector, and wait for its result.
+
+        See `connect_py.api.command.WorkerClient`.
+        """
         target = path(rest_paths.CONNECTOR_OPERATION, connector=name, operation=operation)
         bases = (
             [self.url]

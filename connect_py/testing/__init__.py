@@ -1,11 +1,13 @@
-"""For tests of plugins: fakes that answer from plain data and write down what they were asked to
-do, and a check that both forms of a transformation agree.
+"""Test support for plugins.
 
-context = FakeSinkTaskContext(topics={"orders": 2})
-task.initialize(context)
-task.start({"file": "x"})
-task.open(context.assign(TopicPartition("orders", 0)))
-task.put([sink_record("orders", value="a", offset=0)])
+It consists of fakes that use plain data and record requests, and a check that both forms of a
+transformation agree.
+
+    context = FakeSinkTaskContext(topics={"orders": 2})
+    task.initialize(context)
+    task.start({"file": "x"})
+    task.open(context.assign(TopicPartition("orders", 0)))
+    task.put([sink_record("orders", value="a", offset=0)])
 """
 
 from __future__ import annotations

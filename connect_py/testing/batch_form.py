@@ -1,4 +1,4 @@
-"""`check_batch_form`: whether both forms of a transformation agree."""
+"""`check_batch_form`: checks that both forms of a transformation agree."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def check_batch_form(
 ) -> int:
     """Compare the two forms of a transformation on the same records.
 
-    A record that makes `apply` raise must be named by `BadRows` of `apply_batch`, as the worker
-    asks: again, without the rows that are named, or along with what becomes of the others. Records
-    of one partition have rising offsets.
+    If `apply` raises an error for a record, `BadRows` of `apply_batch` must contain the record, as
+    the worker expects: either alone, or with the result for the other records. The offsets of
+    records of one partition must increase.
 
     Returns:
-        How many of the records had a batch form, and were compared.
+        The number of records that have a batch form and were compared.
 
     Raises:
         AssertionError: The forms differ.
@@ -34,25 +34,27 @@ def _check_batch(transformation: Transformation[SinkRecord], batch: Batch) -> in
     for index, record in enumerate(batch.records()):
         try:
             expected[index] = transformation.apply(record)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is this record's failure
+        except Exception as error:  # noqa: BLE001 - any error is a failure of this record
             bad[index] = error
-    made: Sequence[Batch] = ()
-    named: set[int] = set()
-    done = True
+    results: Sequence[Batch] = ()
+    bad_rows: set[int] = set()
+    has_results = True
     try:
-        made = transformation.apply_batch(batch)
+        results = transformation.apply_batch(batch)
     except NotColumnar:
         return 0
     except BadRows as error:
-        named = set(error.errors)
-        done = error.made is not None
-        made = error.made or ()
-    assert named == bad.keys(), f"bad rows: {sorted(named)} in columns, {sorted(bad)} in rows"
-    if not done:
+        bad_rows = set(error.errors)
+        has_results = error.made is not None
+        results = error.made or ()
+    assert bad_rows == bad.keys(), f"bad rows: {sorted(bad_rows)} in columns, {sorted(bad)} in rows"
+    if not has_results:
         return len(bad) + _check_good_rows(transformation, batch, expected.keys())
-    place = {(r.origin.partition, r.origin.offset): r for each in made for r in each.records()}
-    kept = {(r.origin.partition, r.origin.offset): r for r in expected.values() if r is not None}
-    assert place == kept, f"columns give {place}, rows give {kept}"
+    columnar = {
+        (r.origin.partition, r.origin.offset): r for each in results for r in each.records()
+    }
+    by_row = {(r.origin.partition, r.origin.offset): r for r in expected.values() if r is not None}
+    assert columnar == by_row, f"columns return {columnar}, rows return {by_row}"
     return len(batch)
 
 

@@ -1,4 +1,4 @@
-"""What the worker hands to tasks and connectors, over plain data."""
+"""Contexts of tasks and connectors, on plain data."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from connect_py.testing.services import FakeSharedServices, ServicesOfContext
 
 
 class FakeWaiting:
-    """What a task or a connector waits for now: `waiting_for` has the reasons. Part of the
-    contexts."""
+    """Reported waits of a task or a connector, with their reasons. A base class of the contexts."""
 
     def __init__(self) -> None:
         self.waiting_for: dict[str, str] = {}
         self.warnings: dict[str, str] = {}
-        # ms, and the configuration key that says so
+        # ms, and the configuration key that sets the limit
         self.waiting_limit: tuple[int, str] | None = None
 
-    def waits(self, what: str, reason: str | None) -> None:
+    def waits(self, subject: str, reason: str | None) -> None:
         if reason is None:
-            self.waiting_for.pop(what, None)
+            self.waiting_for.pop(subject, None)
         else:
-            self.waiting_for[what] = reason
+            self.waiting_for[subject] = reason
 
     def warns(self, subject: str, warning: str | None) -> None:
         if warning is None:
@@ -44,7 +43,7 @@ class FakeWaiting:
 
 
 class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
-    """A `SinkTaskContext` over a cluster of plain data; tests change its members at will."""
+    """A `SinkTaskContext` on a cluster of plain data, which tests change."""
 
     def __init__(
         self,
@@ -59,8 +58,12 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         reporter: FakeErrantRecordReporter | None = None,
         services: FakeSharedServices | None = None,
     ) -> None:
-        """`topics` gives each topic's number of partitions; `services` may be a user of others'
-        services."""
+        """Create a context.
+
+        Args:
+            topics: Number of partitions by topic.
+            services: May be another user of the same services.
+        """
         FakeWaiting.__init__(self)
         self.services = services or FakeSharedServices()
         self.connector = connector
@@ -74,9 +77,10 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
         self.record_times: dict[TopicPartition, dict[int, int]] = {}  # ms since 1970 by offset
-        self.open_transactions: dict[TopicPartition, int] = {}  # where the first one begins
+        # offset at which the first one begins
+        self.open_transactions: dict[TopicPartition, int] = {}
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
-        self.away = False  # the cluster does not answer
+        self.away = False  # True: the cluster does not answer
         self.seeks: list[dict[TopicPartition, int]] = []
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
@@ -87,12 +91,12 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self._assigned: set[TopicPartition] = set()
 
     def assign(self, *partitions: TopicPartition) -> list[TopicPartition]:
-        """Give partitions to the task; returns them, for `open`."""
+        """Assign partitions to the task, and return them for `open`."""
         self._assigned |= set(partitions)
         return list(partitions)
 
     def revoke(self, *partitions: TopicPartition) -> list[TopicPartition]:
-        """Take partitions away; returns them, for `close`."""
+        """Revoke partitions, and return them for `close`."""
         self._assigned -= set(partitions)
         return list(partitions)
 
@@ -186,7 +190,7 @@ class FakeOffsetStorageReader:
         self._stored: list[tuple[Mapping[str, Value], Mapping[str, Value]]] = []
 
     def store(self, partition: Mapping[str, Value], offset: Mapping[str, Value]) -> None:
-        """Make this the offset of a source partition."""
+        """Set the offset of a source partition."""
         self._stored = [pair for pair in self._stored if pair[0] != partition]
         self._stored.append((dict(partition), dict(offset)))
 
@@ -201,8 +205,7 @@ class FakeOffsetStorageReader:
 
 @dataclass(slots=True)
 class FakeTransactionContext:
-    """A `TransactionContext` that writes down what was asked for; None stands for the end of a
-    batch."""
+    """A `TransactionContext` that records requests; None is the end of a batch."""
 
     committed: list[SourceRecord | None] = field(default_factory=list)
     aborted: list[SourceRecord | None] = field(default_factory=list)
@@ -235,7 +238,7 @@ class FakeSourceTaskContext(ServicesOfContext, FakeWaiting):
 
 @dataclass
 class FakeConnectorContext(FakeWaiting):
-    """A `ConnectorContext` that counts requests and keeps errors."""
+    """A `ConnectorContext` that counts requests and collects errors."""
 
     connector: str = "connector"
     reconfigurations: int = 0

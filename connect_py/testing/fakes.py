@@ -1,4 +1,4 @@
-"""A clock, a reporter, measurements, and records."""
+"""A clock, a reporter, metrics, and records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.api.schema import Schema, Value
 
 
 class FakeClock:
-    """A clock that moves when code sleeps on it or a test says so."""
+    """A clock that advances when code sleeps on it, or a test sets it."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms
@@ -38,8 +38,7 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeErrantRecordReporter:
-    """Keeps reports; with `tolerate` off it refuses them, as a worker does under
-    `errors.tolerance=none`."""
+    """Collects reports; without `tolerate` it raises an error, as with `errors.tolerance=none`."""
 
     tolerate: bool = True
     reports: list[tuple[RecordOrigin, Exception]] = field(default_factory=list)
@@ -73,14 +72,14 @@ class FakeMeasurement:
 class FakePluginMetrics:
     """`PluginMetrics` in a dictionary, by name and labels."""
 
-    made: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(
+    measurements: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(
         default_factory=dict
     )
 
     def gauge(
         self, name: str, doc: str, labels: Mapping[str, str] | None = None
     ) -> FakeMeasurement:
-        return self.made.setdefault(
+        return self.measurements.setdefault(
             (name, tuple(sorted((labels or {}).items()))), FakeMeasurement()
         )
 
@@ -102,7 +101,7 @@ def sink_record(
     timestamp: int | None = None,
     headers: Headers = NO_HEADERS,
 ) -> SinkRecord:
-    """A record as if consumed from there; its raw bytes are unknown."""
+    """Return a record as if consumed from this position; its raw bytes are unknown."""
     return SinkRecord(
         topic,
         partition,

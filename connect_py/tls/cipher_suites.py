@@ -1,4 +1,4 @@
-"""Names of cipher suites: Java's and OpenSSL's."""
+"""Names of cipher suites in Java and OpenSSL."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Iterable
 
 
 def openssl_ciphers(names: Iterable[str]) -> str | None:
-    """The list for OpenSSL; None when it is empty. Suites of TLS 1.3 cannot be chosen there and are
-    left out.
+    """Return OpenSSL's cipher list, or None if it is empty.
 
-    Names that are OpenSSL's already stay as they are.
+    Suites of TLS 1.3 are omitted, because they cannot be selected with this list. OpenSSL's names
+    remain unchanged.
     """
-    found = [name.strip() for name in names if name.strip()]
+    stripped = [name.strip() for name in names if name.strip()]
     older = [
-        _openssl_name(name) for name in found if "_WITH_" in name or not name.startswith("TLS_")
+        _openssl_name(name) for name in stripped if "_WITH_" in name or not name.startswith("TLS_")
     ]
     return ":".join(older) or None
 
 
 def _openssl_name(name: str) -> str:
-    """`TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` is `ECDHE-RSA-AES128-SHA256` to OpenSSL."""
+    """Translate Java's name of a cipher suite to OpenSSL's.
+
+    For example, `TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` is `ECDHE-RSA-AES128-SHA256`.
+    """
     if "_WITH_" not in name:
         return name
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")

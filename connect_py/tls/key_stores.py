@@ -1,4 +1,4 @@
-"""Java key stores (JKS, PKCS12) as PEM texts in memory: librdkafka cannot read them."""
+"""Java key stores (JKS, PKCS12) as PEM data in memory: librdkafka cannot read them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from connect_py.tls.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """The certificates of a trust store, as PEM. As in Java, the file itself shows whether it is
-    JKS or PKCS12.
+    """Return the certificates of a trust store, as PEM.
+
+    As in Java, JKS and PKCS12 are detected from the file itself.
 
     Raises:
-        ConfigError: The file cannot be read with this password, or holds no certificate.
+        ConfigError: The file cannot be read with this password, or contains no certificate.
     """
     if kind == "PEM":
         return certificates_of(
@@ -37,39 +38,39 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
         entries = _java_store(
             data, location, password, "ssl.truststore.location"
         ).certificates.values()
-        found = [_certificate(der, location, "ssl.truststore.location") for der in entries]
+        certificates = [_certificate(der, location, "ssl.truststore.location") for der in entries]
     else:
         store = _pkcs12(data, location, password, "ssl.truststore.location")
-        found = [entry.certificate for entry in store.additional_certs]
+        certificates = [entry.certificate for entry in store.additional_certs]
         if store.cert is not None:
-            found.append(store.cert.certificate)
-    if not found:
-        raise ConfigError("ssl.truststore.location", f"{location} holds no certificate")
-    return _certificates_pem(found)
+            certificates.append(store.cert.certificate)
+    if not certificates:
+        raise ConfigError("ssl.truststore.location", f"{location} contains no certificate")
+    return _certificates_pem(certificates)
 
 
 def key_and_chain(
     location: str, kind: str, password: str | None, key_password: str | None
 ) -> tuple[str, str]:
-    """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds
-    both.
+    """Return the decrypted private key and its certificate chain, as PEM.
 
-    The file itself shows whether it is JKS (with JCEKS) or PKCS12, as in Java.
+    A file of type PEM contains both. JKS (including JCEKS) and PKCS12 are detected from the file
+    itself, as in Java.
 
     Raises:
-        ConfigError: The file cannot be read with these passwords, or holds no key.
+        ConfigError: The file cannot be read with these passwords, or contains no key.
     """
     key_name = "ssl.keystore.location"
     if kind == "PEM":
-        text = _read(location, key_name).decode("latin-1")
-        return private_key_of(text, key_password, key_name), certificates_of(text, key_name)
+        pem = _read(location, key_name).decode("latin-1")
+        return private_key_of(pem, key_password, key_name), certificates_of(pem, key_name)
     data = _read(location, key_name)
     if not is_java_key_store(data):
         store = _pkcs12(data, location, password, key_name)
         if store.key is None or store.cert is None:
-            raise ConfigError(key_name, f"{location} holds no private key")
-        own = [store.cert.certificate, *(entry.certificate for entry in store.additional_certs)]
-        return _private_pem(store.key), _certificates_pem(own)
+            raise ConfigError(key_name, f"{location} contains no private key")
+        chain = [store.cert.certificate, *(entry.certificate for entry in store.additional_certs)]
+        return _private_pem(store.key), _certificates_pem(chain)
     for entry in _java_store(data, location, password, key_name).keys.values():
         try:
             key = load_der_private_key(entry.decrypt(key_password or password or ""), None)
@@ -80,53 +81,59 @@ def key_and_chain(
         return _private_pem(key), _certificates_pem(
             _certificate(der, location, key_name) for der in entry.chain
         )
-    raise ConfigError(key_name, f"{location} holds no private key")
+    raise ConfigError(key_name, f"{location} contains no private key")
 
 
-def certificates_of(text: str, key: str) -> str:
-    """The certificates in a PEM text, however its lines are broken; ConfigError, naming `key`, when
-    there is none."""
-    blocks = _blocks(text, "CERTIFICATE")
+def certificates_of(pem: str, key: str) -> str:
+    """Return the certificates in PEM data, regardless of its line breaks.
+
+    Raises:
+        ConfigError: There is no certificate. The error names `key`.
+    """
+    blocks = _blocks(pem, "CERTIFICATE")
     try:
-        found = [
+        certificates = [
             certificate
             for block in blocks
             for certificate in load_pem_x509_certificates(block.encode())
         ]
     except ValueError as error:
-        raise ConfigError(key, "holds a certificate that cannot be read") from error
-    if not found:
-        raise ConfigError(key, "holds no certificate in PEM form")
-    return _certificates_pem(found)
+        raise ConfigError(key, "contains a certificate that cannot be read") from error
+    if not certificates:
+        raise ConfigError(key, "contains no certificate in PEM form")
+    return _certificates_pem(certificates)
 
 
-def private_key_of(text: str, password: str | None, key: str) -> str:
-    """The private key in a PEM text, decrypted; ConfigError, naming `key`, when there is none."""
-    blocks = _blocks(text, "[A-Z ]*PRIVATE KEY")
+def private_key_of(pem: str, password: str | None, key: str) -> str:
+    """Return the decrypted private key in PEM data.
+
+    Raises:
+        ConfigError: There is no private key. The error names `key`.
+    """
+    blocks = _blocks(pem, "[A-Z ]*PRIVATE KEY")
     if not blocks:
-        raise ConfigError(key, "holds no private key in PEM form")
+        raise ConfigError(key, "contains no private key in PEM form")
     encrypted = "ENCRYPTED" in blocks[0]
     try:
-        found = load_pem_private_key(
+        private_key = load_pem_private_key(
             blocks[0].encode(), (password or "").encode() if encrypted else None
         )
     except (ValueError, TypeError) as error:
         raise ConfigError(key, "the private key cannot be read with ssl.key.password") from error
-    return _private_pem(found)
+    return _private_pem(private_key)
 
 
-def _blocks(text: str, label: str) -> list[str]:
-    """PEM blocks as files have them: in a property the lines may stand apart by blanks, or by
-    nothing at all."""
-    found = re.findall(rf"-----BEGIN ({label})-----(.*?)-----END \1-----", text, re.DOTALL)
+def _blocks(pem: str, label: str) -> list[str]:
+    """Return PEM blocks with line breaks, which may be missing in properties."""
+    blocks = re.findall(rf"-----BEGIN ({label})-----(.*?)-----END \1-----", pem, re.DOTALL)
     return [
         "\n".join([f"-----BEGIN {name}-----", *_body_lines(body), f"-----END {name}-----", ""])
-        for name, body in found
+        for name, body in blocks
     ]
 
 
 def _body_lines(body: str) -> list[str]:
-    if ":" in body:  # an encrypted key of the old form, with header lines
+    if ":" in body:  # an encrypted key of the old format, with header lines
         return body.strip().splitlines()
     text = "".join(body.split())
     return [text[at : at + 64] for at in range(0, len(text), 64)]
@@ -151,14 +158,16 @@ def _java_store(data: bytes, location: str, password: str | None, key: str) -> J
     try:
         return JavaKeyStore.parse(data, password)
     except KeyStoreError as error:
-        raise ConfigError(key, f"{location} is no JKS store of this password: {error}") from error
+        raise ConfigError(
+            key, f"{location} is not a JKS store, or the password is wrong: {error}"
+        ) from error
 
 
 def _certificate(der: bytes, location: str, key: str) -> Certificate:
     try:
         return load_der_x509_certificate(der)
     except ValueError as error:
-        raise ConfigError(key, f"{location} holds a certificate that cannot be read") from error
+        raise ConfigError(key, f"{location} contains a certificate that cannot be read") from error
 
 
 def _pkcs12(
@@ -167,4 +176,6 @@ def _pkcs12(
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:
-        raise ConfigError(key, f"{location} is no PKCS12 store of this password") from error
+        raise ConfigError(
+            key, f"{location} is not a PKCS12 store, or the password is wrong"
+        ) from error

@@ -1,5 +1,4 @@
-"""TLS contexts for HTTP, made from Java's `ssl.*` settings: PEM texts and files, PKCS12 and JKS
-stores."""
+"""TLS contexts for HTTP, created from Java's `ssl.*` settings."""
 
 from __future__ import annotations
 
@@ -27,30 +26,32 @@ _CLIENT_AUTH: Final = {
 
 
 def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """For HTTPS listeners. `ssl.client.auth` says whether clients show a certificate that the trust
-    store knows.
+    """Return the context of an HTTPS listener.
+
+    `ssl.client.auth` determines whether clients present a certificate that the trust store
+    verifies.
 
     Raises:
-        ConfigError: There is no key, or a store cannot be read.
+        ConfigError: The key is missing, or a store cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     material = _material(context, props)
     if material.key is None:
         raise ConfigError("ssl.keystore.location", "an HTTPS listener needs a key store")
-    wanted = props.get("ssl.client.auth", "none").strip().lower()
-    if wanted not in _CLIENT_AUTH:
+    client_auth = props.get("ssl.client.auth", "none").strip().lower()
+    if client_auth not in _CLIENT_AUTH:
         raise ConfigError("ssl.client.auth", "must be one of none, requested, required")
-    context.verify_mode = _CLIENT_AUTH[wanted]
+    context.verify_mode = _CLIENT_AUTH[client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
         _trust(context, material)
     return context
 
 
 def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """For requests: trusts the trust store, or the system's authorities without one.
+    """Return the context of requests, which trusts the trust store or the system's authorities.
 
-    The own key, if there is one, is shown to who asks. Host names are checked if
-    `ssl.endpoint.identification.algorithm` says so.
+    The key, if there is one, is presented on request. Host names are checked if
+    `ssl.endpoint.identification.algorithm` is `https`.
 
     Raises:
         ConfigError: A store cannot be read.
@@ -64,15 +65,14 @@ def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
-    """Limit a context to what the settings allow and give it their key; what else they hold is
-    returned as PEM."""
+    """Apply the settings' restrictions and key to a context, and return all settings as PEM."""
     enabled = [
         item.strip() for item in props.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
     ]
     unknown = [name for name in enabled if name not in _VERSIONS]
     if unknown:
         raise ConfigError(
-            "ssl.enabled.protocols", f"knows {', '.join(_VERSIONS)}, found {', '.join(unknown)}"
+            "ssl.enabled.protocols", f"supports {', '.join(_VERSIONS)}, found {', '.join(unknown)}"
         )
     versions = sorted(ssl.TLSVersion[_VERSIONS[name]] for name in enabled)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -81,15 +81,17 @@ def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
         if material.ciphers is not None:
             context.set_ciphers(material.ciphers)
     except ssl.SSLError as error:
-        raise ConfigError("ssl.cipher.suites", "OpenSSL knows none of these") from error
+        raise ConfigError("ssl.cipher.suites", "OpenSSL supports none of these") from error
     if material.key is not None:
         _add_key(context, f"{material.key}\n{material.chain or ''}")
     return material
 
 
 def _add_key(context: ssl.SSLContext, pem: str) -> None:
-    """OpenSSL reads keys from files only: this one exists for a moment, and only this user may read
-    it."""
+    """Add a key to a context through a temporary file that only this user can read.
+
+    OpenSSL reads keys from files only.
+    """
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -97,7 +99,7 @@ def _add_key(context: ssl.SSLContext, pem: str) -> None:
         context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise ConfigError(
-            "ssl.keystore.location", "the key and its certificates do not go together"
+            "ssl.keystore.location", "the key does not match its certificates"
         ) from error
     finally:
         Path(path).unlink()

@@ -1,5 +1,7 @@
-"""Keys and certificates of Java's `ssl.*` settings, as PEM texts in memory. Needs cryptography when
-there are any."""
+"""Keys and certificates of Java's `ssl.*` settings, as PEM data in memory.
+
+Requires cryptography if there are any.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +13,36 @@ from connect_py.tls.cipher_suites import openssl_ciphers
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """What a side of a connection shows and trusts; None: the settings do not say. Keys are in the
-    clear."""
+    """Certificates and key of one side of a connection; None: not set. Keys are not encrypted."""
 
     authorities: str | None = None
     key: str | None = None
     chain: str | None = None
-    ciphers: str | None = None  # in OpenSSL's words
+    ciphers: str | None = None  # with OpenSSL's names
 
     @staticmethod
     def of(props: Mapping[str, str]) -> TlsMaterial:
-        """Read PEM texts and PEM, JKS and PKCS12 files.
+        """Read PEM data, and PEM, JKS, and PKCS12 files.
 
         Raises:
-            ConfigError: A store cannot be read. No secret is in the text.
+            ConfigError: A store cannot be read. The message does not contain secrets.
         """
         key, chain = _key_and_chain(props)
-        ciphers = openssl_ciphers(_text(props, "ssl.cipher.suites").split(","))
+        ciphers = openssl_ciphers(_value(props, "ssl.cipher.suites").split(","))
         return TlsMaterial(trusted_authorities(props), key, chain, ciphers)
 
 
 def trusted_authorities(props: Mapping[str, str]) -> str | None:
-    """Trusted certificates; None when the settings name none. ConfigError as for
-    `TlsMaterial.of`."""
-    if _text(props, "ssl.truststore.certificates"):
+    """Return the trusted certificates, or None if there are none in the settings.
+
+    Raises:
+        ConfigError: See `TlsMaterial.of`.
+    """
+    if _value(props, "ssl.truststore.certificates"):
         from connect_py.tls.key_stores import certificates_of
 
         return certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
-    location = _text(props, "ssl.truststore.location")
+    location = _value(props, "ssl.truststore.location")
     if not location:
         return None
     from connect_py.tls.key_stores import trusted_certificates
@@ -50,15 +54,15 @@ def trusted_authorities(props: Mapping[str, str]) -> str | None:
 
 def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
     password = props.get("ssl.key.password")
-    if _text(props, "ssl.keystore.key"):
+    if _value(props, "ssl.keystore.key"):
         from connect_py.tls.key_stores import certificates_of, private_key_of
 
         chain = "ssl.keystore.certificate.chain"
         return (
             private_key_of(props["ssl.keystore.key"], password, "ssl.keystore.key"),
-            certificates_of(props[chain], chain) if _text(props, chain) else None,
+            certificates_of(props[chain], chain) if _value(props, chain) else None,
         )
-    location = _text(props, "ssl.keystore.location")
+    location = _value(props, "ssl.keystore.location")
     if not location:
         return None, None
     from connect_py.tls.key_stores import key_and_chain
@@ -69,8 +73,8 @@ def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _store_type(props: Mapping[str, str], store: str) -> str:
-    return (_text(props, f"ssl.{store}.type") or "JKS").upper()
+    return (_value(props, f"ssl.{store}.type") or "JKS").upper()
 
 
-def _text(props: Mapping[str, str], key: str) -> str:
+def _value(props: Mapping[str, str], key: str) -> str:
     return (props.get(key) or "").strip()

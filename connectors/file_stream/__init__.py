@@ -1,4 +1,4 @@
-"""FileStreamSource and FileStreamSink: lines of a file, one record each. `PLUGINS` names them."""
+"""FileStreamSource and FileStreamSink: each line of a file is a record."""
 
 from __future__ import annotations
 

@@ -13,12 +13,11 @@ from connect_py.api.task import SinkTask
 from connect_py.java.strings import java_text
 
 FILE = "file"
-STANDARD_OUTPUT = 1  # the file descriptor that the worker was started with
+STANDARD_OUTPUT = 1  # file descriptor that the worker was started with
 
 
 class FileStreamSinkTask(SinkTask):
-    """Writes one line per record, in Java's text form, and hands each batch to the operating system
-    at once."""
+    """Writes one line per record, in Java's string format, and flushes each batch."""
 
     def __init__(self) -> None:
         self._output: TextIO | None = None
@@ -47,7 +46,7 @@ class FileStreamSinkTask(SinkTask):
             self._output.writelines(
                 f"{java_text(record.value_schema, record.value)}\n" for record in records
             )
-            # a reader that follows the file sees the lines at once, as with Java
+            # readers of the file see the lines immediately, as in Java
             self._output.flush()
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
@@ -60,8 +59,10 @@ class FileStreamSinkTask(SinkTask):
 
 
 class FileStreamSinkConnector(SinkConnector):
-    """One file for each task, all of the same name: more than one task makes sense only without a
-    file."""
+    """Writes to a file.
+
+    All tasks use the same file; several tasks only make sense without a file.
+    """
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
         FILE,
@@ -82,5 +83,5 @@ class FileStreamSinkConnector(SinkConnector):
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """The group's offsets are all there is."""
+        """Allow all offsets: the consumer group has the only ones."""
         return True

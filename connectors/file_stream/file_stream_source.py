@@ -1,4 +1,4 @@
-"""`FileStreamSourceConnector`: each line of a file, as it grows, is one record."""
+"""`FileStreamSourceConnector`: each line of a growing file is a record."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from connect_py.api.task import ExactlyOnceSupport, SourceTask
 FILE = "file"
 TOPIC = "topic"
 BATCH_SIZE = "batch.size"
-FILENAME = "filename"  # of the source partition
-POSITION = "position"  # of the source offset: bytes from the start of the file
+FILENAME = "filename"  # key of the source partition
+POSITION = "position"  # key of the source offset: bytes from the start of the file
 IDLE_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
-# the file descriptor that the worker was started with: Python's own is closed in child processes
+# file descriptor that the worker was started with: Python's own is closed in child processes
 STANDARD_INPUT = 0
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,10 @@ CONFIG_DEF = (
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads complete lines; the offset of a record is the position behind its line.
+    """Reads complete lines; the offset of a record is the position after its line.
 
-    Standard input has no positions: what was read and not yet delivered is lost when the task ends.
+    Standard input has no positions: lines that were read but not delivered are lost when the task
+    ends.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class FileStreamSourceTask(SourceTask):
         self._topic = ""
         self._limit = 0
         self._buffer = b""
-        self._position: int | None = None  # bytes, behind the last line that was returned
+        self._position: int | None = None  # bytes, after the last line that was returned
         self._waited = False
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -81,7 +82,7 @@ class FileStreamSourceTask(SourceTask):
     def poll(self) -> Sequence[SourceRecord]:
         file = self._open()
         lines: list[bytes] = []
-        start = 0  # of the next line in the buffer, which is cut once
+        start = 0  # of the next line in the buffer, which is truncated once per poll
         while file is not None and len(lines) < self._limit:
             end = _line_end(self._buffer, start)
             if end is not None:
@@ -99,7 +100,7 @@ class FileStreamSourceTask(SourceTask):
         return [self._record(line) for line in lines]
 
     def _read(self, file: BinaryIO) -> bytes:
-        """What is there, without waiting for more."""
+        """Return the available bytes without waiting."""
         if self._path is None and not select.select([file], [], [], 0)[0]:
             return b""
         return file.read(CHUNK_BYTES)
@@ -124,8 +125,8 @@ class FileStreamSourceTask(SourceTask):
         length = file.seek(0, os.SEEK_END)
         if self._position > length:
             log.warning(
-                "file %s has %d bytes and was read up to %d before: it is waited for until it is "
-                "longer",
+                "file %s has %d bytes, but was already read up to position %d; waiting until it "
+                "is longer",
                 self._path,
                 length,
                 self._position,
@@ -178,7 +179,7 @@ class FileStreamSourceConnector(SourceConnector):
         return [dict(self._props)]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Of a file that only grows; standard input cannot be read again."""
+        """Return SUPPORTED for a file; standard input cannot be read again."""
         from_file = bool(self.config_def.parse(props)[FILE])
         return ExactlyOnceSupport.SUPPORTED if from_file else ExactlyOnceSupport.UNSUPPORTED
 
@@ -187,8 +188,10 @@ class FileStreamSourceConnector(SourceConnector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Anything may be reset; a new position must be one, whether the file is that long or
-        not."""
+        """Check new offsets.
+
+        Any partition may be reset. A position may exceed the length of the file.
+        """
         if not self.config_def.parse(props)[FILE]:
             raise ConnectError(
                 "Offsets cannot be modified if the 'file' configuration is unspecified. This is "
@@ -219,8 +222,9 @@ def _check_position(offset: Mapping[str, Value]) -> None:
 
 
 def _line_end(data: bytes, start: int) -> int | None:
-    """The end of the complete line that begins at `start`, or None: behind a newline, or a carriage
-    return that something follows.
+    """Return the end of the complete line that begins at `start`, or None.
+
+    A line ends after a newline, or after a carriage return that is followed by another byte.
     """
     newline = data.find(b"\n", start)
     carriage = data.find(b"\r", start, newline if newline >= 0 else len(data))

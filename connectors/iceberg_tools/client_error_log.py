@@ -1,5 +1,4 @@
-"""`ClientErrorLog`: what the Kafka clients of a command complain of, for the one message that
-people get to read."""
+"""`ClientErrorLog`: collects the connection errors of a command's Kafka clients."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from connect_py.api.errors import RetriableError
 
-# the library's log level: critical only; it would write its lines to standard error by itself
+# the client's log level: critical; otherwise, it writes to standard error
 _NO_LINES: Final = 2
-# Of a consumer that reads topics from their beginning to their end.
+# settings of a consumer that reads topics from beginning to end
 TO_THE_END: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
@@ -23,26 +22,26 @@ TO_THE_END: Final[Mapping[str, Any]] = {
 
 
 class ClientErrorLog:
-    """Keeps the last reason why a broker was not reached; the library repeats it forty times a
-    second."""
+    """Stores the last connection error, which a client repeats forty times per second."""
 
     def __init__(self) -> None:
         self._reason = ""
 
     def quiet(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a client that writes nothing by itself, unless they ask for a log
-        level."""
-        return {"log_level": _NO_LINES, **settings, "error_cb": self._heard}
+        """Return settings of a client without log lines, unless they set a log level."""
+        return {"log_level": _NO_LINES, **settings, "error_cb": self._record}
 
-    def _heard(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a sum of the others
+    def _record(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a summary of the other errors
             self._reason = error.str()
 
     def of(self, error: KafkaException, client: Any = None) -> str:
-        """What was refused; or that no broker answered, and why: the failed client reports it when
-        it is polled."""
+        """Return the reason of a failure: the broker's response, or the last connection error.
+
+        A failed client reports connection errors when it is polled.
+        """
         problem: KafkaError = error.args[0]
-        if problem.code() > 0:  # a broker's own answer
+        if problem.code() > 0:  # response of a broker
             return problem.str()
         if client is not None:
             client.poll(0)
@@ -51,15 +50,15 @@ class ClientErrorLog:
 
 @contextmanager
 def consumer_of(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
-    """A client for as long as the block takes; its errors are RetriableErrors about the subject."""
-    news = ClientErrorLog()
+    """Provide a consumer. Its errors are raised as RetriableErrors about the subject."""
+    errors = ClientErrorLog()
     try:
-        consumer = Consumer(news.quiet(settings))
+        consumer = Consumer(errors.quiet(settings))
     except KafkaException as error:
-        raise RetriableError(f"{subject}: {news.of(error)}") from error
+        raise RetriableError(f"{subject}: {errors.of(error)}") from error
     try:
         yield consumer
     except KafkaException as error:
-        raise RetriableError(f"{subject}: {news.of(error, consumer)}") from error
+        raise RetriableError(f"{subject}: {errors.of(error, consumer)}") from error
     finally:
         consumer.close()

@@ -1,5 +1,7 @@
-"""Make a bucket, if it is missing: `make_bucket.py ENDPOINT NAME`. Keys and region come from the
-environment."""
+"""Create a bucket if it does not exist: `make_bucket.py ENDPOINT NAME`.
+
+Keys and region are read from the environment.
+"""
 
 import sys
 
@@ -10,4 +12,4 @@ store = S3FileSystem(
     endpoint_override=endpoint, allow_bucket_creation=True, force_virtual_addressing=False
 )
 store.create_dir(name)
-print(f"bucket {name} is there")
+print(f"bucket {name} exists")

@@ -1,5 +1,7 @@
-"""Print the rows of an Iceberg table: `rows.py TABLE`. The catalog is the one of the worker's
-properties."""
+"""Print the rows of an Iceberg table: `rows.py TABLE`.
+
+The catalog is read from the worker's properties.
+"""
 
 import os
 import sys

@@ -189,12 +189,12 @@ def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> N
     refused = json.loads(
         operate("change-ref", 200, kind="tag", name="connect-py-mine", at="first")
     )["refused"]
-    assert "are the sink's own" in refused
+    assert "are reserved for the sink" in refused
     assert "committed to meanwhile" in operate(
         "rollback", 500, ref="main", head=first, snapshot=first
     )
     tables = [{"table": commands.case.table, "head": last, "snapshot": first}]
-    assert "the connector runs" in operate("rewind", 500, mode="skip", tables=tables)
+    assert "the connector is running" in operate("rewind", 500, mode="skip", tables=tables)
     assert not Path(folder).exists()
     assert last in commands.history()
 
@@ -204,7 +204,7 @@ def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> N
 def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) -> None:
     first, *_ = commands.history()
     assert (
-        "the connector runs"
+        "the connector is running"
         in commands.run("rewind", "--to", "first", "--skip", "--yes", status=1).stderr
     )
     commands.case.stop()

@@ -349,9 +349,9 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
         str(fixed),
     )
     assert dlq(*replay, fault="before_replay_commit=kill").returncode == -signal.SIGKILL
-    assert dlq(*replay).stdout == "2 letters replayed, 0 were replayed before\n"
+    assert dlq(*replay).stdout == "2 records replayed, 0 were replayed before\n"
     fixed.write_text(json.dumps(shown[0]))
-    assert dlq(*replay).stdout == "0 letters replayed, 1 were replayed before\n"
+    assert dlq(*replay).stdout == "0 records replayed, 1 were replayed before\n"
     worker.wait_until(
         lambda: case.ids() == sorted([*others, BROKEN]), CATCH_UP_SECONDS, "the fixed record"
     )
@@ -372,7 +372,7 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
         ("transformation", "failed-again", 1),
     }
     kafka = ("--worker", str(worker.properties))
-    assert dlq("delete", posted, "--state", "replayed", *kafka).stdout == "2 of 3 letters deleted\n"
+    assert dlq("delete", posted, "--state", "replayed", *kafka).stdout == "2 of 3 records deleted\n"
     (left,) = lakehouse.rows(letters).to_pylist()
     assert (left["offset"], left["attempt"]) == (MISFIT, 1)
     case.produce(b"{ no json either")
@@ -457,7 +457,7 @@ def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
     )
     wrong = dlq(*replay, *(() if options else ("--only-missing-keys",)))
     assert (wrong.returncode, "only-missing-keys" in wrong.stderr) == (1, True)
-    assert dlq(*replay, *options).stdout == "3 letters replayed, 0 were replayed before\n"
+    assert dlq(*replay, *options).stdout == "3 records replayed, 0 were replayed before\n"
 
     def found() -> dict[int, int]:
         return {row["id"]: row["n"] for row in lakehouse.rows(case.table).to_pylist()}

@@ -187,7 +187,7 @@ def test_damaged_rows_are_shown_and_then_put_right(
     again = command(name)
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (
         0,
-        "equal: every row can be made anew from the change log",
+        "equal: every row can be rebuilt from the change log",
     )
 
 

@@ -143,7 +143,10 @@ def test_load_between_bounds_reads_those_offsets_alone(shop: Shop, lake: Lake) -
     assert [row[0] for row in state(lake, shop.table)] == [2, 4, 5]
     assert shop.offsets() == {0: 3, 1: 3}
     refused = shop.run("--from", "earliest")
-    assert (refused.exit_code, "is for a connector that never ran" in refused.output) == (1, True)
+    assert (refused.exit_code, "is for a connector that has never run" in refused.output) == (
+        1,
+        True,
+    )
 
 
 def test_load_of_a_running_connector_is_refused(shop: Shop) -> None:

@@ -624,4 +624,4 @@ def test_table_without_time_partitions_says_so(lake: Lake, run: Any) -> None:
     sink.commit(sink.stage([order(1, "a")]))
     shown = run(sink.name, "--dry-run", "--set", "tiering-age=1d")
     assert shown.exit_code == 0, shown.output
-    assert "tiering: the table has no partition field of time" in shown.output
+    assert "tiering: the table has no time partition field" in shown.output

@@ -144,7 +144,7 @@ def test_records_show_what_a_table_that_is_there_lacks(shop: Shop, lake: Lake) -
     assert table["samples"] == [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]
     assert [(each["offset"], each["reason"]) for each in found["bad"]] == [(2, "does_not_fit")]
     plain = shop.run({"iceberg.tables": name, "iceberg.tables.auto-create-enabled": "true"})
-    assert "is there, " in plain.stdout
+    assert "exists, " in plain.stdout
     missing = shop.run({"iceberg.tables": f"{name}_x"})
     assert (missing.exit_code, "auto-create-enabled is false" in missing.stdout) == (1, True)
     unknown = shop.run({"iceberg.tables": name, "topics": "no-such-topic"})

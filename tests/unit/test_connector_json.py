@@ -72,9 +72,9 @@ def test_connector_without_a_name_is_refused(tmp_path: Path, posted: dict[str, A
 @pytest.mark.parametrize(
     ("posted", "why"),
     [
-        ({"name": "sink", "config": {"topics": ["a"]}}, "topics: has to be a text"),
-        ({"name": ["sink"], "config": {"topics": "a"}}, "name: has to be a text"),
-        ([], "expected a connector as it is posted"),
+        ({"name": "sink", "config": {"topics": ["a"]}}, "topics: must be a string"),
+        ({"name": ["sink"], "config": {"topics": "a"}}, "name: must be a string"),
+        ([], "expected a connector with a name and a config"),
     ],
 )
 def test_value_that_a_worker_refuses_is_refused(tmp_path: Path, posted: Any, why: str) -> None:
@@ -92,7 +92,7 @@ def test_deeply_nested_file_is_refused_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_connector_of_another_class_is_not_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"FileStreamSink is no Iceberg sink"):
+    with pytest.raises(ConfigError, match=r"FileStreamSink is not an Iceberg sink"):
         resolve_connector(CONTEXT, posted_with(tmp_path, "connector.class", "FileStreamSink"), None)
 
 
@@ -119,7 +119,7 @@ def test_placeholders_have_the_values_of_the_workers_providers(
             "${env:NO_SUCH_SITE}",
             "worker.properties, does not have this value on this machine",
         ),
-        ("iceberg.catalog.token", "${vault:a:token}", "comes from a config provider"),
+        ("iceberg.catalog.token", "${vault:a:token}", "uses a config provider"),
     ],
 )
 def test_placeholder_without_a_value_is_refused_by_its_key(
@@ -130,7 +130,7 @@ def test_placeholder_without_a_value_is_refused_by_its_key(
 
 
 def test_placeholder_without_a_workers_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"^{STATIC}: comes from a config provider: .* --worker"):
+    with pytest.raises(ConfigError, match=f"^{STATIC}: uses a config provider: .* --worker"):
         resolve_connector(CONTEXT, posted_with(tmp_path, STATIC, "${env:SITE}"), None)
     regex = posted_with(tmp_path, STATIC, "${topic}")
     assert resolve_connector(CONTEXT, regex, None)[STATIC] == "${topic}"

@@ -80,7 +80,7 @@ def test_dry_run_takes_no_transactional_id_and_creates_no_topic(
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     monkeypatch.setattr(DeadLetterTable, "records", lambda *_, **__: [letter(1), letter(2)])
     status, told = dlq(tmp_path, "replay", "--bootstrap-server", "none:1", "--dry-run")
-    assert (status, told) == (0, "2 letters would be replayed, 0 were replayed before\n")
+    assert (status, told) == (0, "2 records would be replayed, 0 were replayed before\n")
 
 
 def test_known_topic_that_disappears_is_not_read_as_empty(
@@ -210,7 +210,7 @@ def test_a_place_without_a_letter_is_said(tmp_path: Path, kept: Kept) -> None:
     kept.add("orders", range(3), "sink")
     status, told = dlq(tmp_path, "show", "orders/0/1", "orders/0/9")
     assert status == 1
-    assert "orders/0/9 is no dead letter" in told
+    assert "orders/0/9 is not a dead-letter record" in told
 
 
 def test_of_fixed_records_only_the_letters_are_read(
@@ -222,12 +222,12 @@ def test_of_fixed_records_only_the_letters_are_read(
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 150, "value": null}')
     options = ("--bootstrap-server", "none:1", "--dry-run", "--fixed", str(fixed))
-    assert dlq(tmp_path, "replay", *options)[1].startswith("1 letters would be replayed")
+    assert dlq(tmp_path, "replay", *options)[1].startswith("1 records would be replayed")
     assert len(opened) == 1
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 250}')
     status, told = dlq(tmp_path, "replay", *options)
     assert status == 1
-    assert "orders/0/250 is no dead letter" in told
+    assert "orders/0/250 is not a dead-letter record" in told
 
 
 def test_letters_are_counted_by_topic_and_reason(tmp_path: Path, kept: Kept) -> None:
@@ -301,10 +301,10 @@ def test_letters_that_are_named_are_deleted(
         lambda _, found: deleted.extend((x.offset, x.attempt) for x in found),
     )
     status, told = dlq(tmp_path, "delete", *options, "--dry-run")
-    assert (status, told) == (0, f"{len(gone)} of 5 letters would be deleted\n")
+    assert (status, told) == (0, f"{len(gone)} of 5 records would be deleted\n")
     assert deleted == []
     status, told = dlq(tmp_path, "delete", *options)
-    assert (status, told) == (0, f"{len(gone)} of 5 letters deleted\n")
+    assert (status, told) == (0, f"{len(gone)} of 5 records deleted\n")
     assert sorted(deleted) == gone
 
 
@@ -329,7 +329,7 @@ def test_delete_conditions_name_dead_letters_by_place_in_limited_chunks() -> Non
     empty = (None, None, None, [], "sink", {"stage": "S"})
     heads = [DeadLetterRecord("it's", 0, offset, 0, *empty) for offset in range(DELETED + 1)]
     heads.append(DeadLetterRecord("orders", 3, 7, 2, *empty))
-    first, second = dead_letter_table._naming(heads)
+    first, second = dead_letter_table._conditions(heads)
     mine = "(topic = 'it\\'s' AND partition = 0 AND coalesce(attempt, 0) = 0 AND `offset` IN "
     assert first.startswith(f"{mine}(0, 1, ")
     assert second == (

@@ -153,7 +153,7 @@ def test_dead_letter_json_has_readable_bytes_and_reads_back_unchanged() -> None:
         [["h", {"text": "x"}]],
     )
     fix = Fix.of(shown)
-    assert fix.place == ("orders", 3, 17)
+    assert fix.record_id == ("orders", 3, 17)
     assert fix.changes == {"key": b"k", "value": b"\xff", "headers": [("h", b"x")]}
 
 
@@ -161,7 +161,7 @@ def test_fix_changes_only_named_fields_and_accepts_null() -> None:
     assert Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": None}).changes == {
         "value": None
     }
-    with pytest.raises(ConfigError, match="not of the form"):
+    with pytest.raises(ConfigError, match="invalid fixed record"):
         Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": "text"})
 
 

@@ -393,9 +393,12 @@ def test_redelivered_dead_letter_is_counted_once_by_topic_and_reason() -> None:
     loop = Loop()
     for _ in range(2):
         loop.poll((0, 0, b"bad"), (0, 1, b"bad"), (0, 2, b"odd"))
-    counts = {dict(labels)["reason"]: made.value for (_, labels), made in loop.metrics.made.items()}
+    counts = {
+        dict(labels)["reason"]: made.value
+        for (_, labels), made in loop.metrics.measurements.items()
+    }
     assert counts == {"value_converter": 2, "sink": 1}
-    assert {dict(labels)["topic"] for _, labels in loop.metrics.made} == {"t"}
+    assert {dict(labels)["topic"] for _, labels in loop.metrics.measurements} == {"t"}
 
 
 @pytest.mark.parametrize("tolerate", [True, False])

@@ -354,4 +354,4 @@ def test_an_audit_without_a_catalog_says_what_to_give(tmp_path: Path) -> None:
     )
     told = CliRunner().invoke(app, ["db.orders", "--config", str(connector)])
     assert told.exit_code == 2
-    assert "iceberg.catalog.token: comes from a config provider" in told.output
+    assert "iceberg.catalog.token: uses a config provider" in told.output

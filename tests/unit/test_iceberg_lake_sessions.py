@@ -132,7 +132,7 @@ class Case:
     def replaced_drivers(self) -> float:
         return sum(
             each.value
-            for (name, _), each in self.metrics.made.items()
+            for (name, _), each in self.metrics.measurements.items()
             if "driver_replacements" in name
         )
 

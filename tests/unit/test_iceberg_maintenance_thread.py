@@ -34,7 +34,7 @@ def ended(metrics: FakePluginMetrics) -> dict[tuple[str, str], float]:
     """How often maintenance ended in which way, by action and outcome."""
     found = [
         (dict(key[1]), each)
-        for key, each in metrics.made.items()
+        for key, each in metrics.measurements.items()
         if key[0] == "iceberg_maintenance_total"
     ]
     return {(labels["action"], labels["outcome"]): each.value for labels, each in found}

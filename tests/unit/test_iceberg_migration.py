@@ -158,9 +158,7 @@ def test_reports_for_an_unexamined_table_need_manual_review() -> None:
         complete(5, 300),
     ]
     position = find_position([], events, {P0: 300}, {P0: 300})
-    assert any(
-        "not looked up" in problem and "db.routed" in problem for problem in position.problems
-    )
+    assert any("not checked" in problem and "db.routed" in problem for problem in position.problems)
 
 
 def test_expired_snapshots_leave_the_committed_control_offset_unknown() -> None:
@@ -171,7 +169,7 @@ def test_expired_snapshots_leave_the_committed_control_offset_unknown() -> None:
     position = find_position(
         [TableTrace.of(kept, KEY, "connect-orders")], events, {P0: 200}, {P0: 200}
     )
-    assert any("not known" in problem and "db.orders" in problem for problem in position.problems)
+    assert any("unknown" in problem and "db.orders" in problem for problem in position.problems)
     found = TableTrace("db.orders", control={0: 4}, complete=False)  # what is left tells it
     assert find_position([found], events, {P0: 200}, {P0: 200}).in_group
 
@@ -192,7 +190,8 @@ def test_what_the_control_topic_forgot_is_said() -> None:
         [TableTrace("db.orders")], [written(7), complete(8, 120)], {P0: 120}, {P0: 120}
     )
     assert any(
-        "does not tell" in problem and "orders-0" in problem for problem in position.problems
+        "has no earlier position" in problem and "orders-0" in problem
+        for problem in position.problems
     )
 
 
@@ -313,7 +312,7 @@ def test_a_dry_run_prints_the_connector_to_post(tmp_path: Path) -> None:
     status, told = run(tmp_path, {**BASE, "iceberg.tables.autoCreateEnabled": "true"})
     assert status == 0
     posted = json.loads(
-        told[told.index("To post:") + len("To post:") : told.index("Where the Java sink")]
+        told[told.index("To post:") + len("To post:") : told.index("The position of the Java sink")]
     )
     assert posted["name"] == "orders"
     assert posted["config"]["iceberg.tables.auto-create-enabled"] == "true"
@@ -368,9 +367,9 @@ def test_what_cannot_be_posted_is_not_ready(
         *options,
     )
     assert found == status
-    assert "NOT ACCEPTABLE" in told
+    assert "INVALID" in told
     assert "To post:" not in told
-    assert "Where the Java sink stood" not in told
+    assert "The position of the Java sink was" not in told
 
 
 def test_applying_needs_to_know_where_the_java_sink_stood(tmp_path: Path) -> None:
@@ -399,7 +398,7 @@ def test_reapplying_after_the_sink_has_run_sends_no_worker_request(
         tmp_path, dict(BASE), "--bootstrap-server", "none:1", "--apply", "http://127.0.0.1:1"
     )
     assert status == 2
-    assert "LOOK FIRST this sink has written before to db.orders" in told
+    assert "CHECK FIRST this sink has already written to db.orders" in told
     assert "Start the Java connector again" not in told
 
 
@@ -410,4 +409,4 @@ def test_foreign_connector_ledger_in_the_same_table_is_ignored(
     legacy(monkeypatch, [complete(2, 100), written(3), complete(4, 120)], {P0: 120}, table)
     status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "none:1")
     assert status == 0
-    assert "nothing is to be set" in told
+    assert "no offsets need to be set" in told

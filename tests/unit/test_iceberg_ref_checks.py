@@ -187,5 +187,5 @@ def test_a_table_has_its_own_tags_or_the_connectors() -> None:
 
 @pytest.mark.parametrize("name", ["", "first", "last", "4838139597401900746"])
 def test_names_that_mean_something_else_are_refused(name: str) -> None:
-    assert "is no name" in refusal("tag", WHOLE, name, [], move=False, delete=False)
-    assert "there is no tag" in refusal("tag", WHOLE, name, [], move=False, delete=True)
+    assert "invalid name" in refusal("tag", WHOLE, name, [], move=False, delete=False)
+    assert "does not exist" in refusal("tag", WHOLE, name, [], move=False, delete=True)

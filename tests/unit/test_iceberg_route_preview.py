@@ -30,7 +30,7 @@ def test_preview_shows_topics_with_their_tables_and_write_settings() -> None:
     )
     assert shown == [
         "shop.orders -> db.orders, audit.orders",
-        "other -> no table: counted and left out",
+        "other -> no table: counted and dropped",
         "  db.orders: merge, key id, partitioned by day(at), bucket[16](id), branch main, created "
         "if missing",
         "  audit.orders: merge, key id, partitioned by day(at), bucket[16](id), branch raw, "
@@ -49,9 +49,9 @@ def test_rows_that_are_routed_by_a_field_need_a_value() -> None:
     assert lines(["t"], ["ab", "a", "x"], **regex)[:3] == [
         "t (ab) -> db.a, db.b",
         "t (a) -> db.a",
-        "t (x) -> no table: a dead letter",
+        "t (x) -> no table: a dead-letter record",
     ]
-    assert "give values of it with --value" in lines(["t"], **regex)[0]
+    assert "specify its values with --value" in lines(["t"], **regex)[0]
     dynamic = {"tables__dynamic_enabled": "true", "tables__route_field": "kind"}
     assert lines(["t"], ["Db.X"], **dynamic)[0] == "t (Db.X) -> db.x"
 

@@ -106,7 +106,7 @@ def test_unreachable_worker_is_an_error_and_not_an_empty_list(
 def test_failed_request_is_reported_with_its_address_in_one_line(cluster: str) -> None:
     assert run(cluster, "--connector", "nosuch") == (
         2,
-        f"connect-py: {cluster}: there is no connector nosuch\n",
+        f"connect-py: {cluster}: connector nosuch does not exist\n",
     )
     assert run(f"{cluster}/x") == (
         2,

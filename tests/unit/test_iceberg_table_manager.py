@@ -517,7 +517,9 @@ def test_errors_of_a_commit_are_tries_that_count(error: ConnectError, status: Co
 
 def commits(metrics: FakePluginMetrics) -> dict[str, float]:
     """How often commits ended in which way."""
-    found = {key: each for key, each in metrics.made.items() if key[0] == "iceberg_commits_total"}
+    found = {
+        key: each for key, each in metrics.measurements.items() if key[0] == "iceberg_commits_total"
+    }
     return {dict(labels)["outcome"]: each.value for (_, labels), each in found.items()}
 
 
@@ -643,7 +645,7 @@ def test_tables_with_too_many_snapshots_or_files_are_reported_once(
     def excesses() -> dict[str, float]:
         return {
             dict(key[1])["objects"]: each.value
-            for key, each in metrics.made.items()
+            for key, each in metrics.measurements.items()
             if "excessive" in key[0]
         }
 

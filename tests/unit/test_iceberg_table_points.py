@@ -29,8 +29,12 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.commands.diff import diff as diff_command
 from connectors.iceberg_tools.commands.history import at as at_command
 from connectors.iceberg_tools.commands.history import history as history_command
-from connectors.iceberg_tools.commands.table_options import TablePlace
-from connectors.iceberg_tools.history.offset_search import OffsetPlace, find_offset, parse_offset
+from connectors.iceberg_tools.commands.table_options import LocalTable
+from connectors.iceberg_tools.history.offset_search import (
+    OffsetSearchResult,
+    find_offset,
+    parse_offset,
+)
 from connectors.iceberg_tools.history.snapshot_entry import entries
 from connectors.iceberg_tools.history.table_point import (
     NotInHistoryError,
@@ -63,14 +67,18 @@ def test_point_names_a_snapshot_ref_time_first_or_last(text: str, number: int) -
 @pytest.mark.parametrize(
     ("metadata", "text", "why"),
     [
-        (WHOLE, "77", "snapshot 77 is none of the table's"),
+        (WHOLE, "77", "snapshot 77 does not exist"),
         (EXPIRED, "2", "snapshot 2 was expired"),
-        (WHOLE, "mian", "mian is no snapshot id, no branch or tag of the table (main), no time"),
-        (WHOLE, "2026-13-01", "2026-13-01 is no snapshot id"),
+        (
+            WHOLE,
+            "mian",
+            "'mian': expected a snapshot ID, a branch or tag of the table (main), a time",
+        ),
+        (WHOLE, "2026-13-01", "invalid point '2026-13-01'"),
         (
             WHOLE,
             "1970-01-01T00:00:30Z",
-            "as old as 1970-01-01T00:00:30.000Z: the history that is left begins at "
+            "at or before 1970-01-01T00:00:30.000Z: the remaining history begins at "
             "1970-01-01T00:01:00.000Z",
         ),
         (table(), "last", "the table has no snapshot yet"),
@@ -127,10 +135,10 @@ def test_an_offset_is_in_the_snapshot_whose_commit_brought_it(offset: int, numbe
             WHOLE,
             TopicPartition("orders", 7),
             4,
-            "speaks of orders-7: the table knows orders:0, orders:1",
+            "contains orders-7: the table has ledgers of orders:0, orders:1",
         ),
-        (table(snapshot(1, None, None)), P0, 4, "no connector of ours wrote to it"),
-        (table(), P0, 4, "no connector of ours wrote to it"),
+        (table(snapshot(1, None, None)), P0, 4, "the table was not written by this sink"),
+        (table(), P0, 4, "the table was not written by this sink"),
     ],
 )
 def test_an_offset_that_no_snapshot_holds_says_why(
@@ -146,7 +154,7 @@ def test_offset_of_an_expired_snapshot_resolves_to_the_oldest_remaining() -> Non
     assert (place.snapshot, place.range) == (4, None)
     assert "expired" in place.note
     without = table(snapshot(5, None, 4, operation="replace"), property_of=(CYCLE_4, 4))
-    assert find_offset(without, P0, 30) == OffsetPlace(5, None)
+    assert find_offset(without, P0, 30) == OffsetSearchResult(5, None)
     with pytest.raises(NotInHistoryError, match="not committed"):
         find_offset(without, P0, 31)
 
@@ -170,7 +178,7 @@ def test_offset_that_was_read_again_lists_all_its_commits() -> None:
 
 def test_copied_ledger_of_another_table_does_not_count() -> None:
     copied = table(snapshot(1, ledger(1, {0: (0, 0, 9)}, table="U2"), None))
-    with pytest.raises(NotInHistoryError, match="speaks of orders-0"):
+    with pytest.raises(NotInHistoryError, match="contains orders-0"):
         find_offset(copied, P0, 3)
     assert entries(copied)[0].writer.kind == "other"
 
@@ -270,9 +278,9 @@ def test_entries_say_who_wrote_and_what_came_and_went() -> None:
     [
         (["at", "db.t"], "specify one of --time, --offset, --snapshot and --ref"),
         (["at", "db.t", "--time", "2026-01-01", "--ref", "main"], "specify one of"),
-        (["at", "db.t", "--time", "yesterday"], "--time: yesterday is no time such as"),
-        (["at", "db.t", "--offset", "orders/0/1"], "--offset: orders/0/1 is not of the form"),
-        (["at", "db.t", "--snapshot", "main"], "--snapshot: main is no id"),
+        (["at", "db.t", "--time", "yesterday"], "--time: invalid time 'yesterday'"),
+        (["at", "db.t", "--offset", "orders/0/1"], "--offset: invalid offset 'orders/0/1'"),
+        (["at", "db.t", "--snapshot", "main"], "--snapshot: invalid snapshot ID 'main'"),
         (["at", "db.t", "--ref", "main"], "no catalog: name one with --config"),
         (["history", "db.t"], "no catalog: name one with --config"),
         (["history", "db.t", "--catalog-property", "type"], "type is not of the form key=value"),
@@ -317,7 +325,7 @@ def test_branch_is_the_one_typed_or_the_connectors(branch: str | None, expected:
         },
     )
     assert (
-        TablePlace("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
+        LocalTable("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
             metadata, branch
         )
         == expected
@@ -326,6 +334,6 @@ def test_branch_is_the_one_typed_or_the_connectors(branch: str | None, expected:
 
 def test_branch_that_is_not_there_means_not_main() -> None:
     with pytest.raises(NotInHistoryError, match="no branch or tag mian"):
-        TablePlace("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
+        LocalTable("shop.orders", SparkConfig("lake", {}), None, command_context()).commit_ref(
             WHOLE, "mian"
         )

@@ -61,10 +61,10 @@ def test_certificates_are_read_with_and_without_the_password(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_password_is_refused_for_store_and_for_key(kind: str) -> None:
-    with pytest.raises(KeyStoreError, match="its password is another one"):
+    with pytest.raises(KeyStoreError, match="the password is wrong"):
         JavaKeyStore.parse(keys(kind), "wr0ng")
     (entry,) = JavaKeyStore.parse(keys(kind), None).keys.values()
-    with pytest.raises(KeyStoreError, match="another password"):
+    with pytest.raises(KeyStoreError, match="password of the private key is wrong"):
         entry.decrypt("wr0ng")
 
 
@@ -105,5 +105,5 @@ def test_a_damaged_store_is_never_another_error_without_the_password(
 
 def test_what_is_no_java_store_is_told_apart() -> None:
     assert not is_java_key_store(b"0\x82\x01\x02")
-    with pytest.raises(KeyStoreError, match="no JKS or JCEKS"):
+    with pytest.raises(KeyStoreError, match="not a JKS or JCEKS"):
         JavaKeyStore.parse(bytes(100), None)

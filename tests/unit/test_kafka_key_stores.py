@@ -99,13 +99,13 @@ def test_jks_trust_store_is_read_with_or_without_its_password(
     [
         (
             {"ssl.truststore.certificates": "nonsense"},
-            "ssl.truststore.certificates: holds no certificate",
+            "ssl.truststore.certificates: contains no certificate",
         ),
         (
             {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/no/such/file"},
             "cannot be read",
         ),
-        ({"ssl.keystore.key": CHAIN}, "ssl.keystore.key: holds no private key"),
+        ({"ssl.keystore.key": CHAIN}, "ssl.keystore.key: contains no private key"),
         (
             {"ssl.keystore.key": encrypted_key(PrivateFormat.PKCS8), "ssl.key.password": "no"},
             "ssl.key.password",
@@ -123,7 +123,7 @@ def test_unreadable_key_material_is_refused_before_the_library_sees_it(
 def test_a_wrong_password_is_said_without_showing_it(tmp_path: Path, store: object) -> None:
     file = tmp_path / "store"
     file.write_bytes(store(KEY, CHAIN, PASSWORD))  # type: ignore[operator]
-    with pytest.raises(ConfigError, match="store of this password") as refused:
+    with pytest.raises(ConfigError, match="store, or the password is wrong") as refused:
         translate(
             {"ssl.keystore.location": str(file), "ssl.keystore.password": "wr0ng"}, "consumer"
         )

@@ -29,7 +29,7 @@ def same(_: StagedRange) -> RangeBasis:
 def stage() -> RangeStage:
     made = RangeStage(IcebergSinkConfig.parse(CONFIG), "sink-load", lambda _: 2)
     for partition in (HERE, ELSEWHERE):
-        made.keep_ahead(partition, [StagedRange(at, at + 10, None, BASIS) for at in (0, 10, 20)])
+        made.add_ahead(partition, [StagedRange(at, at + 10, None, BASIS) for at in (0, 10, 20)])
     return made
 
 
@@ -65,7 +65,7 @@ def test_range_that_failed_counts_only_in_its_turn(stage: RangeStage) -> None:
     ranges = [
         StagedRange(at, at + 10, RangeResult(HERE, at, error="no table"), BASIS) for at in (0, 10)
     ]
-    stage.keep_ahead(HERE, ranges)
+    stage.add_ahead(HERE, ranges)
     assert stage.next_ahead(HERE, 0, same) is ranges[0]
     assert stage.next_ahead(HERE, 10, same) is None  # read again: its tables may be known now
 

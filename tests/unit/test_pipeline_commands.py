@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from connectors.iceberg_tools.commands.pipeline import apply, destroy, plan, schema, status
 from connectors.iceberg_tools.pipeline import rollout, worker_client
-from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, shown
+from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, to_display
 
 CATALOG = "type: rest\nuri: http://catalog:8181\ntoken: tell-no-one"
 APP = command_app(apply, destroy, plan, schema, status)
@@ -26,7 +26,7 @@ NAMES = ["shop-masters", "shop-orders", "shop-clicks"]
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[PipelineWorker]:
-    monkeypatch.setattr(rollout, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rollout, "_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(worker_client, "_CONFLICT_PAUSE_SECONDS", 0.01)
     with pipeline_worker() as serving:
         yield serving
@@ -124,7 +124,7 @@ def test_connectors_of_others_are_left_alone_unless_adopted(
     }
     status, text = run(worker, "apply", file)
     assert (status, worker.changes) == (2, [])
-    assert "connect-py: connector shop-orders belongs to no pipeline; --adopt takes it" in text
+    assert "connect-py: connector shop-orders belongs to no pipeline; --adopt adds it" in text
     assert "connect-py: connector shop-clicks belongs to pipeline clicks" in text
     del worker.connectors["shop-clicks"]
     assert run(worker, "apply", file, "--adopt")[0] == 0
@@ -159,7 +159,7 @@ def test_mistakes_of_a_file_come_as_json_too(worker: PipelineWorker, file: Path)
             "line": 7,
             "column": 3,
             "field": "defaults.formt",
-            "problem": "is not known",
+            "problem": "is unknown",
             "hint": "did you mean format?",
         }
     ]
@@ -172,7 +172,7 @@ def test_file_in_another_encoding_is_a_mistake_with_its_place(
     status, found = run_json(worker, "plan", file)
     [mistake] = found["mistakes"]
     assert (status, mistake["line"], mistake["column"]) == (2, 2, 10)
-    assert "no text in UTF-8" in mistake["problem"]
+    assert "not valid UTF-8" in mistake["problem"]
 
 
 @pytest.mark.parametrize("answer", ['["a"]', '{"a": {}}', "<html>", ""])
@@ -181,9 +181,9 @@ def test_address_that_is_no_worker_is_named(
 ) -> None:
     monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: httpx.Response(200, text=answer))
     done = CliRunner().invoke(APP, ["status", str(file), "--url", "http://shop:8083"])
-    assert (done.exit_code, done.output[:45]) == (
+    assert (done.exit_code, done.output[:52]) == (
         2,
-        "connect-py: http://shop:8083 answers, but not",
+        "connect-py: http://shop:8083 does not respond like a",
     )
 
 
@@ -192,7 +192,7 @@ def test_request_that_fails_midway_says_what_was_done(worker: PipelineWorker, fi
     status, text = run(worker, "apply", file)
     assert (status, worker.changes) == (2, ["PUT shop-masters"])
     assert "created shop-masters\nconnect-py: shop-orders: PUT" in text
-    assert text.endswith("answers 500: no space; apply again to go on from here\n")
+    assert text.endswith("failed with status 500: no space; apply again to continue from here\n")
 
 
 def test_connector_that_does_not_run_is_shown_with_its_reason(
@@ -308,7 +308,7 @@ def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file
     assert status == 1
     assert (
         text
-        == "".join(f"{name}: is not there\n" for name in NAMES)
+        == "".join(f"{name}: does not exist\n" for name in NAMES)
         + "shop-old: runs, 1 of 1 tasks run\n"
     )
 
@@ -330,7 +330,7 @@ def test_worker_that_does_not_answer_is_not_an_empty_one(file: Path) -> None:
     done = CliRunner().invoke(APP, ["plan", str(file), "--url", "http://127.0.0.1:1"])
     assert (done.exit_code, done.output[:50]) == (
         2,
-        "connect-py: http://127.0.0.1:1 does not answer: [E",
+        "connect-py: http://127.0.0.1:1 does not respond: [",
     )
 
 
@@ -365,4 +365,4 @@ def test_schema_command_prints_what_editors_read() -> None:
 def test_secrets_are_hidden_and_their_references_are_not(
     key: str, value: str, expected: str
 ) -> None:
-    assert shown(key, value) == expected
+    assert to_display(key, value) == expected

@@ -56,7 +56,7 @@ def test_all_mistakes_of_a_file_come_at_once() -> None:
         "unwrap: debezum}\n"
         "  c: {topics-pattern: x, tables: [s.t], connector: shop-b}\n"
     )
-    found = [(each.place.line, each.where) for each in mistakes(text)]
+    found = [(each.position.line, each.where) for each in mistakes(text)]
     assert found == [
         (1, "pipeline"),
         (2, "wroker"),
@@ -71,7 +71,7 @@ def test_all_mistakes_of_a_file_come_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("", "shop.yaml:1:1: the file is empty; it begins with `pipeline: <name>`"),
+        ("", "shop.yaml:1:1: the file is empty; expected `pipeline: <name>`"),
         ("- a", "shop.yaml:1:1: is a list, expected a pipeline"),
         ("pipeline: a", "shop.yaml:1:1: lacks `targets`; Connectors by name."),
         ("pipeline: a\ntargets: {}", "shop.yaml:2:10: targets: is an empty mapping"),
@@ -96,14 +96,17 @@ def test_targets_of_one_table_or_one_connector_are_refused() -> None:
         "[s.t], connector: p-a}\n"
     )
     assert [each.problem for each in mistakes(text)] == [
-        "target a writes this table, too",
-        "the connector p-a is that of target a",
+        "target a also writes to this table",
+        "connector p-a already belongs to target a",
     ]
 
 
 def test_what_the_sink_itself_refuses_is_shown_at_its_field() -> None:
     (found,) = mistakes(MistakeCase(MERGE + "table-properties: {format-version: 1}", 0, "").text())
-    assert (found.place.line, found.where) == (8, "targets.orders.table-properties.format-version")
+    assert (found.position.line, found.where) == (
+        8,
+        "targets.orders.table-properties.format-version",
+    )
     assert found.problem == "MERGE needs format version 2 or 3"
 
 
@@ -293,7 +296,7 @@ def test_editors_and_validation_agree_on_shapes(place: tuple[Any, ...], value: o
     shapes = [
         each
         for each in found.sorted()
-        if ", expected " in each.problem or "is none of" in each.problem
+        if ", expected " in each.problem or "is not one of" in each.problem
     ]
     valid = SCHEMA.is_valid(changed)
     assert valid or found

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from connect_py.api.sink_host import SinkHost
 from connect_py.config.properties_file import read_properties
 from connectors.iceberg_tools.commands.rebuild import rebuild
-from connectors.iceberg_tools.commands.table_options import TablePlace
+from connectors.iceberg_tools.commands.table_options import LocalTable
 
 
 class Host:
@@ -68,13 +68,13 @@ def test_options_of_the_other_source_are_refused_by_name(
 def test_worker_brings_catalog_and_spark_to_a_change_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[TablePlace] = []
+    opened: list[LocalTable] = []
 
-    def refuse(place: TablePlace, _seconds: float) -> None:
+    def refuse(place: LocalTable, _seconds: float) -> None:
         opened.append(place)
         raise ValueError("seen")
 
-    monkeypatch.setattr(TablePlace, "open", refuse)
+    monkeypatch.setattr(LocalTable, "open", refuse)
     worker = tmp_path / "worker.properties"
     worker.write_text(
         "connect_py.defaults.iceberg.catalog.type=rest\n"

@@ -52,7 +52,7 @@ def test_a_changelog_too_long_for_operators_is_refused(
     release: ModuleType, repository: Path
 ) -> None:
     (repository / "CHANGELOG.md").write_text(CHANGES.replace("- One.", "word " * 400))
-    with pytest.raises(release.ReleaseError, match="402 words, at most 400"):
+    with pytest.raises(release.ReleaseError, match="402 words, expected at most 400"):
         release.version()
 
 
@@ -93,7 +93,7 @@ def test_an_image_that_fails_is_named_with_its_reason(
     assert list(release.make_image(repository, "0.3.0")) == ["image: no registry answers"]
     (repository / "buildah").unlink()
     assert list(release.make_image(repository, "0.3.0")) == [
-        "image: neither an engine of docker nor buildah is here"
+        "image: neither Docker nor Buildah is available"
     ]
 
 

@@ -74,7 +74,10 @@ def test_rows_are_compared_by_the_key_of_their_table(
 ) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
-    assert key_columns(TableOptions(table, file).place(command_context()), METADATA, (1, 1)) == keys
+    assert (
+        key_columns(TableOptions(table, file).local_table(command_context()), METADATA, (1, 1))
+        == keys
+    )
 
 
 @pytest.fixture
@@ -118,14 +121,14 @@ def test_connector_has_what_its_worker_gives_it(
     file.write_text(
         json.dumps({**base, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}})
     )
-    spark = TableOptions("db.orders", file, worker, ["warehouse=w"]).place(context).spark
+    spark = TableOptions("db.orders", file, worker, ["warehouse=w"]).local_table(context).spark
     assert spark.catalog_properties == {"type": "rest", "uri": uri, "warehouse": "w"}
     assert spark.spark_properties["spark.driver.memory"] == "3g"
 
 
 def test_properties_of_a_worker_need_a_connector(worker: Path, context: LocalContext) -> None:
     with pytest.raises(ConfigError, match="--worker: requires --config"):
-        TableOptions("db.orders", None, worker).place(context)
+        TableOptions("db.orders", None, worker).local_table(context)
 
 
 def test_placeholder_of_a_catalog_is_refused_with_the_cure(
@@ -134,13 +137,13 @@ def test_placeholder_of_a_catalog_is_refused_with_the_cure(
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({**CONFIG, "iceberg.catalog.uri": "${vault:lake:uri}"}))
     with pytest.raises(
-        ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"
+        ConfigError, match=r"iceberg\.catalog\.uri: uses a config provider: .*with --worker"
     ):
-        TableOptions("db.orders", file).place(context)
+        TableOptions("db.orders", file).local_table(context)
     with pytest.raises(
-        ConfigError, match=r"catalog\.uri: .*: no properties of a worker configure it here"
+        ConfigError, match=r"catalog\.uri: .*: it cannot be resolved without a worker's properties"
     ):
-        TableOptions("db.orders", file, worker).place(context)
+        TableOptions("db.orders", file, worker).local_table(context)
 
 
 def test_names_for_people_are_quoted_where_sql_asks() -> None:

@@ -16,7 +16,7 @@ from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connectors.iceberg.operation_request import registered_operations
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg_tools.audit.table_audit import AuditReport, Finding, GroupAudit, Segment
-from connectors.iceberg_tools.commands.table_options import TableOptions, TablePlace
+from connectors.iceberg_tools.commands.table_options import LocalTable, TableOptions
 from connectors.iceberg_tools.commands.table_session import TableSession, table_session
 from connectors.iceberg_tools.history.state_columns import ColumnChanges
 from connectors.iceberg_tools.history.table_diff import DiffRequest, RowChange, TableDiff
@@ -87,10 +87,10 @@ class SeparateDriverError(Exception):
 
 @pytest.fixture(autouse=True)
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_place: TablePlace, _seconds: float) -> None:
+    def refuse(_place: LocalTable, _seconds: float) -> None:
         raise SeparateDriverError
 
-    monkeypatch.setattr(TablePlace, "open", refuse)
+    monkeypatch.setattr(LocalTable, "open", refuse)
 
 
 @pytest.fixture

@@ -230,7 +230,7 @@ def test_source_waits_for_a_file_shorter_than_its_position(
     context.offset_storage_reader.store({"filename": str(path)}, {"position": 8})
     task = source(path, context)
     assert lines(task) == []
-    assert "was read up to 8 before" in caplog.text
+    assert "was already read up to position 8" in caplog.text
     with path.open("ab") as more:
         more.write(b"two\nthree\n")
     assert lines(task) == [("three", 14)]

@@ -1,1 +1,1 @@
-"""Proof from a table's own history that every offset range is in once: see `table_audit`."""
+"""Audit of a table from its own history; see `table_audit`."""

@@ -1,12 +1,12 @@
-"""The audit: from what a table remembers to a verdict on what it holds. Pure; `TableHistory` in,
-`AuditReport` out.
+"""Audit of a table: verify from its metadata that every offset was committed exactly once.
 
-What is proven, per connect group, along the commit ref: each commit of ours begins, in every
-partition, where the one before ended (within a generation), so that the ranges are disjoint and
-without gap; commits come in the order of their epochs and cycles, each once; the property agrees;
-and no data file is in twice. Deliberate rewinds, re-created topics and expired snapshots are shown,
-not judged. Commits of others that changed rows make a verdict of their own: what the table holds is
-then more, or less, than what the ledgers speak of.
+Computes an `AuditReport` from a `TableHistory`, without I/O. For each connect group, the audit
+verifies along the commit ref: each commit begins, in every partition, where the previous commit
+ended (within a generation), that is, the ranges are disjoint and without gaps; commits are in the
+order of their epochs and cycles, and none is repeated; the table property agrees; and no data file
+was added twice. Deliberate rewinds, re-created topics, and expired snapshots are shown, but are not
+violations. Commits of other writers that changed rows have a separate verdict: the table then
+contains other rows than the ledgers describe.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from connectors.iceberg.table.table_history import (
     loading_group,
 )
 
-MAINTENANCE = "replace"  # the operation of a snapshot that holds the same rows as the one before
-# What Iceberg counts in a snapshot's summary, and what that is. A snapshot leaves out what is 0.
+MAINTENANCE = "replace"  # operation of a snapshot with the same rows as its parent
+# Counts in a snapshot's summary and their descriptions. A snapshot omits zero counts.
 COUNTS = (
     ("added-records", "rows added"),
     ("deleted-records", "rows in removed files"),
@@ -50,17 +50,18 @@ COUNTS = (
 
 
 class Verdict(IntEnum):
-    """How an audit ends; the values are exit statuses of the command."""
+    """Result of an audit; the values are exit statuses of the command."""
 
     PROVEN = 0
     VIOLATED = 1
     UNDECIDED = 2
-    CHANGED = 3  # ours is in once; commits of others added, removed or replaced rows beside it
+    # our rows are in the table once; commits of other writers added, removed, or replaced rows
+    CHANGED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found. Its kind is a word for machines, its text a sentence for people."""
+    """One finding, with a kind for programs and a description for people."""
 
     kind: str
     text: str
@@ -69,8 +70,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Segment:
-    """Offsets [first, next) of one partition, one generation and one topic id, covered by commits
-    without gap."""
+    """Offsets [first, next) of one partition, generation, and topic, committed without gaps."""
 
     partition: TopicPartition
     topic_id: str
@@ -94,7 +94,7 @@ class Segment:
 
 @dataclass(slots=True)
 class GroupAudit:
-    """What is known of one connector's commits."""
+    """Findings about the commits of one connector."""
 
     group: str
     commits: int = 0
@@ -123,7 +123,7 @@ class GroupAudit:
 
 @dataclass(slots=True)
 class AuditReport:
-    """One table, audited."""
+    """Audit of one table."""
 
     table: str
     ref: str
@@ -131,10 +131,10 @@ class AuditReport:
     snapshots: int
     live_files: int
     groups: list[GroupAudit]
-    # violations that are no connector's in particular
+    # violations that do not belong to a connector
     files: list[Finding] = field(default_factory=list)
     undecided: list[Finding] = field(default_factory=list)
-    foreign: list[Finding] = field(default_factory=list)  # commits of others
+    foreign: list[Finding] = field(default_factory=list)  # commits of other writers
 
     @property
     def verdict(self) -> Verdict:
@@ -147,11 +147,11 @@ class AuditReport:
 
     @property
     def changes(self) -> list[Finding]:
-        """Commits of others that changed rows."""
+        """Commits of other writers that changed rows."""
         return [finding for finding in self.foreign if finding.kind == "foreign_change"]
 
     def to_json(self) -> dict[str, Any]:
-        """The machine-readable form."""
+        """Return the report in JSON form."""
         return {
             "table": self.table,
             "ref": self.ref,
@@ -174,15 +174,19 @@ def _listed(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def audit(history: TableHistory, group: str | None = None) -> AuditReport:
-    """Judge a table. `group`: this connector's ledger only; else those of all that ever wrote
-    here."""
-    found = {name for snapshot in history.ancestors for name in snapshot.groups} | set(
+    """Audit a table.
+
+    Args:
+        group: Audit the ledger of this connector only; None: of all connectors that wrote to the
+            table.
+    """
+    names = {name for snapshot in history.ancestors for name in snapshot.groups} | set(
         history.properties
     )
     loading = {
         loading_group(s.summary[REBUILD_KEY]) for s in history.ancestors if REBUILD_KEY in s.summary
     }
-    groups = sorted(found) if group is None else [group, *sorted(loading & found)]
+    groups = sorted(names) if group is None else [group, *sorted(loading & names)]
     report = AuditReport(
         history.table,
         history.ref,
@@ -199,15 +203,15 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
             undecided.append(finding)
     if not history.ref_exists and history.ref != "main":
         report.undecided.append(
-            Finding("no_ref", f"there is no ref {history.ref}: this is main's history")
+            Finding("no_ref", f"ref {history.ref} does not exist: this is the history of main")
         )
     for path in history.live_twice:
         report.files.append(
             Finding("file_live_twice", f"the head names data file {path} more than once")
         )
     for path, older, newer in history.added_twice:
-        again = f"data file {path} was added by snapshot {older}, and again"
-        report.files.append(Finding("file_added_twice", again, newer))
+        repetition = f"data file {path} was added by snapshot {older}, and again"
+        report.files.append(Finding("file_added_twice", repetition, newer))
     for snapshot in reversed(history.ancestors):
         if not snapshot.groups:
             report.foreign.append(_foreign(snapshot))
@@ -227,19 +231,21 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
         or "an unnamed writer"
     )
     counts = [
-        f"{text} {what}" for key, what in COUNTS if (text := snapshot.summary.get(key, "0")) != "0"
+        f"{text} {description}"
+        for key, description in COUNTS
+        if (text := snapshot.summary.get(key, "0")) != "0"
     ]
     counted = (
         any(key in snapshot.summary for key, _ in COUNTS) or "total-records" in snapshot.summary
     )
-    what = (
+    description = (
         f"{snapshot.operation} by {by}: "
         f"{', '.join(counts) or ('no rows' if counted else 'without any count')}"
     )
     if snapshot.operation == MAINTENANCE or (counted and not counts):
-        return Finding("foreign_commit", what, snapshot.id)
+        return Finding("foreign_commit", description, snapshot.id)
     return Finding(
-        "foreign_change", f"{what}; the ledger says nothing about these rows", snapshot.id
+        "foreign_change", f"{description}; the ledger does not cover these rows", snapshot.id
     )
 
 
@@ -247,17 +253,19 @@ class _GroupWalk:
     """One walk along the ledgers of one group, oldest first."""
 
     def __init__(self, history: TableHistory, group: str, *, loads: bool) -> None:
-        """`loads`: whether it loaded a rebuild, whose end took its property away."""
+        """Start a walk.
+
+        Args:
+            loads: Whether the group loaded a rebuild, which removes its property at the end.
+        """
         self._history = history
         self._loads = loads
         self._key = LEDGER_PREFIX + group
         self._audit = GroupAudit(group)
-        self._open: dict[
-            TopicPartition, Segment
-        ] = {}  # also of topics that later ledgers leave out
+        self._open: dict[TopicPartition, Segment] = {}  # also topics that later ledgers omit
         self._last: tuple[HistoricSnapshot, Ledger] | None = None
-        self._seen: dict[str, int] = {}  # commit -> snapshot
-        self._at: HistoricSnapshot | None = None  # what is looked at; None: the table's properties
+        self._snapshots_by_commit: dict[str, int] = {}  # commit -> snapshot
+        self._at: HistoricSnapshot | None = None  # current snapshot; None: the table's properties
         self._property: LedgerProperty | None = None
 
     def walk(self) -> GroupAudit:
@@ -267,21 +275,20 @@ class _GroupWalk:
             text = snapshot.summary.get(self._key)
             ledger = self._read(text) if text is not None else None
             if ledger is not None:
-                self._take(snapshot, ledger)
+                self._check_commit(snapshot, ledger)
         self._at = None
         self._check_property()
-        self._say_what_expired()
+        self._note_expired_commits()
         return self._audit
 
     @property
     def _is_rewind(self) -> bool:
-        """Whether the snapshot holds the positions of a later one, and no rows."""
+        """Return True if the snapshot has the positions of a later snapshot, and no rows."""
         return self._at is not None and REWIND_KEY in self._at.summary
 
     @property
     def _is_rebuilt(self) -> bool:
-        """Whether the snapshot ends a rebuild: its positions are those of a commit in another
-        history."""
+        """Return True if the snapshot ends a rebuild, with positions of a different history."""
         return self._at is not None and REBUILD_KEY in self._at.summary
 
     # --- reading
@@ -297,7 +304,7 @@ class _GroupWalk:
             return None
         if ledger.table != self._history.uuid:
             self._note(
-                "ledger_of_other_table", f"speaks of table {ledger.table}: copied here, and ignored"
+                "ledger_of_other_table", f"belongs to table {ledger.table}: copied, and ignored"
             )
             return None
         return ledger
@@ -307,50 +314,51 @@ class _GroupWalk:
         if text is None:
             return
         try:
-            found = LedgerProperty.from_json(text)
+            ledger_property = LedgerProperty.from_json(text)
         except LedgerTooNewError as error:
             self._undecided("property_too_new", f"the table property: {error}")
         except LedgerFormatError as error:
             self._violated("property_unreadable", f"the table property: {error}")
         else:
-            if found.ledger.table == self._history.uuid:
-                self._property = found
+            if ledger_property.ledger.table == self._history.uuid:
+                self._property = ledger_property
             else:
                 self._note(
                     "property_of_other_table",
-                    f"the table property speaks of table {found.ledger.table}",
+                    f"the table property belongs to table {ledger_property.ledger.table}",
                 )
 
     # --- one commit after the other
 
-    def _take(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
+    def _check_commit(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
         self._audit.commits += 1
-        if ledger.commit in self._seen:
-            where = self._seen[ledger.commit]
+        if ledger.commit in self._snapshots_by_commit:
+            where = self._snapshots_by_commit[ledger.commit]
             self._violated(
                 "commit_twice", f"commit {ledger.commit} landed before, in snapshot {where}"
             )
-        self._seen[ledger.commit] = snapshot.id
-        self._check_itself(snapshot, ledger)
+        self._snapshots_by_commit[ledger.commit] = snapshot.id
+        self._check_summary(snapshot, ledger)
         if self._last is not None:
             self._check_order(ledger, self._last[1])
         for topic, entries in ledger.topics.items():
             for number, entry in entries.partitions.items():
-                self._chain(TopicPartition(topic, number), entries.topic_id, entry)
+                self._check_entry(TopicPartition(topic, number), entries.topic_id, entry)
         if self._last is not None:
-            self._check_whole(ledger, self._last[1])
+            self._check_partitions(ledger, self._last[1])
         self._last = (snapshot, ledger)
 
-    def _check_itself(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
-        """The summary's other words for the same things, and the files that came with it."""
+    def _check_summary(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
+        """Check the redundant values in the summary, and the epochs of the files."""
         if snapshot.summary.get(COMMIT_ID_KEY, ledger.commit) != ledger.commit:
             self._violated(
                 "commit_id_differs", f"{COMMIT_ID_KEY} is not the ledger's {ledger.commit}"
             )
-        shown = snapshot.summary.get(source_offsets_key(self._audit.group))
-        if shown is not None and shown != ledger.source_offsets():
+        source_offsets = snapshot.summary.get(source_offsets_key(self._audit.group))
+        if source_offsets is not None and source_offsets != ledger.source_offsets():
             self._violated(
-                "source_offsets_differ", f"offsets for people, {shown}, are not the ledger's"
+                "source_offsets_differ",
+                f"offsets for people, {source_offsets}, are not the ledger's",
             )
         epoch = _epoch(ledger)
         for stager in snapshot.stagers:
@@ -377,7 +385,7 @@ class _GroupWalk:
                 "cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}"
             )
 
-    def _chain(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
+    def _check_entry(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
         segment = self._open.get(partition)
         if entry.next < entry.base:
             self._violated(
@@ -399,11 +407,11 @@ class _GroupWalk:
                 if entry.base > segment.next
                 else "nowhere"
             )
-            moved = (
+            movement = (
                 f"moved {way} on purpose, from {segment.next} to {entry.base} (generation "
                 f"{entry.generation})"
             )
-            self._note("offsets_altered", f"{partition}: {moved}")
+            self._note("offsets_altered", f"{partition}: {movement}")
             self._begin(partition, topic_id, entry)
         elif entry.generation < segment.generation:
             back = f"{partition}: generation {entry.generation} after {segment.generation}"
@@ -437,8 +445,7 @@ class _GroupWalk:
     def _check_beginning(
         self, partition: TopicPartition, topic_id: str, entry: LedgerEntry
     ) -> None:
-        """The first entry that is left begins where the property says the table began, unless older
-        ones are gone."""
+        """Check that the oldest entry begins where the table began, unless commits expired."""
         opened = self._opened(partition, topic_id)
         if opened is None or opened.generation != entry.generation or opened.next == entry.base:
             return
@@ -462,9 +469,11 @@ class _GroupWalk:
             else None
         )
 
-    def _check_whole(self, ledger: Ledger, last: Ledger) -> None:
-        """Every commit writes the positions of all partitions; a topic may leave the connector, a
-        partition may not."""
+    def _check_partitions(self, ledger: Ledger, last: Ledger) -> None:
+        """Check that no partition is missing: every commit has the positions of all partitions.
+
+        A topic may be removed from the connector; a partition may not.
+        """
         for topic, entries in last.topics.items():
             if topic not in ledger.topics:
                 self._note("topic_left_out", f"topic {topic} is not read any more")
@@ -478,9 +487,9 @@ class _GroupWalk:
     # --- the end
 
     def _check_property(self) -> None:
-        """The property repeats the newest ledger, or names the reason why not."""
-        found = self._property
-        if found is None:
+        """Check that the property repeats the newest ledger, or note the reason."""
+        ledger_property = self._property
+        if ledger_property is None:
             if (
                 self._last is not None
                 and self._audit.group not in self._history.properties
@@ -488,56 +497,61 @@ class _GroupWalk:
             ):
                 self._violated(
                     "property_missing",
-                    "the table property is gone: without it a roll-back goes unnoticed",
+                    "the table property is missing: without it, rollbacks are not detected",
                 )
             return
         if self._last is None:
-            if not self._history.complete and found.snapshot not in self._history.present:
+            if not self._history.complete and ledger_property.snapshot not in self._history.present:
                 self._undecided(
                     "all_expired",
-                    "all commits of this connector were expired; the table property alone says "
-                    f"that it holds everything below {found.ledger.source_offsets()}",
+                    "all commits of this connector were expired; only the table property "
+                    "indicates that it contains everything before "
+                    f"{ledger_property.ledger.source_offsets()}",
                 )
             else:
                 self._undecided(
                     "rolled_back",
-                    "the table was rolled back to before the first commit that is left",
+                    "the table was rolled back to before the first remaining commit",
                 )
             return
         snapshot, ledger = self._last
-        if found.snapshot == snapshot.id:
-            if found.ledger != ledger:
+        if ledger_property.snapshot == snapshot.id:
+            if ledger_property.ledger != ledger:
                 self._violated(
                     "property_differs",
                     "the table property is not the ledger of the snapshot it names",
                 )
-        elif (found.ledger.epoch, found.ledger.cycle) < (ledger.epoch, ledger.cycle):
+        elif (ledger_property.ledger.epoch, ledger_property.ledger.cycle) < (
+            ledger.epoch,
+            ledger.cycle,
+        ):
             self._violated(
                 "property_behind",
-                f"the table property names snapshot {found.snapshot}, an older commit",
+                f"the table property names snapshot {ledger_property.snapshot}, an older commit",
             )
         else:
             self._note(
                 "rolled_back",
-                f"rolled back to here from snapshot {found.snapshot}; the connector fills in what "
-                "is missing with its next commit",
+                f"rolled back to here from snapshot {ledger_property.snapshot}; the connector "
+                "adds the missing rows with its next commit",
                 at=snapshot,
             )
 
-    def _say_what_expired(self) -> None:
+    def _note_expired_commits(self) -> None:
         history, group = self._history, self._audit.group
         ours = {snapshot.id for snapshot in history.ancestors}
-        beside = [
+        other_commits = [
             each for each, groups in history.present.items() if group in groups and each not in ours
         ]
-        if beside:
+        if other_commits:
             self._note(
                 "not_ancestors",
-                f"{len(beside)} commits are not in this history: rolled back, or on other refs",
+                f"{len(other_commits)} commits are not in this history: rolled back, or on "
+                "other refs",
             )
         if not history.complete and self._last is not None:
             oldest = history.ancestors[-1]
-            self._note("history_cut", "what came before was expired", at=oldest)
+            self._note("history_cut", "earlier snapshots were expired", at=oldest)
 
     def _violated(self, kind: str, text: str) -> None:
         self._audit.violations.append(Finding(kind, text, self._at.id if self._at else None))

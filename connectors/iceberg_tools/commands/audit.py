@@ -44,7 +44,7 @@ def audit(
 
 
 def _lines(report: AuditReport) -> Iterable[str]:
-    """The report for people."""
+    """Yield the lines of the report."""
     yield (
         f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data "
         f"files"
@@ -54,15 +54,15 @@ def _lines(report: AuditReport) -> Iterable[str]:
         yield from _lines_of_group(group)
     if report.foreign:
         yield (
-            f"\ncommits of others: {len(report.foreign)}, of which {len(report.changes)} changed "
-            f"rows"
+            f"\ncommits of other writers: {len(report.foreign)}, {len(report.changes)} of them "
+            "changed rows"
         )
         yield from _findings(
             "  ", [finding for finding in report.foreign if finding not in report.changes]
         )
         yield from _findings("  CHANGED ", report.changes)
     yield from _findings("VIOLATED ", report.files)
-    yield from _findings("cannot tell: ", report.undecided)
+    yield from _findings("unknown: ", report.undecided)
     yield f"\n{report.verdict.name.lower()}"
 
 
@@ -73,7 +73,7 @@ def _lines_of_group(group: GroupAudit) -> Iterable[str]:
         covered = f"offsets {segment.first} to {segment.next} in {segment.commits} commits"
         yield f"  {segment.partition}: {covered}{generation}"
     yield from _findings("  note: ", group.notes)
-    yield from _findings("  cannot tell: ", group.undecided)
+    yield from _findings("  unknown: ", group.undecided)
     yield from _findings("  VIOLATED ", group.violations)
 
 

@@ -35,11 +35,11 @@ def checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
         refuse_providers(complete, NO_PROVIDER)
         config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
-        text = str(error)
+        reason = str(error)
         return [
             Check(
                 "catalog",
-                lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")],
+                lambda: [Finding("catalog", Verdict.WARN, f"not checked: {reason}")],
                 needs_java=True,
             )
         ]
@@ -67,10 +67,20 @@ def _catalog_and_storage(config: IcebergSinkConfig, services: SharedServices) ->
         except TableMissingError:
             location = config.catalog.get("warehouse", "")
             settings = file_io_properties(config.catalog_properties())
-            text = "answers" if table == NO_TABLE else f"answers; there is no table {table} yet"
+            result = (
+                "is available"
+                if table == NO_TABLE
+                else f"is available; table {table} does not exist yet"
+            )
         else:
-            location, text = metadata.rpartition("/metadata/")[0], f"answers; table {table} exists"
-    return [Finding("catalog", Verdict.OK, f"{spark.catalog} {text}"), _storage(location, settings)]
+            location, result = (
+                metadata.rpartition("/metadata/")[0],
+                f"is available; table {table} exists",
+            )
+    return [
+        Finding("catalog", Verdict.OK, f"{spark.catalog} {result}"),
+        _storage(location, settings),
+    ]
 
 
 def _storage(location: str, settings: Mapping[str, str]) -> Finding:
@@ -78,8 +88,8 @@ def _storage(location: str, settings: Mapping[str, str]) -> Finding:
     from pyiceberg.io import load_file_io
 
     if "://" not in location and not location.startswith(("/", "file:")):
-        text = "not asked: no table exists, and the catalog's `warehouse` names no folder"
-        return Finding("storage", Verdict.WARN, text)
+        reason = "not checked: no table exists, and the catalog has no `warehouse` folder"
+        return Finding("storage", Verdict.WARN, reason)
     probe = f"{location.rstrip('/')}/connect-py-doctor-{uuid.uuid4().hex}"
     try:
         storage = load_file_io(dict(settings), location)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-# and what Java shortens them to
+# including the abbreviations that Java accepts
 _CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")
-_NO_WORKER = "name the worker's properties by --worker"
-NO_PROVIDER = "no properties of a worker configure it here"
+_NO_WORKER = "specify the worker's properties with --worker"
+NO_PROVIDER = "it cannot be resolved without a worker's properties"
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
@@ -36,12 +36,14 @@ def read_connector(path: Path) -> dict[str, str]:
         raise ConfigError("", f"{path}: {error}") from error
     config = document.get("config", document) if isinstance(document, dict) else None
     if not isinstance(config, dict):
-        raise ConfigError("", f"{path}: expected a connector as it is posted: a name and a config")
+        raise ConfigError(
+            "", f"{path}: expected a connector with a name and a config, as in the REST API"
+        )
     if document.get("name") is not None:
         config = {**config, "name": document["name"]}
     for key, value in config.items():
         if isinstance(value, (dict, list)):
-            raise ConfigError(key, f"has to be a text in {path}")
+            raise ConfigError(key, f"must be a string in {path}")
     strings = {str(key): str(value) for key, value in config.items() if value is not None}
     props = {
         key: value.lower() if isinstance(config[key], bool) else value
@@ -49,7 +51,7 @@ def read_connector(path: Path) -> dict[str, str]:
     }
     if not props.get("name"):
         raise ConfigError(
-            "name", f'is missing in {path}: add it beside "config", or to bare properties'
+            "name", f'is missing in {path}: add it next to "config", or to plain properties'
         )
     return props
 
@@ -60,15 +62,16 @@ def is_sink(props: Mapping[str, str]) -> bool:
 
 
 def resolve_connector(context: CommandContext, path: Path, worker: Path | None) -> dict[str, str]:
-    """Read a connector, and replace the placeholders of the config providers in a worker's
-    properties.
+    """Read a connector, and resolve the placeholders with the config providers of a worker.
 
-    Raises: ConfigError: The file is not one of these, of another connector, or a value is not
-        available.
+    Raises:
+        ConfigError: The file is not a connector's or worker's file, the connector has another
+            class, or
+            a value is not available.
     """
     props = read_connector(path)
     if "connector.class" in props and not is_sink(props):
-        raise ConfigError("connector.class", f"{props['connector.class']} is no Iceberg sink")
+        raise ConfigError("connector.class", f"{props['connector.class']} is not an Iceberg sink")
     if worker is not None:
         resolved = context.resolve(props, worker)
         unchanged = {key: value for key, value in resolved.items() if value == props[key]}
@@ -76,7 +79,7 @@ def resolve_connector(context: CommandContext, path: Path, worker: Path | None) 
         return resolved
     for key, value in props.items():
         if _PLACEHOLDER.search(value):
-            raise ConfigError(key, f"comes from a config provider: {_NO_WORKER}")
+            raise ConfigError(key, f"uses a config provider: {_NO_WORKER}")
     return props
 
 
@@ -112,4 +115,4 @@ def refuse_providers(props: Mapping[str, str], remedy: str) -> None:
     """
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:
-            raise ConfigError(key, f"comes from a config provider: {remedy}")
+            raise ConfigError(key, f"uses a config provider: {remedy}")

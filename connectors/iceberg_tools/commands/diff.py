@@ -126,14 +126,15 @@ def _row(row: Mapping[str, Any]) -> str:
     if row["change"] != "updated" or not before or not after:
         return f"{row['change']} {_values(after or before or {})}"
     changes = ", ".join(
-        f"{name}: {_text(before.get(name))} -> {_text(after.get(name))}" for name in row["changed"]
+        f"{name}: {_format(before.get(name))} -> {_format(after.get(name))}"
+        for name in row["changed"]
     )
     return f"updated {_values(row['key'])}: {changes}"
 
 
 def _values(row: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={_text(value)}" for name, value in row.items())
+    return " ".join(f"{name}={_format(value)}" for name, value in row.items())
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         DeadLetterRecord,
         DeadLetterState,
         Fix,
-        Place,
+        RecordId,
     )
     from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
 
@@ -53,7 +53,7 @@ class SinkOptions:
 class SelectionOptions:
     """Dead-letter records selected by position, topic, and reason; all of them by default."""
 
-    places: Annotated[
+    arguments: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")
     ] = None
     topic: Annotated[
@@ -64,14 +64,14 @@ class SelectionOptions:
         typer.Option(help="Only records that failed for this reason, such as value_converter."),
     ] = None
 
-    def positions(self) -> set[Place]:
+    def positions(self) -> set[RecordId]:
         """Return the selected positions; empty for all.
 
         Raises:
             ConfigError: An argument is not of the form topic/partition/offset.
         """
         positions = set()
-        for argument in self.places or ():
+        for argument in self.arguments or ():
             topic, partition, offset = (["", "", *argument.rsplit("/", 2)])[-3:]
             if not topic or not partition.isdecimal() or not offset.isdecimal():
                 raise ConfigError("", f"{argument} is not of the form topic/partition/offset")
@@ -177,16 +177,16 @@ def delete(
     selected = [
         record
         for record, record_state in zip(records, states, strict=True)
-        if (not positions or record.place in positions)
+        if (not positions or record.record_id in positions)
         and selection.matches(record)
         and state in (None, record_state.value)
         and (before is None or (record.failed_at is not None and record.failed_at < before))
     ]
     if dry_run:
-        typer.echo(f"{len(selected)} of {len(records)} letters would be deleted")
+        typer.echo(f"{len(selected)} of {len(records)} records would be deleted")
         return
     table.delete(selected)
-    typer.echo(f"{len(selected)} of {len(records)} letters deleted")
+    typer.echo(f"{len(selected)} of {len(records)} records deleted")
 
 
 @command()
@@ -240,7 +240,7 @@ def replay(
     config, host = parse_connector(context, sink.config, sink.worker)
     if config.replay_topic is None:
         raise ConfigError(
-            REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again"
+            REPLAY_TOPIC, "is not set: the connector must read this topic to replay records"
         )
     check_merged(config, only_missing_keys=only_missing_keys)
     fixes = None
@@ -248,7 +248,7 @@ def replay(
         fixes = [
             Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()
         ]
-    positions = selection.positions() or {fix.place for fix in fixes or ()}
+    positions = selection.positions() or {fix.record_id for fix in fixes or ()}
     records = latest(_dead_letters(_table(context, config, host), selection, positions))
     if fixes is not None:
         records = _fixed(records, fixes)
@@ -257,11 +257,11 @@ def replay(
         replayed = log.written()
         count = sum(record.next_replay() not in replayed for record in records)
         typer.echo(
-            f"{count} letters would be replayed, {len(records) - count} were replayed before"
+            f"{count} records would be replayed, {len(records) - count} were replayed before"
         )
         return
     count = log.open().write(records)
-    typer.echo(f"{count} letters replayed, {len(records) - count} were replayed before")
+    typer.echo(f"{count} records replayed, {len(records) - count} were replayed before")
 
 
 def _table(
@@ -291,31 +291,33 @@ def _with_states(
     return table, heads, states(heads, replayed)
 
 
-def _age(text: str) -> timedelta:
+def _age(age: str) -> timedelta:
     """Parse an age.
 
     Raises:
         ConfigError: The value is not of the form 30d, 12h or 45m.
     """
     units = {"d": "days", "h": "hours", "m": "minutes"}
-    if not text[:-1].isdecimal() or text[-1] not in units:
-        raise ConfigError("--older-than", f"{text} is not of the form 30d, 12h or 45m")
-    return timedelta(**{units[text[-1]]: int(text[:-1])})
+    if not age[:-1].isdecimal() or age[-1] not in units:
+        raise ConfigError("--older-than", f"{age} is not of the form 30d, 12h or 45m")
+    return timedelta(**{units[age[-1]]: int(age[:-1])})
 
 
 def _dead_letters(
-    table: DeadLetterTable, selection: SelectionOptions, positions: set[Place]
+    table: DeadLetterTable, selection: SelectionOptions, positions: set[RecordId]
 ) -> Iterable[DeadLetterRecord]:
     """Return the selected records, from all positions if `positions` is empty.
 
     Raises:
-        ConfigError: There is no record at one of the positions.
+        ConfigError: One of the positions has no record.
     """
     if not positions:
         return table.records(topic=selection.topic, reason=selection.reason)
     records = list(table.records(positions))
-    for missing in sorted(positions - {record.place for record in records}):
-        raise ConfigError("", f"{'/'.join(map(str, missing))} is no dead letter of this connector")
+    for missing in sorted(positions - {record.record_id for record in records}):
+        raise ConfigError(
+            "", f"{'/'.join(map(str, missing))} is not a dead-letter record of this connector"
+        )
     return [record for record in records if selection.matches(record)]
 
 
@@ -325,13 +327,15 @@ def _fixed(records: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetter
     Raises:
         ConfigError: A fix belongs to none of the records.
     """
-    by_position = {record.place: record for record in records}
+    by_position = {record.record_id: record for record in records}
     fixed_records = []
     for fix in fixes:
-        record = by_position.get(fix.place)
+        record = by_position.get(fix.record_id)
         if record is None:
             raise ConfigError(
-                "", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters"
+                "",
+                f"the fixed record {'/'.join(map(str, fix.record_id))} is not a dead-letter "
+                "record of this connector",
             )
         fixed_records.append(replace(record, **fix.changes))
     return fixed_records

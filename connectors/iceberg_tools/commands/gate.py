@@ -10,7 +10,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
-from connectors.iceberg_tools.commands.table_options import Branch, Group, TableOptions, TablePlace
+from connectors.iceberg_tools.commands.table_options import Branch, Group, LocalTable, TableOptions
 
 if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
@@ -66,9 +66,9 @@ def gate(
     decision = (
         Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
     )
-    table, place = source.table, source.place(context)
-    with place.open() as lake:
-        commits = _unpublished(lake.run(table, read_metadata), place, group, branch)
+    table, local = source.table, source.local_table(context)
+    with local.open() as lake:
+        commits = _unpublished(lake.run(table, read_metadata), local, group, branch)
         refused = ""
         if decision is not None and len(commits) > 1:
             refused = f"name one with --group: {', '.join(each.group for each in commits)}"
@@ -77,35 +77,35 @@ def gate(
             refused = why_not(request)
             if not refused:
                 lake.run(table, decide, request)
-    done = decision.value if decision is not None and commits and not refused else None
-    lines = list(_lines(table, place.spark.catalog, commits))
-    if done:
-        lines.append(_DONE[done].format(each=commits[0]))
+    applied = decision.value if decision is not None and commits and not refused else None
+    lines = list(_lines(table, local.spark.catalog, commits))
+    if applied:
+        lines.append(_OUTCOMES[applied].format(each=commits[0]))
     document = {
         "table": table,
         "unpublished": [each.to_json() for each in commits],
         "refused": refused or None,
-        "decision": done,
+        "decision": applied,
     }
     context.show(document, lines)
     if refused:
         context.warn(f"table {table}: {refused}")
-    raise typer.Exit(WAITING if refused or (commits and not done) else 0)
+    raise typer.Exit(WAITING if refused or (commits and not applied) else 0)
 
 
-_DONE = {
+_OUTCOMES = {
     "publish": "published: {each.ref} is at snapshot {each.head}",
-    "replay": "thrown away: the connector reads these rows again",
-    "drop": "thrown away: the connector reads these rows again, and leaves out what is not as "
-    "expected",
-    "dead-letter": "thrown away: the connector reads these rows again, and rejects what is not as "
-    "expected",
-    "skip": "thrown away: the connector goes on from now, without these rows",
+    "replay": "rejected: the connector reads these rows again",
+    "drop": "rejected: the connector reads these rows again, and drops the rows that fail the "
+    "checks",
+    "dead-letter": "rejected: the connector reads these rows again, and stores the rows that "
+    "fail the checks as dead-letter records",
+    "skip": "rejected: the connector continues without these rows",
 }
 
 
 def _unpublished(
-    metadata: TableMetadata, place: TablePlace, group: str | None, branch: str | None
+    metadata: TableMetadata, local: LocalTable, group: str | None, branch: str | None
 ) -> list[UnpublishedCommits]:
     """Return the unpublished commits of a group, or of all groups.
 
@@ -116,19 +116,19 @@ def _unpublished(
     from connectors.iceberg.protocol.own_refs import OWN_REFS
     from connectors.iceberg_tools.refs.gate_decision import groups_of, unpublished_commits
 
-    requested_group, groups = group or place.group, groups_of(metadata)
+    requested_group, groups = group or local.group, groups_of(metadata)
     if requested_group is not None and requested_group not in groups:
-        others = f"these groups have: {', '.join(groups)}" if groups else "no group has"
+        existing = f"existing groups: {', '.join(groups)}" if groups else "there are none"
         raise ConfigError(
             "--group" if group else "--config",
-            f"{requested_group} has not committed to {place.table}; {others}",
+            f"{requested_group} has not committed to {local.table}; {existing}",
         )
     branches = {
         "main",
         *(name for name in metadata.refs if not name.startswith(OWN_REFS)),
     } - metadata.tags
-    # used for groups whose ref the table does not record
-    ref = branch if branch is not None and branch in branches else place.ref
+    # for groups whose ref is not recorded in the table
+    ref = branch if branch is not None and branch in branches else local.ref
     group_refs = dict.fromkeys(groups if requested_group is None else [requested_group], ref)
     commits = unpublished_commits(metadata, group_refs)
     if branch is not None and branch not in branches | {each.ref for each in commits}:
@@ -147,7 +147,7 @@ def _lines(table: str, catalog: str, commits: list[UnpublishedCommits]) -> Itera
     from connectors.iceberg_tools.history.snapshot_entry import utc
 
     if not commits:
-        yield f"{table}: nothing is unpublished"
+        yield f"{table}: no commits await approval"
     for each in commits:
         yield (
             f"{table}: {each.commits} commits of {each.group} are unpublished; {each.ref} is at "
@@ -155,9 +155,9 @@ def _lines(table: str, catalog: str, commits: list[UnpublishedCommits]) -> Itera
         )
         for commit in each.failed:
             yield f"{utc(commit.timestamp_ms)[:19]}Z  {commit.snapshot}  {described(commit.failed)}"
-        yield f"look at them: SELECT * FROM {relation(catalog, table, each.branch)}"
+        yield f"inspect them: SELECT * FROM {relation(catalog, table, each.branch)}"
         if not each.forward:
             yield (
-                f"{each.ref} was committed to since: they cannot be published, only thrown away "
-                f"and made again"
+                f"{each.ref} has other commits since: these cannot be published, only rejected "
+                "and repeated"
             )

@@ -89,7 +89,7 @@ def at(
         raise ConfigError("", "specify one of --time, --offset, --snapshot and --ref")
     [(by, value)] = points.items()
     check_point(by, value)
-    arguments = AtArguments(table=source.table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # one of these
+    arguments = AtArguments(table=source.table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # checked by check_point
     with table_session(context, source) as session:
         result = session.run(AT, arguments)
     entry, note, sql = result.entry, result.note, result.sql
@@ -98,7 +98,7 @@ def at(
         raise typer.Exit(NOT_THERE)
     document = {"table": source.table, "asked": points, **entry.to_json(), "note": note, "sql": sql}
     context.show(
-        document, (f"{label:<15} {text}" for label, text in _described(entry, note, sql).items())
+        document, (f"{label:<15} {value}" for label, value in _details(entry, note, sql).items())
     )
 
 
@@ -110,7 +110,7 @@ def _history_lines(table: str, result: TableSnapshots, limit: int) -> Iterator[s
     yield from _grid_lines(snapshots)
 
 
-def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
+def _details(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
     from connectors.iceberg_tools.history.snapshot_entry import utc
 
     lines = {
@@ -126,11 +126,11 @@ def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
         "refs": ", ".join(entry.refs),
         "note": note
         or (
-            "" if entry.on_ref else "not in the history of this ref: rolled back, or of another one"
+            "" if entry.on_ref else "not in the history of this ref: rolled back, or on another ref"
         ),
         "read it": sql,
     }
-    return {label: text for label, text in lines.items() if text}
+    return {label: value for label, value in lines.items() if value}
 
 
 def _grid_lines(snapshots: list[SnapshotEntry]) -> Iterator[str]:
@@ -191,7 +191,9 @@ def _offsets(entry: SnapshotEntry, limit: int | None) -> list[str]:
     """Return one string per topic, for example `orders 0:120 1:87`."""
     topics = []
     for topic, partitions in entry.offsets.items():
-        shown = [f"{number}:{following}" for number, following in partitions.items()][:limit]
-        more = f" and {len(partitions) - len(shown)} more" if len(shown) < len(partitions) else ""
-        topics.append(f"{topic} {' '.join(shown)}{more}")
+        entries = [f"{number}:{following}" for number, following in partitions.items()][:limit]
+        more = (
+            f" and {len(partitions) - len(entries)} more" if len(entries) < len(partitions) else ""
+        )
+        topics.append(f"{topic} {' '.join(entries)}{more}")
     return topics

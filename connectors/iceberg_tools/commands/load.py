@@ -97,7 +97,7 @@ def _bounds(
 
     if members := member_count(host.client_config("admin"), host.group_id):
         raise ConnectError(
-            f"the connector runs: group {host.group_id} has {members} members; stop it first"
+            f"the connector is running: group {host.group_id} has {members} members; stop it first"
         )
     partitions = partitions_of(describe_topics(host))
     if not partitions:
@@ -119,8 +119,8 @@ def _bounds(
             )
     # a topic that was created again ends below its old offset
     tails = offsets_at(host, LATEST, partitions, "")
-    nothing = {tp: min(start, tails[tp]) for tp, start in starts.items()}
-    return starts, {**nothing, **ends}
+    empty_ranges = {tp: min(start, tails[tp]) for tp, start in starts.items()}
+    return starts, {**empty_ranges, **ends}
 
 
 def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
@@ -134,8 +134,8 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
     if host.committed(starts):
         raise ConfigError(
             "--from",
-            "is for a connector that never ran, and this one has offsets: leave it out, or "
-            "alter them over REST (PATCH /connectors/NAME/offsets)",
+            "is for a connector that has never run, and this one has offsets: omit it, or alter "
+            "the offsets over REST (PATCH /connectors/NAME/offsets)",
         )
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 
@@ -158,11 +158,11 @@ def _lines(host: SinkHost, progress: LoadProgress, seconds: float) -> Iterator[s
     for table, rows in progress.rows.items():
         yield f"{table}: {int(rows):,} rows"
     for topic, count in _unrouted(progress).items():
-        yield f"{topic}: {count:,} records went to no table"
+        yield f"{topic}: {count:,} records have no table"
     rate = progress.records / seconds if seconds else 0
     yield (
         f"{host.connector}: {progress.records:,} records in {progress.steps} steps and "
-        f"{seconds:.0f} s ({rate:,.0f} a second); start the connector to go on from here"
+        f"{seconds:.0f} s ({rate:,.0f} per second); start the connector to continue from here"
     )
 
 

@@ -48,18 +48,18 @@ class LoadView(AbstractContextManager["LoadView"]):
     def show(self, progress: LoadProgress) -> None:
         """Show the progress of the load."""
         for tp, begin in progress.begins.items():
-            done = max(0, progress.committed.get(tp, 0) - begin)
-            self._bars.update(self._tasks[tp], total=max(0, self._ends[tp] - begin), completed=done)
-        for what, why in progress.waiting.items():
-            if self._waiting.get(what) != why:
+            read = max(0, progress.committed.get(tp, 0) - begin)
+            self._bars.update(self._tasks[tp], total=max(0, self._ends[tp] - begin), completed=read)
+        for subject, reason in progress.waiting.items():
+            if self._waiting.get(subject) != reason:
                 self._console.print(
-                    self._mask(f"waits for {what}: {why}"), highlight=False, markup=False
+                    self._mask(f"waiting for {subject}: {reason}"), highlight=False, markup=False
                 )
         self._waiting = progress.waiting
         if progress.steps != self._steps:
             self._steps = progress.steps
             begin = sum(progress.begins.values())
-            done, total = sum(progress.staged.values()) - begin, sum(self._ends.values()) - begin
+            read, total = sum(progress.staged.values()) - begin, sum(self._ends.values()) - begin
             seconds = time.monotonic() - self._started
-            line = f"step {progress.steps}: {done:,} of {total:,} offsets read, {seconds:.0f} s"
+            line = f"step {progress.steps}: {read:,} of {total:,} offsets read, {seconds:.0f} s"
             self._console.print(line, highlight=False)

@@ -84,10 +84,10 @@ def _lines(table: str, maintenance: Maintenance) -> Iterator[str]:
     for action in maintenance.due:
         yield f"due: {action.kind.value} ({action.reason})"
         if action.kind.value in maintenance.left_out:
-            yield f"     left out, {maintenance.left_out[action.kind.value]}"
+            yield f"     skipped: {maintenance.left_out[action.kind.value]}"
     if not maintenance.due:
         yield "nothing is due"
     if maintenance.lacks_time:
-        yield "tiering: the table has no partition field of time: hour, day, month, year, or a date"
+        yield "tiering: the table has no time partition field: hour, day, month, year, or a date"
     for result in maintenance.results:
         yield result.line()

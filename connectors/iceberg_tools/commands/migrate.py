@@ -52,8 +52,8 @@ def migrate(
     reviewed = review(props)
     position: tuple[list[TableTrace], JavaPosition] | None = None
     if reviewed.parsed is not None and kafka.bootstrap_server is not None:
-        refuse_providers(props, "write it out")
-        position = _look(context, reviewed.parsed, kafka.settings())
+        refuse_providers(props, "specify its value")
+        position = _determine_position(context, reviewed.parsed, kafka.settings())
     context.show(_document(reviewed, position), _lines(reviewed, position))
     status = REFUSED if reviewed.problems else UNDECIDED if position and position[1].problems else 0
     if apply is None or status:
@@ -65,7 +65,7 @@ def migrate(
     _apply(apply.rstrip("/"), reviewed.config, position[1])
 
 
-def _look(
+def _determine_position(
     context: CommandContext, config: IcebergSinkConfig, kafka: Mapping[str, str]
 ) -> tuple[list[TableTrace], JavaPosition]:
     """Return the positions of the Java sink in tables and in Kafka.
@@ -80,7 +80,7 @@ def _look(
     group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
     events = control_events(kafka, config.control_topic, group)
     reported = sorted({event.table for event in events if event.table is not None})
-    # routed by topic or by field: only the events name them
+    # with routing by topic or by field, only the events contain them
     tables = list(dict.fromkeys([*config.tables, *reported]))
     key = f"kafka.connect.offsets.{config.control_topic}.{group}"
     traces = _traces(context, config, tables, key)
@@ -156,13 +156,13 @@ def _lines(
     reviewed: ConfigReview, migration: tuple[list[TableTrace], JavaPosition] | None
 ) -> Iterable[str]:
     for problem in reviewed.problems:
-        yield f"NOT ACCEPTABLE {problem}"
-    yield "What means something else here:"
-    for key, text in reviewed.changes:
-        yield f"  {key + ': ' if key else ''}{text}"
+        yield f"INVALID {problem}"
+    yield "Differences from the Java sink:"
+    for key, change in reviewed.changes:
+        yield f"  {key + ': ' if key else ''}{change}"
     if reviewed.dropped:
-        yield "Left out, because without effect:"
-        yield from (f"  {key}: {why}" for key, why in reviewed.dropped)
+        yield "Removed, because they have no effect:"
+        yield from (f"  {key}: {reason}" for key, reason in reviewed.dropped)
     name = reviewed.config.get("name", "")
     posted = {
         "name": name,
@@ -173,31 +173,33 @@ def _lines(
         yield json.dumps(posted, indent=2)
     if migration is None:
         if not reviewed.problems:
-            yield "Where the Java sink stood was not looked up: give --bootstrap-server."
+            yield "The position of the Java sink was not determined: specify --bootstrap-server."
         return
     traces, position = migration
     yield "Tables:"
     for trace in traces:
-        yield f"  {trace.table}: {_in_words(trace)}"
-    yield from (f"LOOK FIRST {problem}" for problem in position.problems)
+        yield f"  {trace.table}: {_description(trace)}"
+    yield from (f"CHECK FIRST {problem}" for problem in position.problems)
     if any(trace.has_ledger for trace in traces):
         yield (
-            "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote "
-            "since comes twice."
+            "No offsets need to be set: this sink resumes from its ledgers; later commits of "
+            "the Java sink would be duplicated."
         )
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     else:
-        as_group = "Positions: those that the consumer group holds; nothing is to be set."
-        wanted = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
-        yield as_group if position.in_group else wanted
-        yield from (f"  {place}: {offset}" for place, offset in sorted(position.offsets.items()))
+        as_group = "Positions: the consumer group already has them; no offsets need to be set."
+        to_set = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
+        yield as_group if position.in_group else to_set
+        yield from (
+            f"  {partition}: {offset}" for partition, offset in sorted(position.offsets.items())
+        )
 
 
-def _in_words(trace: TableTrace) -> str:
+def _description(trace: TableTrace) -> str:
     if not trace.exists:
         return "does not exist"
-    before = "; THIS SINK HAS WRITTEN HERE BEFORE, its ledger counts and nothing is imported"
+    before = "; THIS SINK HAS ALREADY WRITTEN TO IT: its ledger is used, and nothing is imported"
     ledger = before if trace.has_ledger else ""
     if trace.control is None:
         return f"no commit of the Java sink{ledger}"
@@ -223,12 +225,12 @@ def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
         )
     for method, target, content in steps:
         try:
-            answer = httpx.request(method, url + target, json=content, timeout=120)
+            response = httpx.request(method, url + target, json=content, timeout=120)
         except httpx.HTTPError as error:
             raise ConnectError(f"{method} {target}: {error}") from error
-        if answer.status_code >= 300:
-            raise ConnectError(f"{method} {target}: {answer.text}")
+        if response.status_code >= 300:
+            raise ConnectError(f"{method} {target}: {response.text}")
     typer.echo(
-        f"{name} is STOPPED at these positions; to begin: curl -X PUT "
+        f"{name} is STOPPED at these positions; to start it: curl -X PUT "
         f"{url}{path(rest_paths.CONNECTOR_RESUME, connector=name)}"
     )

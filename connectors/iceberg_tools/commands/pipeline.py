@@ -96,7 +96,7 @@ def apply(
             rollout.apply()
             states = rollout.wait(deadline)
     connectors = [each.to_json() for each in states]
-    document = {**difference.to_json(), "done": rollout.done, "connectors": connectors}
+    document = {**difference.to_json(), "done": rollout.completed, "connectors": connectors}
     context.show(_document(document, pipeline, client), _state_lines(states))
     raise typer.Exit(0 if all(each.runs or each.rests for each in states) else NOT_RUNNING)
 
@@ -148,9 +148,9 @@ def status(context: CommandContext, source: PipelineOptions) -> None:
 @command()
 def schema(_context: CommandContext) -> None:
     """Print the JSON schema of pipeline files, for editors."""
-    from connectors.iceberg_tools.pipeline.file_fields import json_schema_text
+    from connectors.iceberg_tools.pipeline.file_fields import json_schema_string
 
-    typer.echo(json_schema_text())
+    typer.echo(json_schema_string())
 
 
 @contextmanager
@@ -237,11 +237,11 @@ def _plan_lines(difference: ConnectorPlan) -> Iterator[str]:
 def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
     for each in states:
         if not each.exists:
-            yield f"{each.name}: is not there"
+            yield f"{each.name}: does not exist"
             continue
         running = sum(part.runs for part in each.parts[1:])
-        shown = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
-        yield f"{each.name}: {shown}" + (
+        state = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
+        yield f"{each.name}: {state}" + (
             f", {running} of {len(each.parts) - 1} tasks run" if each.parts else ""
         )
         if not each.rests:

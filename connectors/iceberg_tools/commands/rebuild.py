@@ -30,7 +30,7 @@ from connectors.iceberg_tools.commands.table_session import table_session
 from connectors.iceberg_tools.operations.rebuild import REBUILD, RebuildArguments
 
 if TYPE_CHECKING:
-    from connectors.iceberg_tools.history.changelog_rebuild import RebuildRequest, Rebuilt
+    from connectors.iceberg_tools.history.changelog_rebuild import RebuildRequest, RebuildResult
 
 # Options that have an effect with only one of the two sources.
 _CHANGELOG_OPTIONS = ("changelog", "at", "create", "timeout")
@@ -169,7 +169,12 @@ def _from_changelog(
 
 
 def _lines(
-    table: str, request: RebuildRequest, rebuilt: Rebuilt, refused: str | None, *, published: bool
+    table: str,
+    request: RebuildRequest,
+    rebuilt: RebuildResult,
+    refused: str | None,
+    *,
+    published: bool,
 ) -> Iterator[str]:
     from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 
@@ -178,7 +183,7 @@ def _lines(
         yield f"warning: {late}"
     for column, count in rebuilt.unknown_values.items():
         treatment = "are null" if rebuilt.difference is None else "are taken from the table"
-        yield f"warning: {count} values of {column} are not in the change log, so they {treatment}"
+        yield f"warning: {count} values of {column} are not in the change log; they {treatment}"
     if rebuilt.several_partitions:
         yield (
             f"warning: {rebuilt.several_partitions} keys have changes in several partitions, "
@@ -190,15 +195,14 @@ def _lines(
     yield from difference_lines(table, rebuilt.difference)
     if published:
         yield (
-            f"published: {request.ref} is at snapshot {rebuilt.snapshot}; the state of before is "
+            f"published: {request.ref} is at snapshot {rebuilt.snapshot}; the previous state is "
             f"tag {BEFORE_TAG}"
         )
     elif rebuilt.difference.total:
         if refused:
             yield f"not published: {refused}"
         yield (
-            f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
-            f"--publish"
+            f"inspect them on branch {REBUILT_BRANCH}, or replace the table's rows with --publish"
         )
     else:
-        yield "equal: every row can be made anew from the change log"
+        yield "equal: every row can be rebuilt from the change log"

@@ -93,7 +93,7 @@ class TopicsRebuild:
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.config.spark_config import worker_spark_config
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
-        from connectors.iceberg_tools.commands.table_options import TablePlace
+        from connectors.iceberg_tools.commands.table_options import LocalTable
         from connectors.iceberg_tools.history.topic_rebuild import TopicRebuild
 
         self._context = context
@@ -104,8 +104,8 @@ class TopicsRebuild:
         )
         refuse_decisions(config, options.table)
         self._spark = worker_spark_config(config, self._host.worker_settings)
-        self._place = TablePlace(options.table, self._spark, config, context)
-        self._rebuild = TopicRebuild(config.connector, self._place.ref, config.connect_group)
+        self._table = LocalTable(options.table, self._spark, config, context)
+        self._rebuild = TopicRebuild(config.connector, self._table.ref, config.connect_group)
         self._tries = 0
         self.result = RebuiltTable()
 
@@ -148,20 +148,22 @@ class TopicsRebuild:
     def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
         """Remove the group and the topic of a published rebuild. A failure is only a warning."""
         admin = host.client_config("admin")
-        for what, remove, name in (
+        for kind, remove, name in (
             ("group", remove_group, host.group_id),
             ("topic", remove_topic, channel),
         ):
             try:
                 remove(admin, name)
             except ConnectError as error:
-                self.result.warnings.append(f"{what} {name} is left, and can be removed: {error}")
+                self.result.warnings.append(f"{kind} {name} was not removed: {error}")
 
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log.
 
-        Raises: ConnectError: A topic is not the one that the table was filled from, or lacks
-            records of it.
+        Raises:
+            ConnectError: A topic was created again since the table was filled, or its first records
+                are
+                missing.
         """
         consumed = self._host.topics()
         for topic, topic_id in at.topic_ids.items():
@@ -171,8 +173,8 @@ class TopicsRebuild:
                 )
             if self._host.topic_id(topic) != topic_id:
                 raise ConnectError(
-                    f"topic {topic} was deleted and created again: it does not have what the table "
-                    f"has"
+                    f"topic {topic} was deleted and created again: it does not contain the "
+                    "table's records"
                 )
         starts = {tp: start for tp, (start, _) in self._host.log_range(list(at.reached)).items()}
         late = [
@@ -182,21 +184,21 @@ class TopicsRebuild:
         ]
         if late and self._options.publish and not self._options.allow_missing:
             raise ConnectError(
-                f"{late[0]}: rows of before would be missing; --allow-missing publishes all the "
-                f"same"
+                f"{late[0]}: earlier rows would be missing; --allow-missing publishes anyway"
             )
         self.result.warnings += late
         self.result.warnings += [
-            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows "
-            f"of before as well"
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: the earlier "
+            "rows are added"
             for tp in sorted(starts)
             if starts[tp] < at.opened.get(tp, 0)
         ]
         return starts
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
-        """Compare with the table, and publish. Return the end offsets of another load if the table
-        has been committed to since.
+        """Compare with the table, and publish.
+
+        Return the end offsets of another load if the table has been committed to since.
 
         Raises:
             ConnectError: The table was committed to at each try, went back, or has more partitions.
@@ -224,7 +226,9 @@ class TopicsRebuild:
             result.behind = behind
             return None
         if self._tries == TRIES:
-            raise ConnectError(f"{table} was committed to at each of {TRIES} tries: run it again")
+            raise ConnectError(
+                f"{table} was committed to during each of {TRIES} attempts: run it again"
+            )
         now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
         if set(now.reached) != set(self._ends):
             raise ConnectError(
@@ -242,7 +246,7 @@ class TopicsRebuild:
         table = self._options.table
         metadata = lake.run(table, read_metadata)
         points = self._head, metadata.refs[REBUILT_BRANCH]
-        columns = self._options.keys or key_columns(self._place, metadata, points)
+        columns = self._options.keys or key_columns(self._table, metadata, points)
         difference: TableDiff = lake.run(
             table, compare, DiffRequest(*points, columns, self._options.limit)
         )
@@ -279,8 +283,8 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
         if each.action in (ExpectationAction.HOLD, ExpectationAction.DEAD_LETTER):
             raise ConfigError(
                 f"{keys.EXPECT_PREFIX}{each.name}",
-                f"{each.action.value}: what was decided about rows is not in the topics; rebuild "
-                f"from a change log",
+                f"{each.action.value}: decisions about rows are not in the topics; rebuild from "
+                "a change log",
             )
 
 
@@ -291,7 +295,7 @@ def lines(table: str, result: RebuiltTable) -> Iterator[str]:
 
     yield (
         f"{table}: {result.records:,} records from its "
-        f"topics{', behind an earlier run' if result.resumed else ''}"
+        f"topics{', after an earlier run' if result.resumed else ''}"
     )
     for warning in result.warnings:
         yield f"warning: {warning}"
@@ -299,23 +303,21 @@ def lines(table: str, result: RebuiltTable) -> Iterator[str]:
         yield from difference_lines(table, result.difference)
     if result.snapshot is not None:
         yield (
-            f"published: {table} is at snapshot {result.snapshot}; the state of before is tag "
+            f"published: {table} is at snapshot {result.snapshot}; the previous state is tag "
             f"{BEFORE_TAG}"
         )
         if result.behind:
             yield (
-                "the connector reads again what came meanwhile, and it commits too often to wait "
-                "for a gap"
+                "the connector commits too often to publish between two commits; it reads the "
+                "later records again"
             )
     elif result.difference is not None and result.difference.total:
         if result.refused:
             yield f"not published: {result.refused}"
         yield (
-            f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
-            f"--publish"
+            f"inspect them on branch {REBUILT_BRANCH}, or replace the table's rows with --publish"
         )
     else:
         yield (
-            "equal: every row can be made anew from the topics; --publish puts the rebuilt rows "
-            "in place"
+            "equal: every row can be rebuilt from the topics; --publish replaces the table's rows"
         )

@@ -81,7 +81,7 @@ def _change(
     )
 
     table = source.table
-    keep_ms = None if ref.keep is None else _parsed("--keep", ref.keep, parse_duration)
+    keep_ms = None if ref.keep is None else _parse("--keep", ref.keep, parse_duration)
     if ref.name is None:
         if ref.move or ref.delete or ref.keep is not None or ref.at != LAST:
             raise ConfigError("NAME", f"is missing: which {kind}?")
@@ -121,9 +121,9 @@ def _change(
     )
 
 
-def _parsed(option: str, text: str, read: Any) -> Any:
+def _parse(option: str, value: str, read: Any) -> Any:
     try:
-        return read(text)
+        return read(value)
     except ValueError as error:
         raise ConfigError(option, str(error)) from error
 

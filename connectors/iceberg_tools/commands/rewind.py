@@ -13,10 +13,10 @@ from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 from connectors.iceberg_tools.commands.rollback import preview_lines
 from connectors.iceberg_tools.commands.table_options import (
     POINT,
+    LocalTable,
     RequiredConfig,
     Table,
     TableOptions,
-    TablePlace,
     Worker,
     Yes,
 )
@@ -73,8 +73,8 @@ def rewind(
     """
     mode = _mode(replay=replay, skip=skip, can_ask=yes or not context.as_json)
 
-    def kafka_settings(place: TablePlace) -> Mapping[str, Any]:
-        return kafka.settings(place.host)
+    def kafka_settings(local: LocalTable) -> Mapping[str, Any]:
+        return kafka.settings(local.host)
 
     heads: dict[str, int] = {}
     source = TableOptions(table, config, worker)
@@ -129,13 +129,13 @@ def _mode(*, replay: bool, skip: bool, can_ask: bool) -> RewindMode | None:
 
 
 def _lines(preview: RewindPreview, mode: RewindMode | None) -> Iterator[str]:
-    """Return the preview for people."""
+    """Yield the lines of the preview."""
     skips = mode is not None and mode.value == "skip"
     for each in preview.tables:
         yield from preview_lines(each, skips=skips)
     if preview.other_tables:
-        yield f"other tables of the connector stay as they are: {', '.join(preview.other_tables)}"
+        yield f"other tables of the connector do not change: {', '.join(preview.other_tables)}"
     if mode is None:
-        for text in preview.missing:
-            yield f"--replay would be refused: {text}"
-        yield "nothing was changed: say --replay or --skip"
+        for problem in preview.missing:
+            yield f"--replay would be refused: {problem}"
+        yield "nothing was changed: specify --replay or --skip"

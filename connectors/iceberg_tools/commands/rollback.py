@@ -53,7 +53,7 @@ def rollback(
         if preview.refused:
             context.warn(f"table {source.table}: {preview.refused}")
         elif not dry_run and preview.leaving:
-            if not yes and not context.confirm("Go back?"):
+            if not yes and not context.confirm("Roll back?"):
                 raise typer.Exit(REFUSED)
             session.run(
                 ROLLBACK,
@@ -64,14 +64,19 @@ def rollback(
                     snapshot=preview.snapshot,
                 ),
             )
-    done = not preview.refused and not dry_run
-    outcome = [f"{preview.ref} is at snapshot {preview.snapshot}"] if done else []
-    context.show({**preview.to_json(), "done": done}, outcome)
+    applied = not preview.refused and not dry_run
+    outcome = [f"{preview.ref} is at snapshot {preview.snapshot}"] if applied else []
+    context.show({**preview.to_json(), "done": applied}, outcome)
     raise typer.Exit(REFUSED if preview.refused else 0)
 
 
 def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[str]:
-    """Yield the preview. `skips`: the removed records are not read again."""
+    """Yield the lines of the preview.
+
+    Args:
+        preview: The preview.
+        skips: True if the removed records are not read again.
+    """
     from connectors.iceberg_tools.history.snapshot_entry import REWRITE, utc
 
     yield f"{preview.table} ({preview.ref}): {preview.head} -> {preview.snapshot}"
@@ -86,7 +91,7 @@ def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[
         if entry.writer.kind != "connector" and entry.operation != REWRITE
     ]
     if foreign:
-        yield f"{len(foreign)} of these are commits of other writers: their rows do not come back"
+        yield f"{len(foreign)} of these are commits of other writers: their rows are not restored"
     for line in effect_lines(preview.effects):
         yield (
             line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line

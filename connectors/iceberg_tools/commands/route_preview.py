@@ -1,5 +1,4 @@
-"""Which tables the rows of some topics would go to, by the configuration alone: no broker and no
-catalog is asked."""
+"""Routing of topics to tables according to the configuration, without a broker or a catalog."""
 
 from __future__ import annotations
 
@@ -14,41 +13,41 @@ from connectors.iceberg.table.table import WriteMode
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where rows of one topic with one value of the route field go."""
+    """The tables for rows of one topic with one value of the route field."""
 
     topic: str
-    value: str | None  # of the route field; None: routing does not look at the rows
+    value: str | None  # of the route field; None: rows are not routed by a field
     tables: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What is configured for one table."""
+    """Configuration of one table."""
 
     table: str
     mode: str
-    # empty in append mode; in merge mode then the table's identifier fields count
+    # empty in append mode; in merge mode, the table's identifier fields are used instead
     key: tuple[str, ...]
-    partition_by: tuple[str, ...]  # of the table, if the sink creates it
+    partition_by: tuple[str, ...]  # if the sink creates the table
     branch: str
 
 
 @dataclass(frozen=True, slots=True)
 class RoutePreview:
-    """The answer to "what would go where"."""
+    """Routes and tables of a configuration."""
 
     routes: tuple[Route, ...]
     tables: tuple[TablePlan, ...]
-    unrouted: str  # what becomes of rows without a table
+    unrouted: str  # handling of rows without a table
     creates: bool  # whether missing tables are created
-    needs_value: bool  # routing looks at a field of the rows, and no value of it was given
+    needs_value: bool  # rows are routed by a field, and no value was specified
 
     @staticmethod
     def of(config: IcebergSinkConfig, topics: Sequence[str], values: Sequence[str]) -> RoutePreview:
         """Route rows of these topics, with each of these values in the route field.
 
         Raises:
-            ConfigError: A setting of a table that a row would go to does not parse.
+            ConfigError: A setting of one of the tables is invalid.
         """
         by_field = bool(config.route_field) and not config.topic_rules
         routes = tuple(
@@ -56,37 +55,37 @@ class RoutePreview:
             for topic in topics
             for value in (values if by_field else (None,))
         )
-        named = dict.fromkeys(
+        tables = dict.fromkeys(
             (*config.tables, *(table for route in routes for table in route.tables))
         )
-        plans = tuple(_plan(config, table) for table in named)
+        plans = tuple(_plan(config, table) for table in tables)
         return RoutePreview(
             routes, plans, config.unrouted.value, config.auto_create, by_field and not values
         )
 
     def lines(self) -> Iterable[str]:
-        """For people."""
+        """Yield the lines of the report."""
         for route in self.routes:
             value = "" if route.value is None else f" ({route.value})"
             yield (
                 f"{route.topic}{value} -> "
-                f"{', '.join(route.tables) or f'no table: {_FATE[self.unrouted]}'}"
+                f"{', '.join(route.tables) or f'no table: {_HANDLING[self.unrouted]}'}"
             )
         if self.needs_value:
-            yield "rows are routed by a field: give values of it with --value to see where they go"
+            yield "rows are routed by a field: specify its values with --value"
         for table in self.tables:
             key = f", key {', '.join(table.key)}" if table.key else ""
             parts = (
                 f", partitioned by {', '.join(table.partition_by)}" if table.partition_by else ""
             )
-            made = "created if missing" if self.creates else "must exist"
-            yield f"  {table.table}: {table.mode}{key}{parts}, branch {table.branch}, {made}"
+            creation = "created if missing" if self.creates else "must exist"
+            yield f"  {table.table}: {table.mode}{key}{parts}, branch {table.branch}, {creation}"
 
 
-_FATE = {
-    Unrouted.IGNORE.value: "counted and left out",
+_HANDLING = {
+    Unrouted.IGNORE.value: "counted and dropped",
     Unrouted.FAIL.value: "the task fails",
-    Unrouted.DLQ.value: "a dead letter",
+    Unrouted.DLQ.value: "a dead-letter record",
 }
 
 

@@ -34,8 +34,8 @@ def routes(
     """Show the tables that the rows of topics are written to, and how. Nothing is contacted or
     changed.
 
-    Transformations are not applied: specify topic names as they are after the transformations. Exit
-    status 1: the configuration is not valid, or a row would be written to no table.
+    Transformations are not applied: specify the topic names that result from them. Exit status 1:
+    the configuration is not valid, or a row would be written to no table.
     """
     props = read_connector(connector)
     names = [

@@ -17,13 +17,13 @@ from connect_py.api.rest_paths import path
 
 METRIC = "connect_py_iceberg_held_changes"
 PENDING, UNKNOWN = 1, 2
-ASK_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PendingChange:
-    """Rows of a connector wait until a user changes a table like this, or the configuration."""
+    """A schema change of a table that rows of a connector wait for."""
 
     connector: str
     table: str
@@ -65,11 +65,14 @@ def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: 
     if not isinstance(error, httpx.HTTPStatusError):
         at = error.request.url if isinstance(error, httpx.RequestError) else worker
         return f"{at}: {error or type(error).__name__}"
-    answer = error.response
-    # a worker said so
-    if answer.status_code == 404 and connector is not None and '"error_code"' in answer.text:
-        return f"{worker}: there is no connector {connector}"
-    return f"{error.request.url} answers {answer.status_code}: {answer.text[:REASON_CHARACTERS]}"
+    response = error.response
+    # a worker's response
+    if response.status_code == 404 and connector is not None and '"error_code"' in response.text:
+        return f"{worker}: connector {connector} does not exist"
+    return (
+        f"{error.request.url} failed with status {response.status_code}: "
+        f"{response.text[:REASON_CHARACTERS]}"
+    )
 
 
 def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[PendingChange]:
@@ -79,7 +82,7 @@ def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[Pen
         httpx.HTTPError: A worker does not answer, or rejects the request, for example because the
             connector does not exist.
     """
-    with httpx.Client(timeout=ASK_SECONDS) as client:
+    with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
 
         def get(base: httpx.URL, target: str) -> httpx.Response:
             url = str(base).rstrip("/") + target

@@ -93,7 +93,7 @@ class TableOptions:
         """
         return key_values("--catalog-property", self.catalog_property)
 
-    def place(self, context: CommandContext) -> TablePlace:
+    def local_table(self, context: CommandContext) -> LocalTable:
         """Return the table with the settings of its catalog, for a separate driver.
 
         Raises:
@@ -112,7 +112,7 @@ class TableOptions:
                     "no catalog: name one with --config connector.json or "
                     "--catalog-property type=…",
                 )
-            return TablePlace(self.table, SparkConfig(self.catalog, properties), None, context)
+            return LocalTable(self.table, SparkConfig(self.catalog, properties), None, context)
         connector, host = parse_connector(context, self.config, self.worker)
         if host is None:
             spark = SparkConfig(
@@ -125,11 +125,11 @@ class TableOptions:
             spark = worker_spark_config(connector, host.worker_settings)
         merged = {**spark.catalog_properties, **properties}
         spark = replace(spark, catalog_properties=merged)
-        return TablePlace(self.table, spark, connector, context, host)
+        return LocalTable(self.table, spark, connector, context, host)
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace(ConnectorTable):
+class LocalTable(ConnectorTable):
     """A table, and the settings of its catalog for a driver that the command starts."""
 
     table: str

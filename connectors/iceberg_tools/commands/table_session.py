@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from connect_py.api.command import CommandContext, WorkerClient
-    from connectors.iceberg_tools.commands.table_options import TableOptions, TablePlace
+    from connectors.iceberg_tools.commands.table_options import LocalTable, TableOptions
     from connectors.iceberg_tools.operations.table_operation import TableArguments, TableOperation
 
 R = TypeVar("R")
@@ -36,8 +36,10 @@ class _WorkerConnector:
 
 
 class TableSession:
-    """Runs operations one after the other. A separate driver is started when it is first needed,
-    and announced."""
+    """Runs operations one after the other.
+
+    A separate driver is started when it is first needed, and announced.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class TableSession:
         options: TableOptions,
         timeout_seconds: int,
         closing: ExitStack,
-        kafka: Callable[[TablePlace], Mapping[str, Any]],
+        kafka: Callable[[LocalTable], Mapping[str, Any]],
         status: Status,
         separate: str | None,
     ) -> None:
@@ -114,16 +116,16 @@ class TableSession:
     def _open(self) -> Any:
         from connectors.iceberg_tools.operations.table_operation import TableTarget
 
-        place = self._options.place(self._context)
+        local = self._options.local_table(self._context)
         if self._reason:
             self._context.warn(f"starting a separate Spark driver: {self._reason}")
-        lake = self._closing.enter_context(place.open(self._timeout_seconds))
+        lake = self._closing.enter_context(local.open(self._timeout_seconds))
         return TableTarget(
-            place.table,
+            local.table,
             lake,
-            place.spark.catalog,
-            place.connector,
-            lambda: self._kafka(place),
+            local.spark.catalog,
+            local.connector,
+            lambda: self._kafka(local),
             self._show,
         )
 
@@ -136,7 +138,7 @@ def table_session(
     context: CommandContext,
     options: TableOptions,
     timeout_seconds: int = 120,
-    kafka: Callable[[TablePlace], Mapping[str, Any]] | None = None,
+    kafka: Callable[[LocalTable], Mapping[str, Any]] | None = None,
     separate: str | None = None,
 ) -> Iterator[TableSession]:
     """Open a session for the operations of one command.
@@ -160,7 +162,7 @@ def table_session(
         )
 
 
-def _no_kafka(_: TablePlace) -> Mapping[str, Any]:
+def _no_kafka(_: LocalTable) -> Mapping[str, Any]:
     raise ConfigError("", "this command has no settings of Kafka")
 
 

@@ -21,7 +21,7 @@ def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
         yield from _of_table(config, table)
     for topic, count in trial.unrouted.items():
         if count:
-            yield f"\n{topic}: {count} records go to no table ({config.unrouted.value})"
+            yield f"\n{topic}: {count} records have no table ({config.unrouted.value})"
     if trial.bad:
         yield f"\n{len(trial.bad)} bad records:"
         for reason, count in Counter(each.reason.value for each in trial.bad).most_common():
@@ -34,12 +34,12 @@ def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
 
 def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
     rows = f"{table.rows} rows" + (
-        f", {table.ignored} records mean nothing to it" if table.ignored else ""
+        f", {table.ignored} records have no effect" if table.ignored else ""
     )
     if table.refused:
         yield f"{table.name}: {table.refused}"
         return
-    yield f"{table.name}: {'is there' if table.new is None else 'would be created'}, {rows}"
+    yield f"{table.name}: {'exists' if table.new is None else 'would be created'}, {rows}"
     if table.new is not None:
         yield from (f"  {line}" for line in create_statement(table.name, table.new).splitlines())
     for change, count in table.changes.items():

@@ -14,7 +14,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg_tools.commands.connector_json import resolve_connector
 from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
-from connectors.iceberg_tools.commands.table_options import ConnectorFile, TablePlace, Worker
+from connectors.iceberg_tools.commands.table_options import ConnectorFile, LocalTable, Worker
 from connectors.iceberg_tools.commands.trial_view import trial_lines
 from connectors.iceberg_tools.trial.topic_sample import SampleRequest, TopicSample
 from connectors.iceberg_tools.trial.trial import Trial
@@ -23,7 +23,7 @@ from connectors.iceberg_tools.trial.trial_document import table_look_up, trial_d
 if TYPE_CHECKING:
     from connectors.iceberg.table.table import TableDescription
 
-FOUND_FAULTS, UNDECIDED = 1, 2
+REJECTED, UNDECIDED = 1, 2
 
 
 @command(json=True, failure_status=UNDECIDED)
@@ -65,7 +65,7 @@ def try_records(
         pipeline.close()
     rejected = bool(trial.bad) or any(each.refused for each in trial.tables.values())
     context.show(trial_document(config, sample, trial), _lines(config, sample, trial))
-    raise typer.Exit(FOUND_FAULTS if rejected else 0)
+    raise typer.Exit(REJECTED if rejected else 0)
 
 
 def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:
@@ -82,5 +82,5 @@ def _tables(
     settings = SparkConfig(
         config.catalog_name, config.catalog, config.hadoop_settings(), config.spark
     )
-    with TablePlace("", settings, config, context).open() as lake:
+    with LocalTable("", settings, config, context).open() as lake:
         yield table_look_up(config, lake)

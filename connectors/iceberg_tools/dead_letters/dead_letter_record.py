@@ -1,5 +1,4 @@
-"""`DeadLetterRecord`: one dead letter as its table has it, and in the form that people read and
-write."""
+"""`DeadLetterRecord`: one dead-letter record of the table, and its JSON form."""
 
 from __future__ import annotations
 
@@ -14,31 +13,33 @@ from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import RawHeaders
 
-Place = tuple[str, int, int]  # topic, partition and offset of a record, as it was first read
+RecordId = tuple[str, int, int]  # topic, partition, and offset at which a record was first read
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:
-    """One row of the table."""
+    """One row of the dead-letter table."""
 
     topic: str
     partition: int
     offset: int
-    attempt: int  # 0: as first consumed; n: it failed again in the n-th replay
+    attempt: int  # 0: the first attempt; n: it failed again in the n-th replay
     timestamp: int | None  # ms since the epoch
     key: bytes | None
     value: bytes | None
     headers: RawHeaders
     reason: str
-    details: Mapping[str, Any]  # everything else, for people
+    details: Mapping[str, Any]  # all other columns, for people
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table, or from some of its columns; a table of one's own may lack what
-        only tells more."""
+        """Create a record from a row of the table, or from some of its columns.
+
+        The user's own table may lack the optional columns.
+        """
         stamp = row.get("timestamp")
         headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
-        known = {
+        fixed_columns = {
             "topic",
             "partition",
             "offset",
@@ -59,11 +60,11 @@ class DeadLetterRecord:
             row.get("value"),
             headers,
             row.get("_dlq_reason") or "",
-            {k: v for k, v in row.items() if k not in known},
+            {k: v for k, v in row.items() if k not in fixed_columns},
         )
 
     @property
-    def place(self) -> Place:
+    def record_id(self) -> RecordId:
         return self.topic, self.partition, self.offset
 
     @property
@@ -72,16 +73,16 @@ class DeadLetterRecord:
 
     @property
     def failed_at(self) -> datetime | None:
-        """In UTC unless the table says another zone."""
+        """Time of the failure, in UTC unless the table has another zone."""
         at: datetime | None = self.details.get("failed_at")
         return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
     def next_replay(self) -> Replay:
-        """What trying this letter again is called."""
+        """Return the identity of the next replay of this record."""
         return Replay(self.topic, self.partition, self.offset, self.attempt + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `show` prints and `replay --fixed` takes."""
+        """Return the form that `show` prints and `replay --fixed` accepts."""
         details = {
             k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.details.items()
         }
@@ -91,9 +92,9 @@ class DeadLetterRecord:
             "offset": self.offset,
             "attempt": self.attempt,
             "timestamp": self.timestamp,
-            "key": shown(self.key),
-            "value": shown(self.value),
-            "headers": [[name, shown(data)] for name, data in self.headers],
+            "key": bytes_to_json(self.key),
+            "value": bytes_to_json(self.value),
+            "headers": [[name, bytes_to_json(data)] for name, data in self.headers],
             "_dlq_reason": self.reason,
             **details,
         }
@@ -101,33 +102,35 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What a record is to be instead; a member that is missing stays as it was."""
+    """Changes of a record; a missing member leaves the record's value unchanged."""
 
-    place: Place
+    record_id: RecordId
     changes: Mapping[str, Any]  # key, value, headers
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """From the form of `DeadLetterRecord.to_json`.
+        """Parse the form of `DeadLetterRecord.to_json`.
 
         Raises:
-            ConfigError: It is not of this form.
+            ConfigError: It does not have this form.
         """
         try:
             changes: dict[str, Any] = {
-                name: hidden(data[name]) for name in ("key", "value") if name in data
+                name: bytes_from_json(data[name]) for name in ("key", "value") if name in data
             }
             if "headers" in data:
-                changes["headers"] = [(str(name), hidden(value)) for name, value in data["headers"]]
+                changes["headers"] = [
+                    (str(name), bytes_from_json(value)) for name, value in data["headers"]
+                ]
             return cls((str(data["topic"]), int(data["partition"]), int(data["offset"])), changes)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                "", f"a fixed record is not of the form that `dlq show` prints: {error!r}"
+                "", f"invalid fixed record: expected the form that `dlq show` prints: {error!r}"
             ) from error
 
 
-def shown(data: bytes | None) -> Mapping[str, str] | None:
-    """Bytes that are text as text, others in base64."""
+def bytes_to_json(data: bytes | None) -> Mapping[str, str] | None:
+    """Encode bytes for JSON: UTF-8 as a string, everything else in base64."""
     if data is None:
         return None
     try:
@@ -136,8 +139,12 @@ def shown(data: bytes | None) -> Mapping[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def hidden(data: Mapping[str, str] | None) -> bytes | None:
-    """The bytes again. KeyError, TypeError or ValueError: not of that form."""
+def bytes_from_json(data: Mapping[str, str] | None) -> bytes | None:
+    """Decode bytes from JSON.
+
+    Raises:
+        KeyError, TypeError, or ValueError: They do not have this form.
+    """
     if data is None:
         return None
     return (
@@ -146,35 +153,41 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
 
 
 class DeadLetterState(Enum):
-    """The values are what `dlq list` shows and `dlq delete --state` takes."""
+    """State of a dead-letter record, with the values of `dlq list` and `dlq delete --state`."""
 
-    NEW = "new"  # never tried again
-    FAILED_AGAIN = "failed-again"  # in the replay that is its attempt, and not tried again since
-    REPLAYED = "replayed"  # tried again; what failed once more is a letter of its own
+    NEW = "new"  # never replayed
+    FAILED_AGAIN = "failed-again"  # failed again in a replay, and was not replayed since
+    REPLAYED = "replayed"  # replayed; if it failed again, there is a later record
 
 
 def states(
     dead_letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]
 ) -> list[DeadLetterState]:
-    """The state of each letter. `replayed`: what the replay topic holds; empty if it was not
-    read."""
-    newest = {dead_letter.place: dead_letter.attempt for dead_letter in latest(dead_letters)}
-    found = []
+    """Return the state of each record.
+
+    Args:
+        replayed: Records in the replay topic; empty if it was not read.
+    """
+    newest = {dead_letter.record_id: dead_letter.attempt for dead_letter in latest(dead_letters)}
+    result = []
     for dead_letter in dead_letters:
-        tried = (
-            dead_letter.attempt < newest[dead_letter.place] or dead_letter.next_replay() in replayed
+        is_replayed = (
+            dead_letter.attempt < newest[dead_letter.record_id]
+            or dead_letter.next_replay() in replayed
         )
-        again = DeadLetterState.FAILED_AGAIN if dead_letter.attempt else DeadLetterState.NEW
-        found.append(DeadLetterState.REPLAYED if tried else again)
-    return found
+        not_replayed = DeadLetterState.FAILED_AGAIN if dead_letter.attempt else DeadLetterState.NEW
+        result.append(DeadLetterState.REPLAYED if is_replayed else not_replayed)
+    return result
 
 
 def latest(dead_letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
-    """Of each record its last letter, in order of their places: earlier ones were tried again
-    since."""
-    found: dict[Place, DeadLetterRecord] = {}
+    """Return the last dead-letter record of each record, in the order of their offsets.
+
+    Earlier dead-letter records were replayed since.
+    """
+    newest: dict[RecordId, DeadLetterRecord] = {}
     for dead_letter in dead_letters:
-        known = found.get(dead_letter.place)
-        if known is None or dead_letter.attempt >= known.attempt:
-            found[dead_letter.place] = dead_letter
-    return [found[place] for place in sorted(found)]
+        current = newest.get(dead_letter.record_id)
+        if current is None or dead_letter.attempt >= current.attempt:
+            newest[dead_letter.record_id] = dead_letter
+    return [newest[record_id] for record_id in sorted(newest)]

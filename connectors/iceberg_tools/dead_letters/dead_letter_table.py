@@ -1,4 +1,4 @@
-"""`LetterTable`: reads the dead letters of a connector from their table."""
+"""`DeadLetterTable`: reads the dead-letter records of a connector from their table."""
 
 from __future__ import annotations
 
@@ -16,48 +16,50 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord, Place
+from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord, RecordId
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan
 
-DELETED = 5000  # letters that one statement names
-ROWS = 1000  # of a batch, that are Python objects at once
-_REASON = "_dlq_reason"  # a table of one's own may lack it
+DELETED = 5000  # records per DELETE statement
+ROWS = 1000  # rows of a batch that are converted to Python objects at once
+_REASON = "_dlq_reason"  # missing in some tables that users created
 _WITHOUT_RECORD = ("topic", "partition", "offset", "attempt", _REASON, "stage", "failed_at")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTable:
-    """Asks the catalog through a JVM where the table is now, and reads it in this process, deleted
-    rows left out.
+    """Locates the table with a JVM, and reads it in this process, without deleted rows.
 
     Raises, from every method:
-        ConfigError: The connector keeps no dead letters in a table.
-        ConnectError: The catalog or the storage does not answer, or refuses.
+        ConfigError: The connector does not store dead-letter records in a table.
+        ConnectError: The catalog or the storage is not available or refuses the request.
     """
 
     config: IcebergSinkConfig
     services: SharedServices
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
-        """All letters without key, value and headers, or so many; none when the table does not
-        exist yet."""
+        """Return the records without key, value, and headers; none if there is no table.
+
+        Args:
+            limit: Maximum number of records.
+        """
         scan = self._scan(limit)
         if scan is None:
             return []
-        there = [name for name in _WITHOUT_RECORD if name in scan.projection().column_names]
+        columns = [name for name in _WITHOUT_RECORD if name in scan.projection().column_names]
         try:
-            found: pa.Table = scan.select(*there).to_arrow()
+            rows: pa.Table = scan.select(*columns).to_arrow()
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
-        return [DeadLetterRecord.of(row) for row in found.to_pylist()]
+        return [DeadLetterRecord.of(row) for row in rows.to_pylist()]
 
     def delete(self, dead_letters: Iterable[DeadLetterRecord]) -> None:
-        """Delete these letters, some thousands of them in each commit."""
+        """Delete these records, some thousands of them per commit."""
         name = self.config.dead_letter_table
-        conditions = list(_naming(dead_letters))
+        conditions = list(_conditions(dead_letters))
         if name is None or not conditions:
             return
         services = self.services
@@ -68,24 +70,25 @@ class DeadLetterTable:
                 client.delete_rows(name, condition, self.config.table(name).commit_branch)
 
     def records(
-        self, places: Collection[Place] = (), topic: str | None = None, reason: str | None = None
+        self,
+        record_ids: Collection[RecordId] = (),
+        topic: str | None = None,
+        reason: str | None = None,
     ) -> Iterator[DeadLetterRecord]:
-        """The letters of these records, if any are named, of this topic and this reason; none when
-        there is no table.
+        """Yield the records with these IDs (if any), topic, and reason; none without a table.
 
-        One data file at a time, and of each only the rows that are asked for; files without any are
-        left alone.
+        Reads one data file at a time, and only the matching rows; other files are skipped.
         """
         scan = self._scan()
         if scan is None or (reason is not None and _REASON not in scan.projection().column_names):
             return
         from pyiceberg.io.pyarrow import ArrowScan
 
-        rows = _asked_for(places, topic, reason)
+        rows = _row_filter(record_ids, topic, reason)
         try:
             files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), rows)
             for file in scan.filter(rows).plan_files():
-                # given all, it reads ahead as fast as it can
+                # with all files, it would read ahead as fast as possible
                 for batch in files.to_record_batches([file]):
                     for start in range(0, batch.num_rows, ROWS):
                         yield from map(DeadLetterRecord.of, batch.slice(start, ROWS).to_pylist())
@@ -93,11 +96,12 @@ class DeadLetterTable:
             raise self._unreadable(error) from error
 
     def _scan(self, limit: int | None = None) -> DataScan | None:
-        """Of the branch that letters are committed to; None: there is no table."""
+        """Return a scan of the branch with the records; None if the table does not exist."""
         config, name = self.config, self.config.dead_letter_table
         if name is None:
             raise ConfigError(
-                DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table"
+                DEAD_LETTER_TABLE,
+                "is not set: this connector does not store dead-letter records in a table",
             )
         services = self.services
         try:
@@ -120,8 +124,8 @@ class DeadLetterTable:
         return ConnectError(f"table {self.config.dead_letter_table} cannot be read: {error}")
 
 
-def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
-    """Conditions in SQL that name letters, each some of them."""
+def _conditions(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
+    """Yield SQL conditions that match the records, each for a limited number of them."""
     by_file: dict[tuple[str, int, int], list[int]] = {}
     for each in dead_letters:
         by_file.setdefault((each.topic, each.partition, each.attempt), []).append(each.offset)
@@ -130,10 +134,12 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
     for (topic, partition, attempt), offsets in sorted(by_file.items()):
         for start in range(0, len(offsets), DELETED):
             some = sorted(offsets)[start : start + DELETED]
-            tried = "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
+            attempt_condition = (
+                "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
+            )
             parts.append(
-                f"(topic = {literal(topic)} AND partition = {partition} AND {tried} AND `offset` "
-                f"IN ({', '.join(map(str, some))}))"
+                f"(topic = {literal(topic)} AND partition = {partition} AND {attempt_condition} "
+                f"AND `offset` IN ({', '.join(map(str, some))}))"
             )
             count += len(some)
             if count >= DELETED:
@@ -143,16 +149,16 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
         yield " OR ".join(parts)
 
 
-def _asked_for(
-    places: Collection[Place], topic: str | None, reason: str | None
+def _row_filter(
+    record_ids: Collection[RecordId], topic: str | None, reason: str | None
 ) -> BooleanExpression:
-    """What the rows are to fulfil."""
+    """Return the filter of the requested rows."""
     from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, EqualTo, In, Or
 
-    equal: Any = EqualTo  # its types tell of the fields of the JSON form, not of what it takes
+    equal: Any = EqualTo  # its types describe the JSON form instead of the accepted values
     within: Any = In
     offsets: dict[tuple[str, int], list[int]] = {}
-    for name, partition, offset in places:
+    for name, partition, offset in record_ids:
         offsets.setdefault((name, partition), []).append(offset)
     rows = [
         And(equal("topic", name), equal("partition", partition), within("offset", some))

@@ -1,18 +1,18 @@
-"""`ReplayLog`: the topic from which a connector tries dead letters again, which is also the record
-of what was tried.
+"""`ReplayLog`: the topic from which a connector replays dead-letter records.
 
-A letter is written at most once for each attempt, whatever dies when:
+The topic is also the list of the replayed records. A record is written at most once per attempt,
+even if processes are killed:
 
-    1 take the transactional id: an earlier writer is fenced, what it left open is gone
-    2 read the topic to its end: what stands there was replayed                  (nothing was changed so far)
-    3 write the letters that are missing, in one transaction                    -> invisible
-    4 commit                                                                   -> visible, all of them
+    1 Initialize the transactional ID: an earlier writer is fenced and its open transaction aborted.
+    2 Read the topic to its end: its records have been replayed.       (nothing was changed so far)
+    3 Write the missing records in one transaction.                    -> invisible
+    4 Commit.                                                          -> all records are visible
 
-Who dies before 4 leaves nothing that the connector sees, and the next replay writes the same
-letters; who dies after it leaves everything, and the next replay finds it in step 2. The connector
-applies what it reads exactly once, because the topic is one of its own: its tables' ledgers cover
-it.
-"""  # noqa: E501 - a table or a literal is wider
+A crash before step 4 leaves nothing that the connector sees, and the next replay writes the same
+records. A crash after it leaves all records, and the next replay finds them in step 2. The
+connector applies the records exactly once, because the topic is one of its topics and covered by
+its ledgers.
+"""
 
 from __future__ import annotations
 
@@ -28,100 +28,110 @@ from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg_tools.client_error_log import TO_THE_END, ClientErrorLog, consumer_of
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
 
-SECONDS = 30.0  # for each answer of the cluster
-KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+TIMEOUT_SECONDS = 30.0  # timeout of each request to the cluster
+UNLIMITED_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class ReplayLog:
-    """One writer at a time; used on one thread.
+    """A replay topic. It has one writer at a time and is used on one thread.
 
-    Raises, from every method: ConnectError: The cluster does not answer or refuses, or another
-        command replays at this moment.
+    Raises, from every method:
+        ConnectError: The cluster is not available or refuses the request, or another command is
+            replaying records.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
-        """`settings` are the client library's, with `bootstrap.servers`."""
-        self._news = ClientErrorLog()
-        self._settings = self._news.quiet(settings)
+        """Create a log.
+
+        Args:
+            settings: Settings of the Kafka client, including `bootstrap.servers`.
+        """
+        self._errors = ClientErrorLog()
+        self._settings = self._errors.quiet(settings)
         self._topic = topic
         self._producer: Producer | None = None
-        # by us, just now: a broker that does not know the topic yet is not wrong
-        self._made = False
+        # created just now: a broker may not have its metadata yet
+        self._topic_created = False
         self._id = f"connect-{connector}-dlq-replay"
 
     def open(self) -> Self:
-        """Make the topic if it is missing, and be the one who writes it (step 1)."""
-        admin = AdminClient(self._settings)  # its answers die with it
-        topic = NewTopic(self._topic, 1, config=KEPT_FOR_EVER)
-        future = admin.create_topics([topic], request_timeout=SECONDS)[self._topic]
+        """Create the topic if it does not exist, and fence other writers (step 1)."""
+        admin = AdminClient(self._settings)  # its futures fail when it is deleted
+        topic = NewTopic(self._topic, 1, config=UNLIMITED_RETENTION)
+        future = admin.create_topics([topic], request_timeout=TIMEOUT_SECONDS)[self._topic]
         try:
-            future.result(SECONDS + 1)
-            self._made = True
+            future.result(TIMEOUT_SECONDS + 1)
+            self._topic_created = True
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                reason = self._news.of(error, admin)
+                reason = self._errors.of(error, admin)
                 raise ConnectError(f"topic {self._topic} cannot be created: {reason}") from error
         self._producer = Producer(self._settings | {"transactional.id": self._id, "linger.ms": 5})
         try:
-            self._producer.init_transactions(SECONDS)
+            self._producer.init_transactions(TIMEOUT_SECONDS)
         except KafkaException as error:
-            reason = self._news.of(error, self._producer)
+            reason = self._errors.of(error, self._producer)
             raise ConnectError(f"topic {self._topic} cannot be written: {reason}") from error
         return self
 
     def written(self) -> set[Replay]:
-        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs no
-        replay."""
-        own = {**TO_THE_END, "group.id": self._id}
+        """Return all replayed records (step 2).
+
+        Without `open`, this does not disturb other writers.
+        """
+        consumer_settings = {**TO_THE_END, "group.id": self._id}
         with consumer_of(
-            {**self._settings, **own}, f"topic {self._topic} cannot be read"
+            {**self._settings, **consumer_settings}, f"topic {self._topic} cannot be read"
         ) as consumer:
             return self._read(consumer)
 
     def _read(self, consumer: Consumer) -> set[Replay]:
-        topic = consumer.list_topics(self._topic, SECONDS).topics[self._topic]
+        topic = consumer.list_topics(self._topic, TIMEOUT_SECONDS).topics[self._topic]
         if topic.error is not None:
             missing = topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            if missing and (self._producer is None or self._made):
+            if missing and (self._producer is None or self._topic_created):
                 return set()
             raise KafkaException(topic.error)
         partitions = list(topic.partitions)
         for partition in partitions:
             start, _ = consumer.get_watermark_offsets(
-                TopicPartition(self._topic, partition), SECONDS
+                TopicPartition(self._topic, partition), TIMEOUT_SECONDS
             )
             if start > 0:
                 raise ConnectError(
-                    f"topic {self._topic} has lost its first {start} records, so it is not known "
-                    f"what was replayed; "
-                    "keep it for ever (retention.ms=-1), and give the connector a new one"
+                    f"topic {self._topic} has lost its first {start} records, so it is unknown "
+                    "what was replayed; give the connector a new topic with unlimited "
+                    "retention (retention.ms=-1)"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
-        found: set[Replay] = set()
+        replays: set[Replay] = set()
         ended = 0
         while ended < len(partitions):
-            first = consumer.poll(SECONDS)  # `consume` would wait for as many as it may return
+            # `consume` would wait until it has as many messages as it may return
+            first = consumer.poll(TIMEOUT_SECONDS)
             if first is None:
                 raise ConnectError(
-                    f"topic {self._topic} cannot be read to its end within {SECONDS:g} s"
+                    f"topic {self._topic} cannot be read to its end within {TIMEOUT_SECONDS:g} s"
                 )
             for message in (first, *consumer.consume(1000, 0.0)):
                 error = message.error()
                 if error is None:
-                    # pairs: the client makes no dictionary of them
+                    # a list of pairs
                     headers: Any = message.headers() or ()
                     replay = Replay.of(headers)
                     if replay is not None:
-                        found.add(replay)
+                        replays.add(replay)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended += 1
                 else:
                     raise KafkaException(error)
-        return found
+        return replays
 
     def write(self, dead_letters: Iterable[DeadLetterRecord]) -> int:
-        """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4);
-        returns how many."""
+        """Replay the records that were not replayed yet, all of them or none (steps 2 to 4).
+
+        Return the number of records.
+        """
         written = self.written()
         missing = [
             dead_letter for dead_letter in dead_letters if dead_letter.next_replay() not in written
@@ -137,14 +147,14 @@ class ReplayLog:
             producer.begin_transaction()
             for record in dead_letters:
                 self._produce(producer, record)
-            producer.flush(SECONDS)
+            producer.flush(TIMEOUT_SECONDS)
             fault_point("before_replay_commit")
-            producer.commit_transaction(SECONDS)
+            producer.commit_transaction(TIMEOUT_SECONDS)
             fault_point("after_replay_commit")
         except KafkaException as error:
             raise ConnectError(
-                f"it is not known whether {len(dead_letters)} letters were replayed "
-                f"({self._news.of(error, producer)}); replay again to find out"
+                f"it is unknown whether {len(dead_letters)} records were replayed "
+                f"({self._errors.of(error, producer)}); replay again to find out"
             ) from error
 
     def _produce(self, producer: Producer, record: DeadLetterRecord) -> None:

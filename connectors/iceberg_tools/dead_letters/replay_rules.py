@@ -1,4 +1,4 @@
-"""Whether dead letters may be tried again, given how the tables of a connector are written."""
+"""Check if dead-letter records may be replayed, given the write mode of a connector."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from connectors.iceberg.table.table import WriteMode
 
 
 def check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
-    """Let a replay pass that cannot put an older row in the place of a newer one.
+    """Refuse a replay that could replace a newer row by an older one.
 
     Raises:
-        ConfigError: It could, or `only_missing_keys` says something that is not so.
+        ConfigError: It could, or `only_missing_keys` does not apply to the write mode.
     """
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:
         raise ConfigError(
             "",
-            f"a dead letter may be older than the row of its key, and only {ORDERING_COLUMNS} "
-            "would show it: with --only-missing-keys rows are inserted whose key is not there",
+            "a dead-letter record may be older than the row with its key, and without "
+            f"{ORDERING_COLUMNS} this cannot be detected: with --only-missing-keys, rows are "
+            "only inserted if their key does not exist",
         )
     if only_missing_keys and not unordered:
         how = "appended" if config.mode is WriteMode.APPEND else f"ordered by {ORDERING_COLUMNS}"
         raise ConfigError(
-            "", f"--only-missing-keys is for merged tables without an order; these rows are {how}"
+            "",
+            "--only-missing-keys is for merged tables without ordering columns; these rows "
+            f"are {how}",
         )

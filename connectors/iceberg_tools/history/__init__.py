@@ -1,2 +1,1 @@
-"""What a table's snapshots tell: who made them, what they hold, how two of them differ, and the way
-back."""
+"""History of a table's snapshots: their writers, their offsets, differences, and rebuilt states."""

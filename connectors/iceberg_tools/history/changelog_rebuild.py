@@ -1,10 +1,10 @@
-"""A merged table rebuilt from its change log, in the Spark driver: the rows that the log says.
+"""Rebuild a merged table from its change log, in the Spark driver.
 
-The state of a snapshot is rebuilt from the changes before the snapshot's positions, on a branch of
-the table, and compared with it. `publish` then moves the table's ref there, if nothing was
-committed meanwhile: readers see one change, and the ledger of the snapshot below goes on to count.
-A crash before leaves a branch that the next run replaces. Of a log without such a table a new one
-is made, up to where the log has come.
+The state of a snapshot is computed from the changes before the snapshot's positions, written to a
+branch of the table, and compared with the snapshot. `publish` then moves the table's ref to the
+branch, unless there was a commit in the meantime: readers see one change, and the ledger of the
+replaced snapshot remains valid. A crash before that leaves a branch, which the next run replaces.
+If the table does not exist, it is created with the state at the end of the change log.
 """
 
 from __future__ import annotations
@@ -34,36 +34,37 @@ _NEEDED: Final = ("__op", "__image", "__topic", "__partition", "__offset")
 _ORDER, _DELETED, _SEVERAL, _IMAGE = (
     f"__connect_py_{name}" for name in ("order", "deleted", "several", "image")
 )
-_UNKNOWN: Final = "__connect_py_unknown_"  # begins names
+_UNKNOWN: Final = "__connect_py_unknown_"  # prefix of column names
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """What is rebuilt, and of what."""
+    """State to rebuild, and the change log that contains it."""
 
     changelog: str
     changelog_ref: str
-    property_key: str  # of the connector's ledger
+    property_key: str  # key of the connector's ledger
     keys: tuple[str, ...]
-    ref: str = "main"  # of the table
-    snapshot: int | None = None  # of the table; None: there is no table, so one is made
-    truncates: bool = False  # whether a truncate empties the table
-    limit: int = 20  # differing rows that come back
+    ref: str = "main"  # ref of the table
+    # snapshot of the table; None: the table does not exist and is created
+    snapshot: int | None = None
+    truncates: bool = False  # whether a truncate event empties the table
+    limit: int = 20  # maximum number of differing rows in the result
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What came of it."""
+class RebuildResult:
+    """Result of a rebuild."""
 
     snapshot: int  # head of the branch, or of the new table
     rows: int
     difference: TableDiff | None  # None: there was no table to compare with
-    # by column: values that the log lacks, so the table's are taken; or null
+    # by column: values that the change log lacks, taken from the table, or null
     unknown_values: Mapping[str, int]
     several_partitions: (
-        int  # keys with changes in several partitions, which the source's time puts in order
+        int  # keys with changes in several partitions, which are ordered by the source's timestamps
     )
-    begins_late: tuple[str, ...]  # partitions of which the log lacks the beginning
+    begins_late: tuple[str, ...]  # partitions whose first changes are missing in the change log
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,61 +79,71 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
-    """The part of a change log that a state is made of."""
+class _ChangeLog:
+    """The changes that determine a state."""
 
-    changes: str  # a relation of them
-    columns: tuple[str, ...]  # without those that tell of the change
-    partitions: int  # of Kafka
-    marks: bool  # whether it says which values the source did not send
-    times: bool  # whether it says when the source made the change
+    changes: str  # relation of the changes
+    columns: tuple[str, ...]  # without the columns that describe the change
+    partitions: int  # number of Kafka partitions
+    marks: bool  # whether a column lists the values that the source did not send
+    times: bool  # whether columns contain the time of each change in the source
     begins_late: tuple[str, ...]
 
 
-def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuilt:
-    """Rebuild the state of a snapshot on the branch, and compare; or a new table.
+def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> RebuildResult:
+    """Write the state of a snapshot to the branch and compare it, or create the table.
 
-    Raises: TableUnsuitableError: The log is none of this table, has not come as far, or cannot say
-        what the table holds.
+    Raises:
+        TableUnsuitableError: The change log belongs to another table, ends before the snapshot, or
+            does
+            not determine the state of the table.
     """
-    found = _log(session, name, request)
+    changelog = _read_changelog(session, name, request)
     statement = _statement(
-        found, request.keys, _lacking(session, found), _truncated(session, request, found)
+        changelog,
+        request.keys,
+        _incomplete_columns(session, changelog),
+        _last_truncate(session, request, changelog),
     )
     persisted = session.spark.sql(statement).persist()
     try:
         counts = _counts(persisted)
         states = persisted.where(f"{_IMAGE} = 'after'")
         if request.snapshot is None:
-            target = states.select(*map(quoted, found.columns)).writeTo(
+            writer = states.select(*map(quoted, changelog.columns)).writeTo(
                 relation(session.catalog_name, name)
             )
-            target.using("iceberg").tableProperty("format-version", "2").create()
+            writer.using("iceberg").tableProperty("format-version", "2").create()
         else:
             _write_branch(
-                session, name, request.snapshot, _completed(session, name, request, found, states)
+                session,
+                name,
+                request.snapshot,
+                _completed(session, name, request, changelog, states),
             )
     finally:
         persisted.unpersist()
-    made = session.table(name).metadata()
+    metadata = session.table(name).metadata()
     difference = None
     if request.snapshot is not None:
-        asked = DiffRequest(
-            request.snapshot, made.refs[REBUILT_BRANCH], request.keys, request.limit
+        diff_request = DiffRequest(
+            request.snapshot, metadata.refs[REBUILT_BRANCH], request.keys, request.limit
         )
-        difference = compare(session, name, asked)
-    head = made.refs["main" if difference is None else REBUILT_BRANCH]
+        difference = compare(session, name, diff_request)
+    head = metadata.refs["main" if difference is None else REBUILT_BRANCH]
     unknown = {
-        column: count for column, count in counts.items() if column in found.columns and count
+        column: count for column, count in counts.items() if column in changelog.columns and count
     }
-    return Rebuilt(head, counts["rows"], difference, unknown, counts[_SEVERAL], found.begins_late)
+    return RebuildResult(
+        head, counts["rows"], difference, unknown, counts[_SEVERAL], changelog.begins_late
+    )
 
 
 def publish(session: LakeSession, name: str, request: RebuildRequest, head: int) -> None:
-    """Have readers see what was rebuilt, in place of the snapshot. The branch leaves.
+    """Move the table's ref from the snapshot to the rebuilt state and remove the branch.
 
     Raises:
-        TableUnsuitableError: The table was committed to meanwhile.
+        TableUnsuitableError: There was a commit to the table in the meantime.
     """
     assert request.snapshot is not None
     prepared, base = prepare_at(session, name, request.ref, request.snapshot, head)
@@ -141,7 +152,7 @@ def publish(session: LakeSession, name: str, request: RebuildRequest, head: int)
     keep_before_rebuild(prepared, base, request.snapshot)
     swap_once(prepared, name, request.ref, {})
     log.info(
-        "table %s: %s moved from snapshot %d to what was rebuilt",
+        "table %s: moved %s from snapshot %d to the rebuilt state",
         name,
         request.ref,
         request.snapshot,
@@ -149,30 +160,30 @@ def publish(session: LakeSession, name: str, request: RebuildRequest, head: int)
 
 
 def remove_branch(session: LakeSession, name: str) -> None:
-    """Remove the branch; readers of the table never saw it."""
+    """Remove the branch, which readers of the table never saw."""
     if REBUILT_BRANCH in session.table(name).metadata().refs:
         session.spark.sql(drop_sql(session.catalog_name, name, "branch", REBUILT_BRANCH))
 
 
-def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
-    """The changes that the state holds."""
+def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) -> _ChangeLog:
+    """Return the changes that determine the state."""
     metadata = session.table(request.changelog).metadata()
     head = metadata.head(request.changelog_ref)
     theirs = look_up(metadata.view(request.changelog_ref, request.property_key))
     if head is None or theirs.ledger is None:
         raise TableUnsuitableError(
             request.changelog,
-            f"has no {request.property_key}: it is no change log of this connector",
+            f"has no {request.property_key}: it is not a change log of this connector",
         )
     names = [each["name"] for each in metadata.schema_of(int(head["snapshot-id"]))["fields"]]
     if missing := [column for column in _NEEDED if column not in names]:
         raise TableUnsuitableError(
-            request.changelog, f"has no column {missing[0]}: it is no change log"
+            request.changelog, f"has no column {missing[0]}: it is not a change log"
         )
     reached = {tp: position.next for tp, position in theirs.ledger.positions().items()}
     _refuse_other_topics(session, request.changelog, int(head["snapshot-id"]), reached)
     ends, late = (
-        (reached, ()) if request.snapshot is None else _state_of(session, name, request, theirs)
+        (reached, ()) if request.snapshot is None else _table_state(session, name, request, theirs)
     )
     behind = [
         f"{tp.topic}-{tp.partition}" for tp, end in sorted(ends.items()) if reached.get(tp, 0) < end
@@ -180,8 +191,8 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
     if behind:
         raise TableUnsuitableError(
             request.changelog,
-            f"has not come as far as the table in {', '.join(behind)}: try again, or choose an "
-            f"older state with --at",
+            f"ends before the table in {', '.join(behind)}: try again, or choose an older state "
+            "with --at",
         )
     columns = tuple(column for column in names if column not in CHANGE_COLUMNS)
     if missing := [key for key in request.keys if key not in columns]:
@@ -190,11 +201,11 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
         )
     if not request.keys:
         raise TableUnsuitableError(
-            name, "has no key: a table of appended rows is not made of changes; see --key"
+            name, "has no key: a table of appended rows cannot be rebuilt from changes; see --key"
         )
     at = _ends(session, request.changelog, int(head["snapshot-id"]), ends)
     changes = f"(SELECT c.* FROM {at} AND c.__offset < ends.next)"
-    return _Log(
+    return _ChangeLog(
         changes,
         columns,
         len(ends),
@@ -207,7 +218,7 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
 def _ends(
     session: LakeSession, changelog: str, snapshot: int, ends: Mapping[TopicPartition, int]
 ) -> str:
-    """The changes of a log, each with the end of its partition, for SQL."""
+    """Return a relation, in SQL, of the changes, each with the end of its partition."""
     values = ", ".join(
         f"({literal(tp.topic)}, {tp.partition}, {end}L)" for tp, end in sorted(ends.items())
     )
@@ -221,28 +232,26 @@ def _ends(
 def _refuse_other_topics(
     session: LakeSession, changelog: str, snapshot: int, reached: Mapping[TopicPartition, int]
 ) -> None:
-    """Offsets say nothing of the order of changes, if some are of a topic that had the name before.
+    """Refuse a change log with changes of a deleted topic: offsets do not order them.
 
     Raises:
-        TableUnsuitableError: The log has changes behind its own positions.
+        TableUnsuitableError: The log contains changes after its own positions.
     """
     at = _ends(session, changelog, snapshot, reached)
-    found = session.spark.sql(
+    rows = session.spark.sql(
         f"SELECT ends.topic FROM {at} AND c.__offset >= ends.next LIMIT 1"
     ).collect()
-    if found:
+    if rows:
         raise TableUnsuitableError(
             changelog,
-            f"has changes of another topic {found[0]['topic']}, which was deleted: their order is "
-            f"not known",
+            f"has changes of a deleted topic {rows[0]['topic']}: their order is unknown",
         )
 
 
-def _state_of(
+def _table_state(
     session: LakeSession, name: str, request: RebuildRequest, changes: Lookup
 ) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
-    """Up to which offsets a snapshot holds changes, and of which partitions the log lacks the
-    beginning.
+    """Return the positions of a snapshot, and the partitions whose first changes the log lacks.
 
     Raises:
         TableUnsuitableError: The snapshot has no ledger.
@@ -254,67 +263,71 @@ def _state_of(
     if at.ledger is None:
         raise TableUnsuitableError(
             name,
-            f"snapshot {request.snapshot} has no {request.property_key}, which says what it holds",
+            f"snapshot {request.snapshot} has no {request.property_key}, so its contents are "
+            "unknown",
         )
     late = tuple(
-        f"{tp.topic}-{tp.partition}: the log begins at offset {changes.opened[tp].next}, the table "
-        f"at {opened.next}"
+        f"{tp.topic}-{tp.partition}: the log begins at offset {changes.opened[tp].next}, the "
+        f"table at {opened.next}"
         for tp, opened in sorted(at.opened.items())
         if tp in changes.opened and changes.opened[tp].next > opened.next
     )
     return {tp: position.next for tp, position in at.ledger.positions().items()}, late
 
 
-def _truncated(session: LakeSession, request: RebuildRequest, found: _Log) -> int | None:
-    """The offset of the last truncate that the table knows.
+def _last_truncate(
+    session: LakeSession, request: RebuildRequest, changelog: _ChangeLog
+) -> int | None:
+    """Return the offset of the last truncate event, or None.
 
-    Raises: TableUnsuitableError: The changes are of several partitions, so what came before is not
-        known.
+    Raises:
+        TableUnsuitableError: The log has several partitions, so the changes before it are unknown.
     """
     if not request.truncates:
         return None
     (row,) = session.spark.sql(
-        f"SELECT max(__offset) FROM {found.changes} WHERE __op = 't'"
+        f"SELECT max(__offset) FROM {changelog.changes} WHERE __op = 't'"
     ).collect()
-    if row[0] is not None and found.partitions > 1:
+    if row[0] is not None and changelog.partitions > 1:
         raise TableUnsuitableError(
             request.changelog,
-            "has truncates, and changes of several partitions: what came before is not known",
+            "has truncate events, and changes in several partitions: the changes before a "
+            "truncate are unknown",
         )
     return None if row[0] is None else int(row[0])
 
 
-def _lacking(session: LakeSession, found: _Log) -> list[str]:
-    """The columns that some changes lack."""
-    if not found.marks:
+def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str]:
+    """Return the columns for which some changes have no value."""
+    if not changelog.marks:
         return []
     frame = session.spark.sql(
-        f"SELECT DISTINCT explode(__unavailable) AS name FROM {found.changes}"
+        f"SELECT DISTINCT explode(__unavailable) AS name FROM {changelog.changes}"
     )
-    return sorted(row["name"] for row in frame.collect() if row["name"] in found.columns)
+    return sorted(row["name"] for row in frame.collect() if row["name"] in changelog.columns)
 
 
 def _statement(
-    found: _Log, keys: Sequence[str], lacking: Sequence[str], truncated: int | None
+    changelog: _ChangeLog, keys: Sequence[str], incomplete: Sequence[str], last_truncate: int | None
 ) -> str:
-    """SQL for the last change of each key: it is there if the row after is the last image.
+    """Return the SQL for the last change of each key; the row exists if its image is `after`.
 
-    Changes are in order by their offset, and those of a key in several partitions by the source's
-    time before. A row that lacks values has those of the last change since the last delete that had
-    them.
+    Changes are ordered by their offset; those of a key in several partitions are ordered by the
+    source's time first. A missing value is taken from the last earlier change that has it, back to
+    the last delete.
     """
     by_key = f"PARTITION BY {', '.join(map(quoted, keys))}"
     several = f"min(__connect_py_place) OVER ({by_key}) <> max(__connect_py_place) OVER ({by_key})"
-    time = "coalesce(__source_time, __time)" if found.times else "NULL"
-    wanted = [
+    time = "coalesce(__source_time, __time)" if changelog.times else "NULL"
+    conditions = [
         "(__image IS NOT NULL OR __op = 'd')",
         *(f"{quoted(key)} IS NOT NULL" for key in keys),
     ]
-    if truncated is not None:
-        wanted.append(f"__offset > {truncated}")
+    if last_truncate is not None:
+        conditions.append(f"__offset > {last_truncate}")
     changes = (
-        f"SELECT *, struct(__topic, __partition) AS __connect_py_place FROM {found.changes} "
-        f"WHERE {' AND '.join(wanted)}"
+        f"SELECT *, struct(__topic, __partition) AS __connect_py_place FROM {changelog.changes} "
+        f"WHERE {' AND '.join(conditions)}"
     )
     ordered = (
         f"SELECT *, named_struct('at', IF({_SEVERAL}, {time}, NULL), 'offset', __offset,"
@@ -325,22 +338,25 @@ def _statement(
         f"SELECT *, max(IF(__op = 'd', {_ORDER}, NULL)) OVER ({by_key}) AS {_DELETED}\nFROM "
         f"({ordered})"
     )
-    kept = [
+    latest_values = [
         f"max_by({quoted(name)}, "
-        f"{_ORDER}){f' FILTER (WHERE {_sent(name)})' if name in lacking else ''} AS {quoted(name)}"
-        for name in found.columns
+        f"{_ORDER}){f' FILTER (WHERE {_value_sent(name)})' if name in incomplete else ''}"
+        f" AS {quoted(name)}"
+        for name in changelog.columns
         if name not in keys
     ]
-    unknown = [f"count_if({_sent(name)}) = 0 AS {quoted(_UNKNOWN + name)}" for name in lacking]
+    unknown = [
+        f"count_if({_value_sent(name)}) = 0 AS {quoted(_UNKNOWN + name)}" for name in incomplete
+    ]
     last = f"max_by(coalesce(__image, ''), {_ORDER}) AS {_IMAGE}"
-    made = ",\n  ".join(
-        [*map(quoted, keys), *kept, *unknown, last, f"bool_or({_SEVERAL}) AS {_SEVERAL}"]
+    selected = ",\n  ".join(
+        [*map(quoted, keys), *latest_values, *unknown, last, f"bool_or({_SEVERAL}) AS {_SEVERAL}"]
     )
-    return f"SELECT {made}\nFROM ({deletes})\nGROUP BY {', '.join(map(quoted, keys))}"
+    return f"SELECT {selected}\nFROM ({deletes})\nGROUP BY {', '.join(map(quoted, keys))}"
 
 
-def _sent(name: str) -> str:
-    """Whether a change has the value of a column that counts."""
+def _value_sent(name: str) -> str:
+    """Return the condition that a change has a value of the column and follows the last delete."""
     return (
         f"__image IS NOT NULL AND ({_DELETED} IS NULL OR {_ORDER} > {_DELETED})"
         f" AND NOT coalesce(array_contains(__unavailable, {literal(name)}), false)"
@@ -348,26 +364,30 @@ def _sent(name: str) -> str:
 
 
 def _counts(states: DataFrame) -> dict[str, int]:
-    """Rows, keys of several partitions, and by column the values that are not known."""
-    there = f"{_IMAGE} = 'after'"
+    """Count the rows, the keys in several partitions, and by column the unknown values."""
+    exists = f"{_IMAGE} = 'after'"
     unknown = [name for name in states.columns if name.startswith(_UNKNOWN)]
-    made = [f"count_if({there} AND {quoted(name)})" for name in unknown]
-    (row,) = states.selectExpr(f"count_if({there})", f"count_if({_SEVERAL})", *made).collect()
+    counters = [f"count_if({exists} AND {quoted(name)})" for name in unknown]
+    (row,) = states.selectExpr(f"count_if({exists})", f"count_if({_SEVERAL})", *counters).collect()
     names = ["rows", _SEVERAL, *(name.removeprefix(_UNKNOWN) for name in unknown)]
     return dict(zip(names, map(int, row), strict=True))
 
 
 def _completed(
-    session: LakeSession, name: str, request: RebuildRequest, found: _Log, states: DataFrame
+    session: LakeSession,
+    name: str,
+    request: RebuildRequest,
+    changelog: _ChangeLog,
+    states: DataFrame,
 ) -> DataFrame:
-    """The rows, with the table's own values where the log has none: a rebuild loses no value."""
+    """Return the rows, with the table's values where the log has none, so that no value is lost."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     source = relation(session.catalog_name, name)
     table = session.spark.sql(f"SELECT * FROM {source} VERSION AS OF {request.snapshot}")
     filled = [
         each
-        for each in found.columns
+        for each in changelog.columns
         if _UNKNOWN + each in states.columns and each in table.columns
     ]
     rows = states.alias("s")
@@ -380,14 +400,13 @@ def _completed(
         .alias(each)
         if each in filled
         else F.col(f"s.{quoted(each)}")
-        for each in found.columns
+        for each in changelog.columns
     ]
     return rows.select(values)
 
 
 def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFrame) -> None:
-    """Put rows on the branch, in place of all others. Columns that the log does not have are
-    null."""
+    """Replace all rows of the branch. Columns that the log does not have are null."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     catalog, spark = session.catalog_name, session.spark
@@ -400,7 +419,7 @@ def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFram
     spark.sql(create_sql(catalog, name, "branch", REBUILT_BRANCH, snapshot, None, move=True))
     rows.select(columns).writeTo(relation(catalog, name, REBUILT_BRANCH)).overwrite(F.lit(True))
     log.info(
-        "table %s: rebuilt on branch %s from its change log",
+        "table %s: wrote the state from its change log to branch %s",
         name,
         REBUILT_BRANCH,
         extra={"table": name},

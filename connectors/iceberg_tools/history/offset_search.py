@@ -1,4 +1,4 @@
-"""Which snapshot holds an offset of a topic: an answer from the ledgers. Pure."""
+"""Find the snapshot that contains an offset of a topic, using the ledgers. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connectors.iceberg_tools.history.table_point import NotInHistoryError
 
 @dataclass(frozen=True, slots=True)
 class CommittedRange:
-    """Offsets [first, next) of a partition that one commit brought."""
+    """Offsets [first, next) of one partition in one commit."""
 
     snapshot: int
     group: str
@@ -32,22 +32,21 @@ class CommittedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetPlace:
-    """Where an offset is. Its row is there if a row of it is routed to this table."""
+class OffsetSearchResult:
+    """Snapshot that contains an offset. Its row is in the table if it is routed to this table."""
 
-    snapshot: int  # the oldest one of the ref that holds it
-    range: CommittedRange | None  # by which it came; None: that snapshot was expired
-    again: Sequence[
-        CommittedRange
-    ] = ()  # other commits of it: the offsets were moved back, or the topic made again
+    snapshot: int  # oldest snapshot of the ref that contains the offset
+    range: CommittedRange | None  # the commit that added the offset; None: its snapshot was expired
+    # other commits of the offset, after the offsets were moved back or the topic was created again
+    again: Sequence[CommittedRange] = ()
 
     @property
     def note(self) -> str:
-        """What the snapshot alone does not say."""
+        """Note on the search result; empty if the snapshot added the offset."""
         if self.range is None:
             return (
-                "the snapshot that brought it was expired; this is the oldest one left that "
-                "holds it"
+                "the snapshot that added it was expired; this is the oldest remaining snapshot "
+                "that contains it"
             )
         return (
             ""
@@ -56,16 +55,17 @@ class OffsetPlace:
         )
 
 
-def parse_offset(text: str) -> tuple[TopicPartition, int]:
-    """`topic:partition:offset`.
+def parse_offset(value: str) -> tuple[TopicPartition, int]:
+    """Parse `topic:partition:offset`.
 
     Raises:
-        ConfigError: It is not of this form.
+        ConfigError: The string does not have this form.
     """
-    topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
+    topic, partition, offset = ["", "", *value.rsplit(":", 2)][-3:]
     if not topic or not partition.isdecimal() or not offset.isdecimal():
         raise ConfigError(
-            "--offset", f"{text} is not of the form topic:partition:offset, as orders:0:1234"
+            "--offset",
+            f"invalid offset {value!r}: expected topic:partition:offset, for example orders:0:1234",
         )
     return TopicPartition(topic, int(partition)), int(offset)
 
@@ -76,25 +76,25 @@ def find_offset(
     offset: int,
     ref: str = MAIN,
     group: str | None = None,
-) -> OffsetPlace:
+) -> OffsetSearchResult:
     """Find an offset in the snapshots of a ref.
 
     Args:
-        group: the connector's, where several read the topic; None: any.
+        group: Group of the connector, if several connectors read the topic; None: any group.
 
     Raises:
-        NotInHistoryError: No snapshot holds it. The text says why.
+        NotInHistoryError: No snapshot contains the offset. The message states the reason.
     """
-    found = sorted(_ranges(metadata, partition, ref, group), key=lambda each: each[0])
-    ranges = [each for _, each in found]
+    aged_ranges = sorted(_ranges(metadata, partition, ref, group), key=lambda each: each[0])
+    ranges = [each for _, each in aged_ranges]
     if not ranges:
         return _from_properties(metadata, partition, offset, ref, group)
     hits = [each for each in ranges if each.first <= offset < each.next]
-    topic_id = ranges[-1].topic_id  # of the topic as it is now
+    topic_id = ranges[-1].topic_id  # ID of the current topic
     newest = [each for each in ranges if each.topic_id == topic_id]
     best = next((each for each in hits if each.topic_id == topic_id), hits[0] if hits else None)
     if best is not None:
-        return OffsetPlace(best.snapshot, best, [each for each in hits if each is not best])
+        return OffsetSearchResult(best.snapshot, best, [each for each in hits if each is not best])
     if offset >= max(each.next for each in newest):
         raise NotInHistoryError(
             f"{partition}: offset {offset} is not committed: {ref} ends before {newest[-1].next}"
@@ -102,7 +102,7 @@ def find_offset(
     if offset < newest[0].first:
         opened = _opened(metadata, partition, newest[0].group)
         if (opened is None or opened <= offset) and not _complete(metadata, ref):
-            return OffsetPlace(newest[0].snapshot, None)
+            return OffsetSearchResult(newest[0].snapshot, None)
         begin = newest[0].first if opened is None else opened
         raise NotInHistoryError(
             f"{partition}: offset {offset} is not in the table, which begins at offset {begin}"
@@ -115,7 +115,7 @@ def find_offset(
 def _ranges(
     metadata: TableMetadata, partition: TopicPartition, ref: str, group: str | None
 ) -> Iterator[tuple[int, CommittedRange]]:
-    """Ranges that are not empty, each with its place in the history."""
+    """Yield the ranges that are not empty, each with its position in the history."""
     for age, snapshot in enumerate(metadata.ancestors(metadata.head(ref))):
         for name, ledger in ledgers(metadata, snapshot):
             entry = ledger.entry(partition)
@@ -139,15 +139,15 @@ def _properties(metadata: TableMetadata) -> Iterator[tuple[str, LedgerProperty]]
     for key, text in metadata.properties.items():
         if key.startswith(LEDGER_PREFIX):
             try:
-                found = LedgerProperty.from_json(text)
+                ledger_property = LedgerProperty.from_json(text)
             except LedgerFormatError:
                 continue
-            if found.ledger.table == metadata.uuid:
-                yield key.removeprefix(LEDGER_PREFIX), found
+            if ledger_property.ledger.table == metadata.uuid:
+                yield key.removeprefix(LEDGER_PREFIX), ledger_property
 
 
 def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> int | None:
-    """The offset at which the table began to take rows of a partition."""
+    """Return the offset from which the table contains the rows of a partition."""
     position = next(
         (p.opened.get(partition) for name, p in _properties(metadata) if name == group), None
     )
@@ -156,29 +156,35 @@ def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> i
 
 def _from_properties(
     metadata: TableMetadata, partition: TopicPartition, offset: int, ref: str, group: str | None
-) -> OffsetPlace:
-    """What the table property says when no snapshot with a ledger is left: the oldest one that is
-    left holds it all."""
+) -> OffsetSearchResult:
+    """Search the table property, if no snapshot with a ledger remains.
+
+    The oldest remaining snapshot contains everything before the property's positions.
+    """
     line = list(metadata.ancestors(metadata.head(ref)))
-    known: set[str] = set()
-    for name, found in _properties(metadata):
-        entry = found.ledger.entry(partition)
-        known |= {
-            f"{topic}:{p}" for topic, each in found.ledger.topics.items() for p in each.partitions
+    partitions: set[str] = set()
+    for name, ledger_property in _properties(metadata):
+        entry = ledger_property.ledger.entry(partition)
+        partitions |= {
+            f"{topic}:{p}"
+            for topic, each in ledger_property.ledger.topics.items()
+            for p in each.partitions
         }
         if entry is None or group not in (None, name) or not line:
             continue
         opened = _opened(metadata, partition, name)
-        expired = found.snapshot not in metadata.snapshots and not _complete(metadata, ref)
+        expired = ledger_property.snapshot not in metadata.snapshots and not _complete(
+            metadata, ref
+        )
         if expired and (opened is None or opened <= offset) and offset < entry.next:
-            return OffsetPlace(int(line[-1]["snapshot-id"]), None)
+            return OffsetSearchResult(int(line[-1]["snapshot-id"]), None)
         if expired and offset >= entry.next:
             raise NotInHistoryError(
                 f"{partition}: offset {offset} is not committed: {ref} ends before {entry.next}"
             )
-    speak = (
-        f"the table knows {', '.join(sorted(known)[:5])}"
-        if known
-        else "no connector of ours wrote to it"
+    reason = (
+        f"the table has ledgers of {', '.join(sorted(partitions)[:5])}"
+        if partitions
+        else "the table was not written by this sink"
     )
-    raise NotInHistoryError(f"no ledger of {ref} speaks of {partition}: {speak}")
+    raise NotInHistoryError(f"no ledger of {ref} contains {partition}: {reason}")

@@ -1,7 +1,8 @@
-"""What a query with a condition need not read: files by partitions and bounds, row groups by theirs
-and bloom filters.
+"""Files and row groups that a scan with a condition skips.
 
-Asked of Iceberg's own evaluators, in the Spark driver: what they keep is what a scan reads.
+Iceberg skips files by their partition and by the bounds of their columns, and row groups by bounds,
+dictionaries, and bloom filters. The answer comes from Iceberg's own evaluators, in the Spark
+driver: a scan reads the same files.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_classes import JavaClasses
     from connectors.iceberg.driver.lake_session import LakeSession
 
-FILES_OPENED = 200  # whose footers are read: each costs a request to the storage
+# maximum number of files whose footers are read: each costs a request to the storage
+FILES_OPENED = 200
 
 
 @dataclass(slots=True)
 class ScanLevel:
-    """What is left once something has been looked at."""
+    """Files, rows, and bytes that remain after a step of the scan."""
 
     name: str
     files: int = 0
@@ -39,15 +41,16 @@ class ScanLevel:
 
 @dataclass(slots=True)
 class ScanReport:
-    """Levels in the order in which a scan looks."""
+    """Levels in the order in which a scan applies them."""
 
     snapshot: int | None
-    condition: str  # as Iceberg has it
+    condition: str  # in Iceberg's notation
     levels: list[ScanLevel] = field(default_factory=list)
-    # all of the files opened, and what is left
+    # row groups of all opened files, and those that remain after each step
     row_groups: dict[str, int] = field(default_factory=dict)
     files_opened: int = 0
-    bloom_columns: list[str] = field(default_factory=list)  # for which new files get a bloom filter
+    # columns for which new files get a bloom filter
+    bloom_columns: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,20 +58,21 @@ class ScanReport:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """A condition in SQL, and where it is asked."""
+    """An SQL condition and the snapshot to scan."""
 
     where: str
-    snapshot: int | None  # None: the table has none
+    snapshot: int | None  # None: the table has no snapshot
 
 
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
-    """Look at every data file of a snapshot.
+    """Apply the condition to every data file of a snapshot.
 
-    A client of a worker chooses the condition: it must not contain a query, which could read other
-    tables or files, or call Java.
+    The condition is sent by a client of a worker: it must not contain a query, which could read
+    other tables or files, or call Java.
 
     Raises:
-        TableUnsuitableError: The condition is not SQL about the columns of the table alone.
+        TableUnsuitableError: The condition is not valid SQL, or it does not only use columns of the
+            table.
     """
     table = session.table(name)
     java = table.java
@@ -83,11 +87,11 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
     if request.snapshot is not None:
         files = table.data_files(request.snapshot)
-        _look(java, table, condition, files, report)
+        _scan(java, table, condition, files, report)
     return report
 
 
-def _look(
+def _scan(
     java: JavaClasses, table: Any, condition: Any, files: Iterator[Any], report: ScanReport
 ) -> None:
     everything, partitions, bounds = (
@@ -97,7 +101,7 @@ def _look(
     schema = table.java_table.schema()
     metrics = java.iceberg("expressions.InclusiveMetricsEvaluator")(schema, condition)
     projected: dict[int, Any] = {}
-    left = []
+    paths = []
     for file in files:
         size = int(file.recordCount()), int(file.fileSizeInBytes())
         everything.add(*size)
@@ -110,13 +114,13 @@ def _look(
         if not metrics.eval(file):
             continue
         bounds.add(*size)
-        left.append(str(file.location()))
+        paths.append(str(file.location()))
     groups = _RowGroups(java, schema, condition)
-    for path in left[:FILES_OPENED]:
+    for path in paths[:FILES_OPENED]:
         groups.look(table.java_table.io().newInputFile(path))
-    report.files_opened = min(len(left), FILES_OPENED)
-    report.row_groups = groups.left
-    if report.files_opened == len(left):
+    report.files_opened = min(len(paths), FILES_OPENED)
+    report.row_groups = groups.remaining
+    if report.files_opened == len(paths):
         report.levels.append(groups.level)
 
 
@@ -126,46 +130,46 @@ def _by_partition(java: JavaClasses, spec: Any, condition: Any) -> Any:
 
 
 class _RowGroups:
-    """Row groups of files that partitions and bounds leave."""
+    """Row groups of the files that remain after partitions and bounds."""
 
     def __init__(self, java: JavaClasses, schema: Any, condition: Any) -> None:
         self._java = java
-        made = (
+        filters = (
             java.iceberg(f"parquet.Parquet{kind}RowGroupFilter")
             for kind in ("Metrics", "Dictionary", "Bloom")
         )
-        self._metrics, self._dictionary, self._bloom = (each(schema, condition) for each in made)
-        self.left = dict.fromkeys(
+        self._metrics, self._dictionary, self._bloom = (each(schema, condition) for each in filters)
+        self.remaining = dict.fromkeys(
             ("all", "after bounds", "after dictionaries", "after bloom filters"), 0
         )
         self.level = ScanLevel("after row groups")
 
     def look(self, file: Any) -> None:
-        """Read a file's footer, and the dictionaries and bloom filters that count."""
-        java, found = self._java, False
+        """Read a file's footer, and the dictionaries and bloom filters that the condition needs."""
+        java, counted = self._java, False
         reader = java.iceberg("shaded.org.apache.parquet.hadoop.ParquetFileReader").open(
             java.parquet_file(file)
         )
         try:
             schema = reader.getFileMetaData().getSchema()
             for group in reader.getRowGroups():
-                self.left["all"] += 1
+                self.remaining["all"] += 1
                 if not self._metrics.shouldRead(schema, group):
                     continue
-                self.left["after bounds"] += 1
+                self.remaining["after bounds"] += 1
                 if not self._dictionary.shouldRead(
                     schema, group, reader.getDictionaryReader(group)
                 ):
                     continue
-                self.left["after dictionaries"] += 1
+                self.remaining["after dictionaries"] += 1
                 if not self._bloom.shouldRead(
                     schema, group, reader.getBloomFilterDataReader(group)
                 ):
                     continue
-                self.left["after bloom filters"] += 1
+                self.remaining["after bloom filters"] += 1
                 self.level.add(
-                    int(group.getRowCount()), int(group.getCompressedSize()), file=not found
+                    int(group.getRowCount()), int(group.getCompressedSize()), file=not counted
                 )
-                found = True
+                counted = True
         finally:
             reader.close()

@@ -1,4 +1,4 @@
-"""`SnapshotEntry`: one snapshot as people ask about it. Pure: metadata in, entries out."""
+"""`SnapshotEntry`: one snapshot, in the form in which users see it. No I/O."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.table.table_history import LEDGER_PREFIX
 
 VALID_THROUGH_KEY: Final = "kafka.connect.valid-through-ts"
-REWRITE: Final = "replace"  # the operation of a snapshot that holds the same rows as the one before
-_JAVA_OFFSETS: Final = "kafka.connect.offsets."  # begins what the Java sinks write
+REWRITE: Final = "replace"  # operation of a snapshot with the same rows as its parent
+# prefix of the properties that the Java sinks write
+_JAVA_OFFSETS: Final = "kafka.connect.offsets."
 _ADDED: Final = "added-records"
-# What takes rows away, and what was taken away before and is counted once more.
+# Deleted rows, and deletes of earlier snapshots, which the summary counts again.
 _REMOVED: Final = ("deleted-records", "added-position-deletes")
 _REMOVED_BEFORE: Final = "removed-position-deletes"
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who made a snapshot."""
+    """The writer of a snapshot."""
 
-    kind: str  # `connector`: a sink of ours; `java-sink`; `other`
+    kind: str  # `connector`: this sink; `java-sink`; `other`
     name: str  # the connect group, or the engine or application
     commit: str | None = None
     task: str | None = None
@@ -41,16 +42,16 @@ class SnapshotEntry:
     parent: int | None
     timestamp_ms: int
     operation: str | None
-    engine: str  # name and version; empty: the snapshot does not say
+    engine: str  # name and version; empty: not in the summary
     writer: Writer
     rows_in: int
-    rows_out: int  # without those of equality deletes, which name values and not rows
+    rows_out: int  # without the rows of equality deletes, which contain values instead of rows
     equality_deletes: int
     valid_through: str | None
     # topic -> partition -> next offset
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    refs: tuple[str, ...] = ()  # branches and tags that name it
-    on_ref: bool = True  # whether it is an ancestor of the head that was asked about
+    refs: tuple[str, ...] = ()  # branches and tags with this snapshot
+    on_ref: bool = True  # whether it is an ancestor of the ref's head
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,7 +74,7 @@ class SnapshotEntry:
 
 
 def utc(timestamp_ms: int) -> str:
-    """A time as Iceberg keeps it, for people and machines: ISO 8601."""
+    """Format an Iceberg timestamp as ISO 8601 in UTC."""
     text = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
@@ -81,8 +82,10 @@ def utc(timestamp_ms: int) -> str:
 def entries(
     metadata: TableMetadata, ref: str = MAIN, *, everything: bool = False
 ) -> list[SnapshotEntry]:
-    """The snapshots of a ref, newest first; `everything`: those that are on no way to its head,
-    too."""
+    """Return the snapshots of a ref, newest first.
+
+    With `everything`, snapshots that are not ancestors of its head are included.
+    """
     line = {snapshot["snapshot-id"] for snapshot in metadata.ancestors(metadata.head(ref))}
     chosen = [each for number, each in metadata.snapshots.items() if everything or number in line]
     chosen.sort(
@@ -92,14 +95,13 @@ def entries(
 
 
 def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, Ledger]]:
-    """The ledgers that a snapshot carries, by connect group; not those that came with the copy of
-    another table."""
+    """Yield the ledgers of a snapshot by connect group, without copies from other tables."""
     for key, text in snapshot["summary"].items():
         if key.startswith(LEDGER_PREFIX):
             try:
                 ledger = Ledger.from_json(text)
             except LedgerFormatError:
-                continue  # `connect-py audit` says so
+                continue  # reported by `connect-py audit`
             if ledger.table == metadata.uuid:
                 yield key.removeprefix(LEDGER_PREFIX), ledger
 
@@ -107,10 +109,10 @@ def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, 
 def _entry(metadata: TableMetadata, snapshot: Snapshot, *, on_ref: bool) -> SnapshotEntry:
     summary, number = snapshot["summary"], snapshot["snapshot-id"]
     engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
-    found = list(ledgers(metadata, snapshot))
+    snapshot_ledgers = list(ledgers(metadata, snapshot))
     offsets = {
         name: {p: entry.next for p, entry in sorted(topic.partitions.items())}
-        for _, ledger in found
+        for _, ledger in snapshot_ledgers
         for name, topic in ledger.topics.items()
     }
     same_rows = summary.get("operation") == REWRITE
@@ -121,7 +123,7 @@ def _entry(metadata: TableMetadata, snapshot: Snapshot, *, on_ref: bool) -> Snap
         snapshot["timestamp-ms"],
         summary.get("operation"),
         engine,
-        _writer(summary, found),
+        _writer(summary, snapshot_ledgers),
         0 if same_rows else _count(summary, _ADDED),
         0 if same_rows else max(removed, 0),
         _count(summary, "added-equality-deletes"),
@@ -132,10 +134,10 @@ def _entry(metadata: TableMetadata, snapshot: Snapshot, *, on_ref: bool) -> Snap
     )
 
 
-def _writer(summary: Mapping[str, str], found: list[tuple[str, Ledger]]) -> Writer:
+def _writer(summary: Mapping[str, str], snapshot_ledgers: list[tuple[str, Ledger]]) -> Writer:
     commit, task = summary.get(COMMIT_ID_KEY), summary.get(TASK_ID_KEY)
-    if found:
-        [(group, ledger), *_] = found
+    if snapshot_ledgers:
+        [(group, ledger), *_] = snapshot_ledgers
         return Writer("connector", group, ledger.commit, task, ledger.epoch.number, ledger.cycle)
     java = next((key for key in summary if key.startswith(_JAVA_OFFSETS)), None)
     if java is not None:

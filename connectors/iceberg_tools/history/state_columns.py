@@ -1,7 +1,6 @@
-"""Columns of two snapshots side by side: by field id, with names and types of the later schema, in
-forms that compare.
+"""Columns of two snapshots, matched by field ID and converted to the later schema.
 
-Expressions are Spark SQL. Types are those of Iceberg's schema JSON.
+Expressions are Spark SQL. Types are written as in Iceberg's schema JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ IcebergType = str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """How the columns of the second snapshot differ from those of the first."""
+    """Differences between the columns of two snapshots."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
-    retyped: tuple[str, ...] = ()  # also where a nested field came or went
+    retyped: tuple[str, ...] = ()  # also columns with added or dropped nested fields
 
     @staticmethod
     def between(before: Sequence[Field], after: Sequence[Field]) -> ColumnChanges:
@@ -40,31 +39,36 @@ class ColumnChanges:
         )
 
 
-def as_later(
-    own: Sequence[Field], later: Sequence[Field], spark_types: Mapping[str, DataType], row: str = ""
+def in_later_schema(
+    fields: Sequence[Field],
+    later: Sequence[Field],
+    spark_types: Mapping[str, DataType],
+    row: str = "",
 ) -> dict[str, str]:
-    """Expressions over a row of a snapshot that give it the columns of a later schema, by their
-    names.
+    """Return expressions that convert a row to the columns of a later schema, by name.
 
-    A column that it lacks has the value that readers see in its rows: its initial default, or null.
+    A column that the snapshot lacks has the value that readers see in its rows: its initial
+    default, or null.
     """
-    old = {each["id"]: each for each in own}
-    made = {}
+    old = {each["id"]: each for each in fields}
+    expressions = {}
     for new in later:
         name, spark_type = new["name"], spark_types[new["name"]]
-        found = old.get(new["id"])
-        if found is None:
-            made[name] = _default(new, spark_type)
+        field = old.get(new["id"])
+        if field is None:
+            expressions[name] = _default(new, spark_type)
         else:
-            made[name] = _converted(
-                f"{row}{quoted(found['name'])}", found["type"], new["type"], spark_type, 0
+            expressions[name] = _converted(
+                f"{row}{quoted(field['name'])}", field["type"], new["type"], spark_type, 0
             )
-    return made
+    return expressions
 
 
 def comparable(expression: str, kind: IcebergType, depth: int = 0) -> str:
-    """The expression in a form that Spark compares, groups and sorts: maps as sorted entries,
-    variants as JSON."""
+    """Return the expression in a form that Spark can compare, group, and sort.
+
+    Maps are converted to sorted entries, and variants to JSON.
+    """
     if not _has_uncomparable(kind):
         return expression
     if isinstance(kind, str):
@@ -108,7 +112,7 @@ def _default(field: Field, spark_type: DataType) -> str:
 def _converted(
     expression: str, before: IcebergType, after: IcebergType, spark_type: Any, depth: int
 ) -> str:
-    """A value of the earlier type as one of the later type; fields are found by their ids."""
+    """Convert a value of the earlier type to the later type; fields are matched by ID."""
     if before == after:
         return expression
     if isinstance(before, str) or isinstance(after, str):
@@ -129,6 +133,6 @@ def _converted(
         )
         return f"map_from_entries({pairs})"
     types = {each.name: each.dataType for each in spark_type.fields}
-    fields = as_later(before["fields"], after["fields"], types, f"{expression}.")
+    fields = in_later_schema(before["fields"], after["fields"], types, f"{expression}.")
     parts = ", ".join(f"{literal(name)}, {each}" for name, each in fields.items())
     return f"IF({expression} IS NULL, NULL, named_struct({parts}))"

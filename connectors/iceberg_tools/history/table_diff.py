@@ -1,8 +1,8 @@
-"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver; Spark
-reads and compares.
+"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver.
 
-Both states are read as SQL reads them, deletes applied, and grouped by their key. Without a key
-equal rows are counted in both. Iceberg's own view of changes refuses tables with row-level deletes.
+Both states are read with SQL, with deletes applied, and grouped by their key. Without a key, equal
+rows are counted in both states. Iceberg's own changelog view does not support tables with row-level
+deletes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.history.state_columns import (
     ColumnChanges,
     Field,
-    as_later,
     comparable,
+    in_later_schema,
 )
 
 if TYPE_CHECKING:
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 
 class RowChange(Enum):
-    """What became of a key, or of a row where there is no key."""
+    """Kind of change of a key, or of a row if there is no key."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
-    # of one key in one state, so that no row of the other is its counterpart
+    # one state has several rows with this key, so they have no counterpart in the other state
     SEVERAL_ROWS = "several rows"
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
-    """What is compared, and what is wanted of it."""
+    """Snapshots to compare, and the output of the comparison."""
 
-    before: int  # snapshots
+    before: int  # snapshot IDs
     after: int
     keys: tuple[
         str, ...
-    ] = ()  # columns, by their later names; empty: rows are compared whole, as often as they occur
-    limit: int = 20  # rows that come back
-    parquet: str | None = None  # folder that gets all of them
-    table: str | None = None  # new table that gets all of them
+    ] = ()  # key columns, by their later names; empty: whole rows are compared and counted
+    limit: int = 20  # maximum number of rows in the result
+    parquet: str | None = None  # folder for all rows
+    table: str | None = None  # new table for all rows
 
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
-    """How two snapshots differ."""
+    """Difference between two snapshots."""
 
     request: DiffRequest
     counts: Mapping[RowChange, int]
     columns: ColumnChanges
-    rows: Sequence[Mapping[str, Any]]  # the first ones, as JSON has them
+    rows: Sequence[Mapping[str, Any]]  # the first rows, as JSON values
     sql: str
 
     @property
@@ -85,7 +85,7 @@ class TableDiff:
 
 
 def read_metadata(session: LakeSession, name: str) -> TableMetadata:
-    """What the catalog says of a table now."""
+    """Return the current metadata of a table."""
     return session.table(name).metadata()
 
 
@@ -106,22 +106,22 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
         relation(session.catalog_name, request.table)
     ):
         raise TableUnsuitableError(
-            request.table, "exists already: a difference goes to a new table"
+            request.table, "already exists: a difference is written to a new table"
         )
     source = relation(session.catalog_name, name)
-    shown = session.spark.sql(
+    state = session.spark.sql(
         _state("*", source, request.before if later == before else request.after)
     )
-    types = {each.name: each.dataType for each in shown.schema}
-    sides = as_later(before, later, types), as_later(after, later, types)
+    types = {each.name: each.dataType for each in state.schema}
+    sides = in_later_schema(before, later, types), in_later_schema(after, later, types)
     statement = _statement(source, request, sides, later)
     changes = session.spark.sql(statement).persist()
     try:
         counted = changes.groupBy("change").agg(F.sum("times").alias("times")).collect()
         if request.parquet is not None:
-            changes.drop(*_unwanted(request)).write.parquet(request.parquet)
+            changes.drop(*_redundant_columns(request)).write.parquet(request.parquet)
         if request.table is not None:
-            changes.drop(*_unwanted(request)).writeTo(
+            changes.drop(*_redundant_columns(request)).writeTo(
                 relation(session.catalog_name, request.table)
             ).using("iceberg").create()
         rows = _first(changes, request)
@@ -132,8 +132,7 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
 
 
 def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
-    """The schema in which two snapshots are compared, whichever comes first: no value is too large
-    for its types."""
+    """Return the later schema of two snapshots, whose types hold the values of both."""
     return max(
         (metadata.schema_of(number) for number in (before, after)),
         key=lambda each: int(each["schema-id"]),
@@ -146,31 +145,35 @@ def _check_keys(
     ids = {each["name"]: each["id"] for each in later}
     for key in keys:
         if key not in ids:
-            raise TableUnsuitableError(name, f"there is no column {key}, which is part of the key")
+            raise TableUnsuitableError(
+                name, f"column {key}, which is part of the key, does not exist"
+            )
         for number, fields in columns.items():
             if ids[key] not in {each["id"] for each in fields}:
                 raise TableUnsuitableError(
-                    name, f"snapshot {number} has no column {key} yet, which is part of the key"
+                    name, f"snapshot {number} does not have column {key}, which is part of the key"
                 )
 
 
-def _unwanted(request: DiffRequest) -> tuple[str, ...]:
-    """Columns of the statement that say nothing: a key's change happens once, and a row is its own
-    key."""
+def _redundant_columns(request: DiffRequest) -> tuple[str, ...]:
+    """Return redundant columns: the count of a key's change, or the key of a whole row."""
     return ("times",) if request.keys else ("key", "changed")
 
 
 def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
-    first = changes.orderBy("change", "key").limit(request.limit).drop(*_unwanted(request))
-    text = first.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) AS text")
-    return [json.loads(row["text"]) for row in text.collect()]
+    first = changes.orderBy("change", "key").limit(request.limit).drop(*_redundant_columns(request))
+    rows = first.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) AS json")
+    return [json.loads(row["json"]) for row in rows.collect()]
 
 
 def _statement(
     source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]
 ) -> str:
-    """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in
-    the later schema."""
+    """Return the SQL that finds the changes; users can run it unchanged.
+
+    Args:
+        sides: Columns of both states, converted to the later schema.
+    """
     row = {each["name"]: each["type"] for each in later}
     states = [
         _state(
@@ -220,9 +223,9 @@ def _state(columns: str, source: str, snapshot: int) -> str:
 def _struct(
     names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None
 ) -> str:
-    """A struct of columns; with their types in a form that can be compared."""
-    made = (
+    """Return a struct of columns; if types are given, in a form that can be compared."""
+    members = (
         (name, columns[name] if kinds is None else comparable(columns[name], kinds[name]))
         for name in names
     )
-    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in made)})"
+    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in members)})"

@@ -1,4 +1,4 @@
-"""Points of a table: a snapshot by its id, a branch or tag, a time, or one end of the history."""
+"""Points of a table: a snapshot by ID, a branch or tag, a time, or the first or last snapshot."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ FIRST, LAST = "first", "last"
 
 
 class NotInHistoryError(ConnectError):
-    """The table has no such snapshot, or has it no more."""
+    """The snapshot does not exist or was expired."""
 
 
-def find_point(metadata: TableMetadata, text: str, ref: str = MAIN) -> int:
-    """Id of the snapshot that a text names.
+def find_point(metadata: TableMetadata, point: str, ref: str = MAIN) -> int:
+    """Return the ID of the snapshot that a string refers to.
 
-    `first` and `last` are the ends of the ref's history as far as it is left; times are those of
-    the ref.
+    `first` and `last` are the oldest and newest remaining snapshots of the ref; times also refer to
+    its history.
 
     Raises:
-        NotInHistoryError: There is none.
+        NotInHistoryError: There is no such snapshot.
     """
-    if text in (FIRST, LAST):
+    if point in (FIRST, LAST):
         line = [int(snapshot["snapshot-id"]) for snapshot in metadata.ancestors(metadata.head(ref))]
         if not line:
             raise NotInHistoryError("the table has no snapshot yet")
-        return line[-1] if text == FIRST else line[0]
-    if text.isdecimal() and int(text) in metadata.snapshots:
-        return int(text)
-    if text in metadata.refs:
-        return metadata.refs[text]
-    if text.isdecimal() and len(text) != len("20260102"):  # a day without dashes
-        return known_snapshot(metadata, int(text))
+        return line[-1] if point == FIRST else line[0]
+    if point.isdecimal() and int(point) in metadata.snapshots:
+        return int(point)
+    if point in metadata.refs:
+        return metadata.refs[point]
+    if point.isdecimal() and len(point) != len("20260102"):  # otherwise, a date without dashes
+        return resolve_snapshot(metadata, int(point))
     try:
-        moment = parse_time(text)
+        moment = parse_time(point)
     except ValueError as error:
         refs = ", ".join(sorted(metadata.refs)) or "none"
         raise NotInHistoryError(
-            f"{text} is no snapshot id, no branch or tag of the table ({refs}), no time such as "
-            f"2026-01-02T03:04:05Z, and neither {FIRST} nor {LAST}"
+            f"invalid point {point!r}: expected a snapshot ID, a branch or tag of the table "
+            f"({refs}), a time such as 2026-01-02T03:04:05Z, {FIRST}, or {LAST}"
         ) from error
     return snapshot_at_time(metadata, moment, ref)
 
 
-def known_snapshot(metadata: TableMetadata, number: int) -> int:
-    """The id, if the table has this snapshot.
+def resolve_snapshot(metadata: TableMetadata, number: int) -> int:
+    """Return the ID if the table has this snapshot.
 
     Raises:
-        NotInHistoryError: It has not.
+        NotInHistoryError: The snapshot does not exist.
     """
     if number in metadata.snapshots:
         return number
@@ -59,30 +59,30 @@ def known_snapshot(metadata: TableMetadata, number: int) -> int:
     why = (
         "was expired"
         if number in parents
-        else "is none of the table's: it was expired, or never there"
+        else "does not exist: it was expired, or belongs to another table"
     )
     raise NotInHistoryError(f"snapshot {number} {why}")
 
 
-def known_ref(metadata: TableMetadata, name: str) -> int:
-    """The snapshot of a branch or a tag.
+def resolve_ref(metadata: TableMetadata, name: str) -> int:
+    """Return the snapshot of a branch or a tag.
 
     Raises:
-        NotInHistoryError: There is none of this name.
+        NotInHistoryError: There is no branch or tag with this name.
     """
     if name not in metadata.refs:
         refs = ", ".join(sorted(metadata.refs)) or "none"
-        raise NotInHistoryError(f"the table has no branch or tag {name}; it has: {refs}")
+        raise NotInHistoryError(f"the table has no branch or tag {name}; existing: {refs}")
     return metadata.refs[name]
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds of a time in ISO 8601; without a zone it is UTC.
+def parse_time(value: str) -> int:
+    """Parse a time in ISO 8601, by default in UTC, and return it in milliseconds.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a valid time.
     """
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(value)
     try:
         return int(
             (
@@ -90,18 +90,18 @@ def parse_time(text: str) -> int:
             ).timestamp()
             * 1000
         )
-    except OverflowError as error:  # in UTC it is before the year 1
-        raise ValueError(f"{text} is too early") from error
+    except OverflowError as error:  # before the year 1 in UTC
+        raise ValueError(f"{value} is too early") from error
 
 
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:
-    """What readers of a ref saw at a time: its newest snapshot then.
+    """Return the snapshot that readers of a ref saw at a time.
 
-    Of main by the table's log, which knows roll-backs; of other refs by the age of the head's
-    ancestors.
+    For main, the table's log is searched, which contains rollbacks; for other refs, the timestamps
+    of the head's ancestors.
 
     Raises:
-        NotInHistoryError: The history that is left begins later.
+        NotInHistoryError: The remaining history begins later.
     """
     line = [
         (int(s["timestamp-ms"]), int(s["snapshot-id"]))
@@ -111,9 +111,9 @@ def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -
     before = [number for at, number in log if at <= moment_ms]
     if not before:
         begins = (
-            f"the history that is left begins at {utc(log[0][0])}"
+            f"the remaining history begins at {utc(log[0][0])}"
             if log
             else "the table has no snapshot yet"
         )
-        raise NotInHistoryError(f"no snapshot of {ref} is as old as {utc(moment_ms)}: {begins}")
-    return known_snapshot(metadata, before[-1])
+        raise NotInHistoryError(f"{ref} has no snapshot at or before {utc(moment_ms)}: {begins}")
+    return resolve_snapshot(metadata, before[-1])

@@ -1,23 +1,23 @@
-"""A table rebuilt from its topics while its connector goes on: what is done to the table, in the
-Spark driver.
+"""Rebuild a table from its topics while its connector is running: the steps in the Spark driver.
 
-1. `begin`: branch `connect-py-rebuilt` at the table's head, and on it a snapshot without rows. A
-   crash leaves the branch; the next run goes on with it.
-2. A connector with a group of its own loads the topics onto the branch, up to the positions of the
-   table's ledger. A crash leaves commits of that group on the branch; the next run goes on behind
-   them.
-3. `publish`: on the branch's head a snapshot with its positions and no rows of its own; the table's
-   ref moves there. One compare-and-swap, against metadata whose ledger has just these positions. A
-   crash before leaves what 2 leaves. After it readers see the rebuilt rows, and the branch has
-   left.
+1. `begin` creates branch `connect-py-rebuilt` at the table's head, with a snapshot without rows. A
+   crash leaves the branch, and the next run continues with it.
+2. A connector with a separate group loads the topics onto the branch, up to the positions of the
+   table's ledger. A crash leaves commits of that group on the branch, and the next run continues
+   after them.
+3. `publish` adds a snapshot without rows and with the table's positions to the branch, and moves
+  the
+   table's ref there. This is one compare-and-swap against metadata whose ledger has exactly these
+   positions. A crash before it leaves the state of step 2. After it, readers see the rebuilt rows,
+   and the branch is removed.
 
-The table's connector finds another version of the table at its next commit (rule 16). Its
-coordinator ends, the next one goes on from the same positions: no row is read twice, none is left
-out. Rows that were staged are staged again.
+The table's connector detects a different version of the table at its next commit (rule 16). Its
+coordinator ends, and the next coordinator resumes at the same positions: no row is read twice, and
+none is skipped. Rows that were staged are staged again.
 
-A table that is committed to all the time may be published behind its ledger. That is a roll-back to
-the rebuilt rows: the property still names the last commit of before, so the connector reads again
-what came since (rule 8).
+A table with continuous commits may be published at positions before those of its ledger. This is a
+rollback to the rebuilt rows: the property still names the last commit before the swap, and the
+connector reads the later offsets again (rule 8).
 """
 
 from __future__ import annotations
@@ -55,37 +55,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _KEEP_BEFORE_MS: Final = 7 * 86_400_000
-_ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
+_ATTEMPTS: Final = 5  # attempts to create a branch while the connector commits
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRebuild:
-    """What is rebuilt."""
+    """The table to rebuild."""
 
     connector: str
-    ref: str  # that the connector commits to
-    group: str  # its connect group
+    ref: str  # ref that the connector commits to
+    group: str  # connect group of the connector
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerPositions:
-    """How far the table has come by its ledger."""
+    """Positions in a table's ledger."""
 
     head: int
     reached: Mapping[TopicPartition, int]  # next offsets
-    opened: Mapping[TopicPartition, int]  # where each partition began
+    opened: Mapping[TopicPartition, int]  # first offset of each partition
     topic_ids: Mapping[str, str]
 
 
 def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, bool]:
-    """Have the branch there.
+    """Create the branch, unless an earlier run created it.
 
-    Returns the name of the connector that loads it, and whether the branch is new; else an earlier
-    run left it. Each branch has a connector of its own, because ledgers of earlier rebuilds are in
-    the table's history.
+    Return the name of the connector that loads the branch, and True if the branch is new. Each
+    branch has a separate connector, because the table's history contains ledgers of earlier
+    rebuilds.
 
-    Raises: TableUnsuitableError: The table has no positions of this connector, or commits that
-        readers do not see.
+    Raises:
+        TableUnsuitableError: The table has no positions of this connector, or it has commits that
+            readers do not see.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         prepared = session.table(name).new_update()
@@ -95,8 +96,8 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
             raise TableUnsuitableError(
                 name, "has unpublished commits: decide about them first, by connect-py gate"
             )
-        if (begun := _begun(base, rebuild)) is not None:
-            return begun, False
+        if (existing_loader := _branch_loader(base, rebuild)) is not None:
+            return existing_loader, False
         loader = f"{rebuild.connector}-rebuild-{uuid.uuid4().hex[:12]}"
         prepared.begin_branch(REBUILT_BRANCH, head)
         prepared.add(TableChange(replaces_all=True), REBUILT_BRANCH, {REBUILD_KEY: loader})
@@ -111,7 +112,7 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
 
 
 def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerPositions:
-    """How far the table has come.
+    """Return the table's positions.
 
     Raises:
         TableUnsuitableError: The table has no positions of this connector.
@@ -128,29 +129,29 @@ def publish(
     *,
     behind: bool,
 ) -> int | None:
-    """Have readers see what was rebuilt.
+    """Move the table's ref to the rebuilt rows.
+
+    Return the new head, or None if the table was committed to in the meantime.
 
     Args:
         loader: The connector that loaded the branch.
-        reached: Next offsets that the branch holds everything before.
-        behind: Whether the table's ledger may have come further meanwhile.
-
-    Returns the head; None: the table was committed to meanwhile.
+        reached: Next offsets of the branch.
+        behind: Whether the table's ledger may be ahead of the branch.
 
     Raises:
-        TableUnsuitableError: The branch is not there, or has more than the table.
+        TableUnsuitableError: The branch does not exist, or is ahead of the table.
     """
     prepared = session.table(name).new_update()
     base = prepared.base()
     now = _positions(name, base, rebuild)
     if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
         raise TableUnsuitableError(
-            name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew"
+            name, f"was rolled back meanwhile: remove branch {REBUILT_BRANCH} and start again"
         )
     is_behind = dict(now.reached) != dict(reached)
     if is_behind and not behind:
         return None
-    if _begun(base, rebuild) != loader:
+    if _branch_loader(base, rebuild) != loader:
         raise TableUnsuitableError(
             name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile"
         )
@@ -167,14 +168,16 @@ def publish(
     prepared.remove_ref(REBUILT_BRANCH)
     keep_before_rebuild(prepared, base, now.head)
     prepared.drop_properties([loading_key, open_pairs_key(loading_key)])
-    text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
+    ledger_property = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
     try:
-        prepared.swap({} if is_behind else {key: text, **open_pairs_property(base, key, summary)})
+        prepared.swap(
+            {} if is_behind else {key: ledger_property, **open_pairs_property(base, key, summary)}
+        )
     except Exception as error:
         if is_a(error, REFUSED):
             return None
         raise
-    log.info("table %s: %s moved from snapshot %d to what was rebuilt", name, rebuild.ref, now.head)
+    log.info("table %s: moved %s from snapshot %d to the rebuilt rows", name, rebuild.ref, now.head)
     return prepared.snapshot_id
 
 
@@ -183,7 +186,7 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     head = metadata.head(rebuild.ref)
     if lookup.ledger is None or head is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {rebuild.group}: it is not known what it holds"
+            name, f"has no ledger of {rebuild.group}: its contents are unknown"
         )
     return LedgerPositions(
         int(head["snapshot-id"]),
@@ -193,9 +196,8 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     )
 
 
-def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
-    """The connector that loads the branch; None: there is no branch, or it begins with no
-    rebuild."""
+def _branch_loader(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
+    """Return the connector that loads the branch; None if there is no unfinished rebuild."""
     if REBUILT_BRANCH not in metadata.refs:
         return None
     for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
@@ -206,19 +208,19 @@ def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
 
 
 def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: int) -> None:
-    """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
+    """Tag the state that is about to be replaced, so that it is not expired for seven days."""
     age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
     prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 
 
 def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
-    """A ledger with these offsets, as that of a commit that follows the one below it."""
+    """Return a ledger with these offsets, as a commit after the branch's last commit."""
     topics = {}
     for name, topic in ledger.topics.items():
         entries = {}
         for number, entry in topic.partitions.items():
             offset = reached.get(TopicPartition(name, number))
-            if offset is None:  # of a partition that the branch does not have
+            if offset is None:  # the branch does not have this partition
                 continue
             before = (
                 None

@@ -1,1 +1,1 @@
-"""`connect-py load`: a task of the sink that has Spark's executors read and stage for it."""
+"""`connect-py load`: a task of the sink whose ranges are read and staged by Spark's executors."""

@@ -1,4 +1,4 @@
-"""`CountedMetrics`: measurements that can be read where they were made."""
+"""`CountedMetrics`: metrics that can be read by the process that records them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ class CountedValue:
 
 
 class CountedMetrics:
-    """Satisfies `connect_py.api.metrics.PluginMetrics`. Any thread."""
+    """Implements `connect_py.api.metrics.PluginMetrics`. Thread-safe."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, tuple[tuple[str, str], ...]], CountedValue] = {}
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], CountedValue] = {}
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> CountedValue:
-        return self._made.setdefault((name, tuple(sorted((labels or {}).items()))), CountedValue())
+        return self._values.setdefault(
+            (name, tuple(sorted((labels or {}).items()))), CountedValue()
+        )
 
     def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> CountedValue:
         return self.gauge(name, doc, labels)
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
-        """The values of one measurement, summed over all other labels."""
-        found: dict[str, float] = {}
-        for (each, labels), value in list(self._made.items()):
+        """Return the values of one metric, summed over all other labels."""
+        sums: dict[str, float] = {}
+        for (each, labels), value in list(self._values.items()):
             if each == name:
                 key = dict(labels).get(label, "")
-                found[key] = found.get(key, 0.0) + value.value
-        return found
+                sums[key] = sums.get(key, 0.0) + value.value
+        return sums

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from connectors.iceberg.driver.lake_session import LakeSession
 
-# As `MessageRun.of` takes them.
+# In the order of `MessageRun.of`.
 _COLUMNS: Final = (
     "key",
     "value",
@@ -26,13 +26,12 @@ _COLUMNS: Final = (
     "timestampType",
     "headers",
 )
-# Spark weighs a batch with each row that it adds, which takes longer than all the rest, unless
-# there is no limit.
+# With a limit, Spark computes the size of a batch for each row that it adds, which is slow.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
-# Spark sets these itself, and refuses to be given them.
-_OF_SPARK: Final = frozenset(
+# Spark sets these itself and refuses other values.
+_SET_BY_SPARK: Final = frozenset(
     {
         "group.id",
         "auto.offset.reset",
@@ -48,15 +47,15 @@ _OF_SPARK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KafkaRanges:
-    """What is read, and how."""
+    """Ranges to read, and the settings of their consumer."""
 
-    properties: Mapping[str, str]  # of a consumer, in Java's words
-    # the first offset, and the one behind the last
+    properties: Mapping[str, str]  # consumer settings, with Java's names
+    # first offset, and the offset after the last message
     ranges: Mapping[TopicPartition, tuple[int, int]]
-    batch_rows: int  # messages that an executor is handed at once
+    batch_rows: int  # maximum number of messages in a batch for an executor
 
     def options(self) -> dict[str, str]:
-        """The options of Spark's Kafka source."""
+        """Return the options of Spark's Kafka source."""
         topics = sorted({tp.topic for tp in self.ranges})
         starts: dict[str, dict[str, int]] = {topic: {} for topic in topics}
         ends: dict[str, dict[str, int]] = {topic: {} for topic in topics}
@@ -66,7 +65,7 @@ class KafkaRanges:
             **{
                 f"kafka.{key}": value
                 for key, value in self.properties.items()
-                if key not in _OF_SPARK
+                if key not in _SET_BY_SPARK
             },
             "assign": json.dumps({topic: sorted(map(int, starts[topic])) for topic in topics}),
             "startingOffsets": json.dumps(starts),
@@ -79,23 +78,24 @@ class KafkaRanges:
 def read_ranges(
     session: LakeSession,
     _: str,
-    asked: Sequence[KafkaRanges],
+    requests: Sequence[KafkaRanges],
     work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     result_type: str,
 ) -> list[bytes]:
-    """Read each range on an executor, and have `work` done with it; what it returns, in any order.
+    """Read each range on an executor, apply `work` to it, and return the results in any order.
 
-    Spark has a partition for each range that is not empty, with its messages in their order.
+    Spark uses one partition for each range that is not empty, with its messages in order.
 
     Args:
-        asked: What is read, all at once; each has one range of a partition.
-        work: Takes the messages of one range. It can be pickled.
-        result_type: The type of what it returns, one column of bytes.
+        session: The session to read with.
+        requests: Ranges to read in parallel; each request has at most one range of a partition.
+        work: A function of the messages of one range. It must be picklable.
+        result_type: Type of the function's results: one column of bytes.
     """
-    for key, value in {_BATCH_ROWS: str(asked[0].batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
+    for key, value in {_BATCH_ROWS: str(requests[0].batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
         session.spark.conf.set(key, value)
     frames: list[Any] = [
-        session.spark.read.format("kafka").options(**each.options()).load() for each in asked
+        session.spark.read.format("kafka").options(**each.options()).load() for each in requests
     ]
     messages = reduce(
         lambda one, other: one.union(other), [frame.select(*_COLUMNS) for frame in frames]

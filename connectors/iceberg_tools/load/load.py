@@ -1,14 +1,14 @@
-"""`Load`: a task of the sink whose ranges Spark's executors read and stage, with the coordinator
-beside it.
+"""`Load`: a task of the sink whose ranges Spark's executors read and stage, and its coordinator.
 
-The connector is STOPPED. The load is a start of it with one task, so all rules of the protocol hold
-as they are: `TaskState` and `CoordinatorState` decide, and the tables' ledgers say what is in. A
-step reads one range of each partition on the executors, which stage as tasks do; its ranges are one
-report and one commit to each table. What a death leaves: staged files without a report (rule 18),
-or commits ahead of the group's offsets. The next load, or the connector, goes on from the ledgers.
+The connector is STOPPED. A load is a start of the connector with one task, so all rules of the
+protocol apply: `TaskState` and `CoordinatorState` decide, and the tables' ledgers determine the
+positions. A step reads one range of each partition on the executors, which stage it as tasks do;
+its ranges are one report and one commit to each table.
 
-A worker that starts the connector meanwhile takes the lead: its coordinator fences ours, and Kafka
-refuses offsets of a group that has members. Both end the load.
+A crash leaves staged files without a report (rule 18), or commits ahead of the group's offsets. The
+next load, or the connector, resumes from the ledgers. If a worker starts the connector during a
+load, its coordinator fences the load's coordinator, and Kafka refuses offset commits to a group
+with members. Both end the load.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from connectors.iceberg_tools.load.range_work import RESULT_TYPE, RangeResult, R
 
 log = logging.getLogger(__name__)
 
-STEP_SECONDS: Final = 7 * 86_400.0  # a step may take as long as it takes
-STOP_SECONDS: Final = 30.0  # for a commit under way when the load ends
+STEP_SECONDS: Final = 7 * 86_400.0  # a step has no practical time limit
+STOP_SECONDS: Final = 30.0  # for a running commit when the load ends
 _TURN_SECONDS: Final = 0.02
-_INTERVAL_MS: Final = 200  # of cycles: as soon as the last one is done
-_ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step has
-_RENEW_SECONDS: Final = 10.0  # that a step waits for newer keys to the storage
+_INTERVAL_MS: Final = 200  # of cycles: start the next cycle immediately
+_ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step uses
+_RENEW_SECONDS: Final = 10.0  # maximum time that a step waits for renewed storage credentials
 _MAINTENANCE: Final = ".maintenance.enabled"  # suffix of keys; `true` would start another driver
 _FIRST_BATCH_ROWS: Final = 200
 _MOST_BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
-_DEATHS: Final = 3  # of the driver in one step; then the load fails
+_MAX_CRASHES: Final = 3  # crashes of the driver in one step before the load fails
 
 
 Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
@@ -73,21 +73,22 @@ Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
 
 @dataclass(slots=True)
 class LoadProgress:
-    """Where a load is, for people."""
+    """Progress of a load, for people."""
 
-    # once the coordinator has said so
+    # set when the coordinator has answered
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     staged: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    records: int = 0  # read by this load
+    records: int = 0  # number of records that this load has read
     steps: int = 0
-    waiting: Mapping[str, str] = field(default_factory=dict)  # for what, and why
-    rows: Mapping[str, float] = field(default_factory=dict)  # committed by this load, by table
+    waiting: Mapping[str, str] = field(default_factory=dict)  # waits, and the reason for each
+    # rows that this load has committed, by table
+    rows: Mapping[str, float] = field(default_factory=dict)
     unrouted: dict[str, float] = field(default_factory=dict)  # rows without a table, by topic
 
 
 class Load:
-    """Runs once, on one thread."""
+    """A load. It runs once, on one thread."""
 
     def __init__(
         self,
@@ -98,29 +99,34 @@ class Load:
         begins: Mapping[TopicPartition, int] | None = None,
         split: int = 1,
     ) -> None:
-        """Take what is to be done.
+        """Create a load.
 
-        Args: props: The connector's configuration. host: Stands for the worker. ends: Of each
-            partition that the connector consumes, the offset behind the last message that is
-            loaded. step_rows: Messages of one step, of all partitions together. begins: Where it is
-            to begin; None: where the connector stands. split: So many ranges of a partition are
-            read at once. Each is a step of its own, in their order.
+        Args:
+            props: The connector's configuration.
+            host: Takes the place of the worker.
+            ends: For each partition that the connector consumes, the offset after the last message
+                to load.
+            step_rows: Messages per step, over all partitions.
+            begins: Offsets at which to start; None: the connector's position.
+            split: Number of ranges of a partition that are read in parallel. Each is a separate
+                step, in
+                order.
         """
-        asked = IcebergSinkConfig.parse(props)
-        of_load = {
+        requested = IcebergSinkConfig.parse(props)
+        load_settings = {
             COMMIT_INTERVAL: str(_INTERVAL_MS),
-            ATTEMPT_TIMEOUT: str(max(_ATTEMPT_MS, asked.commit_attempt_timeout_ms)),
+            ATTEMPT_TIMEOUT: str(max(_ATTEMPT_MS, requested.commit_attempt_timeout_ms)),
         }
-        if asked.commit_max_failures is not None:  # these are counted in intervals
-            times = max(1, asked.commit_interval_ms // _INTERVAL_MS)
-            of_load[COMMIT_MAX_FAILURES] = str(asked.commit_max_failures * times)
-        kept = {
+        if requested.commit_max_failures is not None:  # failures are counted in intervals
+            times = max(1, requested.commit_interval_ms // _INTERVAL_MS)
+            load_settings[COMMIT_MAX_FAILURES] = str(requested.commit_max_failures * times)
+        connector_settings = {
             key: value
             for key, value in props.items()
             if key != STOP_AT
             and (not key.endswith(_MAINTENANCE) or value.strip().lower() == "false")
         }
-        self._props = {**kept, **of_load}
+        self._props = {**connector_settings, **load_settings}
         self._config = config = IcebergSinkConfig.parse(self._props)
         self._host = host
         self._ends = dict(ends)
@@ -128,25 +134,31 @@ class Load:
         self._begins = begins
         self._split = split
         self._context = context = LoadContext(host, self._props, frozenset(ends))
-        self._name = f"{config.connector}-load"  # the task's
+        self._name = f"{config.connector}-load"  # name of the task
         self._stage = RangeStage(config, self._name, context.partition_count)
-        self._seen: dict[
+        self._tables_by_topic: dict[
             TopicPartition, Mapping[str, Sequence[str]]
-        ] = {}  # the router's, of the ranges so far
-        self._read = self._read_bytes = 0  # messages, and their bytes
-        self._expiring_since: float | None = None  # keys to the storage of a table
+        ] = {}  # the router's tables for the ranges so far
+        self._read = self._read_bytes = 0  # number of messages, and their bytes
+        self._expiring_since: float | None = None  # storage credentials of a table
         self.progress = LoadProgress()
 
     def run(
-        self, tell: Callable[[LoadProgress], None] = lambda _: None, further: Further | None = None
+        self,
+        report: Callable[[LoadProgress], None] = lambda _: None,
+        further: Further | None = None,
     ) -> LoadProgress:
         """Load, and commit the group's offsets.
 
-        Args: tell: Is called with the progress, now and then. further: Is called once the tables
-            have everything: it says to where the load goes on; None: it ends.
+        Args:
+            report: Called with the progress from time to time.
+            further: Called when the tables contain everything. It returns the offsets up to which
+                the load
+                continues; None ends the load.
 
-        Raises: ConnectError: It cannot go on. What was committed stays; run it again, or start the
-            connector.
+        Raises:
+            ConnectError: The load cannot continue. Commits are kept; run it again, or start the
+                connector.
         """
         config, context = self._config, self._context
         spark = worker_spark_config(config, context.worker_settings)
@@ -195,44 +207,44 @@ class Load:
             ends: Mapping[TopicPartition, int] | None = self._ends
             while ends is not None:
                 self._ends.update(ends)
-                self._load(turn, tell)
+                self._load(turn, report)
                 ends = further(self._lake) if further is not None else None
         return self.progress
 
-    def _load(self, turn: ChannelTurn, tell: Callable[[LoadProgress], None]) -> None:
-        """Go on until the tables have everything.
+    def _load(self, turn: ChannelTurn, report: Callable[[LoadProgress], None]) -> None:
+        """Run steps until the tables contain everything.
 
         Raises:
-            ConnectError: It cannot go on.
+            ConnectError: The load cannot continue.
         """
         parts = self._parts
         while not self._done():
             if parts.state.staged_cycles or not self._stage.empty:
                 parts.stops.waits.restart_timeouts(now_ms())
             turn.take()
-            self._follow()
+            self._try_commit_offsets()
             self._context.check_waiting()
-            self._tell(tell)
-            if not self._go_on():
+            self._report_progress(report)
+            if not self._run_step():
                 time.sleep(_TURN_SECONDS)
         self._context.commit_requested = True
         self._commit_offsets()
-        self._tell(tell)
+        self._report_progress(report)
 
-    # --- the end, and what is said of the way
+    # --- end and progress
 
     def _done(self) -> bool:
-        """Whether all tables have everything."""
+        """Return True if all tables contain everything."""
         state = self._parts.state
         return state.is_attached() and all(
             (state.committed_to(tp) or 0) >= end for tp, end in self._ends.items()
         )
 
-    def _tell(self, tell: Callable[[LoadProgress], None]) -> None:
-        """Say where it is.
+    def _report_progress(self, report: Callable[[LoadProgress], None]) -> None:
+        """Update and report the progress.
 
         Raises:
-            ConnectError: It begins elsewhere than it is to.
+            ConnectError: The load does not begin at the requested offsets.
         """
         progress, state = self.progress, self._parts.state
         for tp in self._ends:
@@ -244,30 +256,32 @@ class Load:
                     and at != self._begins[tp]
                 ):
                     raise ConnectError(
-                        f"{tp} stands at {at} by what its tables hold, not at {self._begins[tp]}"
+                        f"{tp} is at offset {at} in its tables, expected {self._begins[tp]}"
                     )
                 progress.begins.setdefault(tp, at)
                 progress.staged[tp] = at
             progress.committed[tp] = state.committed_to(tp) or progress.committed.get(tp, 0)
         progress.waiting = {
-            what: reason for what, (reason, _) in list(self._context.waiting.items())
+            subject: reason for subject, (reason, _) in list(self._context.waiting.items())
         }
         progress.rows = self._context.metrics.by_label("iceberg_added_rows_total", "table")
-        tell(progress)
+        report(progress)
 
     def _commit_offsets(self) -> None:
-        """Have the group follow the tables.
+        """Commit the tables' positions to the group.
 
-        Raises: ConnectError: The group has members, or its offsets were altered: the connector was
-            started, or moved.
+        Raises:
+            ConnectError: The group has members, or its offsets were altered: the connector was
+                started, or
+                its offsets were changed.
         """
         if not self._context.commit_requested:
             return
         self._context.commit_requested = False
         marks = self._marks()
-        for tp, there in self._host.committed(marks).items():
-            found = OffsetMetadata.from_text(there.metadata)
-            if found is not None and (found.generation, found.epoch) > (
+        for tp, committed in self._host.committed(marks).items():
+            metadata = OffsetMetadata.from_text(committed.metadata)
+            if metadata is not None and (metadata.generation, metadata.epoch) > (
                 marks[tp].generation,
                 marks[tp].epoch,
             ):
@@ -284,64 +298,66 @@ class Load:
         )
 
     def _marks(self) -> dict[TopicPartition, OffsetMetadata]:
-        """What the group's offsets of attached partitions carry."""
+        """Return the offset metadata of the attached partitions."""
         return {
             tp: at.mark
             for tp, at in self._parts.state.offsets_to_commit().items()
             if at.mark is not None
         }
 
-    def _follow(self) -> None:
-        """Have the group follow; a cluster that does not answer is asked again."""
+    def _try_commit_offsets(self) -> None:
+        """Commit the group's offsets; if the cluster does not answer, they are committed later."""
         try:
             self._commit_offsets()
         except RetriableError as error:
             log.warning("the group's offsets are committed later: %s", error)
             self._context.commit_requested = True
 
-    # --- a step
+    # --- steps
 
-    def _go_on(self) -> bool:
-        """Take what executors have staged, or have them stage more; False: that must wait.
+    def _run_step(self) -> bool:
+        """Process staged ranges or start another step; return False if it must wait.
 
         Raises:
-            ConnectError: One of the ranges must not go on.
+            ConnectError: A range failed permanently.
         """
-        if not self._stage.empty or self._renews():  # files of the last step are not reported
+        if (
+            not self._stage.empty or self._awaits_credentials()
+        ):  # files of the last step have not been reported
             return False
-        if self._take_ahead():
+        if self._process_staged():
             return True
         ranges = self._next_ranges()
         if ranges:
             self._read_ahead(ranges)
-            self._take_ahead()
+            self._process_staged()
         return bool(ranges)
 
     def _next_ranges(self) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """What the next steps read of each partition."""
+        """Return the ranges of the next steps, by partition."""
         state, limit = self._parts.state, self._parts.stops.waits.limit
         ends = {
             tp: end if (stop := limit(tp)) is None else min(end, stop)
             for tp, end in self._ends.items()
             if tp not in self._context.paused and state.is_reading(tp)
         }
-        left = {
+        remaining = {
             tp: end - state.next_offset(tp)
             for tp, end in ends.items()
             if end > state.next_offset(tp)
         }
-        share = max(1, self._step_rows // max(1, len(left)))
-        parts = self._split if self._read else 1  # the first step may have to open tables
+        share = max(1, self._step_rows // max(1, len(remaining)))
+        count = self._split if self._read else 1  # the first step may have to open tables
         return {
             tp: [
                 (at, min(at + share, ends[tp]))
-                for at in range(ends[tp] - rows, ends[tp], share)[:parts]
+                for at in range(ends[tp] - rows, ends[tp], share)[:count]
             ]
-            for tp, rows in left.items()
+            for tp, rows in remaining.items()
         }
 
     def _read_ahead(self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:
-        """Have the executors read and stage ranges."""
+        """Let the executors read and stage ranges."""
         state, context = self._parts.state, self._context
         marks = self._marks()
         starts = {
@@ -351,7 +367,7 @@ class Load:
                     end,
                     marks[tp].topic_id,
                     self._stage.alone(tp),
-                    self._seen.get(tp, {}),
+                    self._tables_by_topic.get(tp, {}),
                     number > 0,
                 )
                 for number, (begin, end) in enumerate(each)
@@ -369,9 +385,9 @@ class Load:
             starts,
             counts,
         )
-        began = time.monotonic()
+        started_at = time.monotonic()
         properties, rows = self._host.consumer_properties(), self._batch_rows()
-        asked = [
+        requests = [
             KafkaRanges(
                 properties,
                 {tp: each[number] for tp, each in ranges.items() if number < len(each)},
@@ -379,91 +395,100 @@ class Load:
             )
             for number in range(max(map(len, ranges.values())))
         ]
-        results = map(pickle.loads, self._run(asked, work))
-        found: dict[tuple[TopicPartition, int], RangeResult] = {
+        results = map(pickle.loads, self._run(requests, work))
+        results_by_range: dict[tuple[TopicPartition, int], RangeResult] = {
             (each.partition, each.begin): each for each in results
         }
-        context.passed_over(time.monotonic() - began)
+        context.passed_over(time.monotonic() - started_at)
         for tp, each in ranges.items():
-            self._stage.keep_ahead(
-                tp, [self._staged(tp, begin, end, found.get((tp, begin))) for begin, end in each]
+            self._stage.add_ahead(
+                tp,
+                [
+                    self._staged(tp, begin, end, results_by_range.get((tp, begin)))
+                    for begin, end in each
+                ],
             )
 
     def _staged(
         self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None
     ) -> StagedRange:
-        """A range with what it depends on."""
+        """Return a range with the state that it depends on."""
         handled = result.handled if result is not None else None
         parts = handled.tables if handled is not None else {}
         tables = {
             table: (self._parts.state.answer(table), part.filter) for table, part in parts.items()
         }
-        seen = self._seen.get(tp, {}) if result is not None and result.by_seen else None
-        return StagedRange(begin, end, result, RangeBasis(tables, seen))
+        topic_tables = (
+            self._tables_by_topic.get(tp, {})
+            if result is not None and result.routed_by_history
+            else None
+        )
+        return StagedRange(begin, end, result, RangeBasis(tables, topic_tables))
 
     def _basis(self, tp: TopicPartition, staged: StagedRange) -> RangeBasis:
-        """What a range would be staged with now."""
+        """Return the state with which a range would be staged now."""
         state, basis = self._parts.state, staged.basis
         tables = {
             table: (state.answer(table), state.filter_position(table, tp)) for table in basis.tables
         }
-        return RangeBasis(tables, None if basis.seen is None else self._seen.get(tp, {}))
+        return RangeBasis(
+            tables, None if basis.topic_tables is None else self._tables_by_topic.get(tp, {})
+        )
 
-    def _take_ahead(self) -> bool:
-        """Take the next range of each partition, if it was staged; returns whether there was one.
+    def _process_staged(self) -> bool:
+        """Process the next staged range of each partition; return True if there was one.
 
         Raises:
-            ConnectError: One of them must not go on.
+            ConnectError: A range failed permanently.
         """
-        state, taken = self._parts.state, False
+        state, found_range = self._parts.state, False
         for tp in self._ends:
             if tp in self._context.paused or not state.is_reading(tp):
                 continue
             staged = self._stage.next_ahead(tp, state.next_offset(tp), partial(self._basis, tp))
             if staged is None:
                 continue
-            taken = True
+            found_range = True
             if staged.result is None:
                 state.advance(tp, staged.end)
             else:
-                self._take(staged.result)
-        if taken:
+                self._process(staged.result)
+        if found_range:
             self.progress.steps += 1
             self._parts.stops.poll_staged()
-        return taken
+        return found_range
 
     def _batch_rows(self) -> int:
-        """How many messages an executor is handed at once: a few at first, then as many as have a
-        good size."""
+        """Return the number of messages per batch: a few at first, then a fixed size in bytes."""
         if not self._read:
             return _FIRST_BATCH_ROWS
         return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
 
-    def _run(self, asked: Sequence[KafkaRanges], work: RangeWork) -> list[bytes]:
-        """What the executors return; the step is repeated if the driver dies."""
-        for death in range(1, _DEATHS + 1):
+    def _run(self, requests: Sequence[KafkaRanges], work: RangeWork) -> list[bytes]:
+        """Return the executors' results; the step is repeated if the driver crashes."""
+        for attempt in range(1, _MAX_CRASHES + 1):
             try:
                 if not self._lake.alive():
                     self._lake.start()
-                return self._lake.run("a step", read_ranges, asked, work, RESULT_TYPE)
+                return self._lake.run("a step", read_ranges, requests, work, RESULT_TYPE)
             except SparkDiedError as error:
-                if death == _DEATHS:
+                if attempt == _MAX_CRASHES:
                     raise
-                log.warning("the Spark driver died in a step, which is repeated: %s", error)
+                log.warning("the Spark driver crashed in a step, which is repeated: %s", error)
         raise AssertionError("returned or raised")
 
-    def _take(self, result: RangeResult) -> None:
-        """Take a range as if it had been staged here.
+    def _process(self, result: RangeResult) -> None:
+        """Process a range as if it had been staged here.
 
         Raises:
-            ConnectError: It must not go on.
+            ConnectError: The range failed permanently.
         """
         if result.error:
             raise ConnectError(result.error)
         tp, parts, handled = result.partition, self._parts, result.handled
         assert handled is not None
         self.progress.records += result.records
-        self._seen[tp] = result.seen
+        self._tables_by_topic[tp] = result.topic_tables
         self._read, self._read_bytes = (
             self._read + result.messages,
             self._read_bytes + result.message_bytes,
@@ -484,15 +509,16 @@ class Load:
             parts.actions.hold(tp, Hold(question.table, question.need, question.schema))
 
     def _describe(self, table: str) -> None:
-        """Have the stage know a table: the deletes that cycles brought, and the end of its keys to
-        the storage."""
+        """Update the stage's description of a table, with new deletes and credentials."""
         answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
         if answer is not None and epoch is not None:
             self._stage.description(table, answer, epoch)
 
-    def _renews(self) -> bool:
-        """Whether newer keys to the storage are on their way; a catalog that has none is not waited
-        for."""
+    def _awaits_credentials(self) -> bool:
+        """Return True while renewed storage credentials are expected.
+
+        A catalog that does not renew them is not waited for.
+        """
         if not self._stage.expiring():
             self._expiring_since = None
             return False

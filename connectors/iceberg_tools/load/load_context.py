@@ -1,5 +1,4 @@
-"""`LoadContext`: what the load's task and its coordinator may ask, answered by the command's
-host."""
+"""`LoadContext`: the context of the load's task and coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from connectors.iceberg_tools.load.counted_metrics import CountedMetrics
 
 
 class LoadContext:
-    """Satisfies `connect_py.api.task.SinkTaskContext`; nothing is consumed here."""
+    """Implements `connect_py.api.task.SinkTaskContext`; it consumes nothing."""
 
     task = 0
     errant_record_reporter: ErrantRecordReporter | None = None
@@ -25,7 +24,7 @@ class LoadContext:
         self.metrics = CountedMetrics()
         self.paused: set[TopicPartition] = set()
         self.commit_requested = False
-        self.waiting: dict[str, tuple[str, float]] = {}  # what is waited for: why, and since when
+        self.waiting: dict[str, tuple[str, float]] = {}  # subject -> reason, and start of the wait
         self._props = props
         self._partitions = partitions
         self._bound_seconds: float | None = None
@@ -52,7 +51,7 @@ class LoadContext:
         return self._partitions
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The task's state says where each partition is read on."""
+        """Do nothing: the task's state has the positions."""
 
     def pause(self, *partitions: TopicPartition) -> None:
         self.paused.update(partitions)
@@ -69,12 +68,12 @@ class LoadContext:
     def request_stop(self, reason: str) -> None:
         return
 
-    def waits(self, what: str, reason: str | None) -> None:
+    def waits(self, subject: str, reason: str | None) -> None:
         if reason is None:
-            self.waiting.pop(what, None)
+            self.waiting.pop(subject, None)
         else:
-            since = self.waiting[what][1] if what in self.waiting else time.monotonic()
-            self.waiting[what] = reason, since
+            since = self.waiting[subject][1] if subject in self.waiting else time.monotonic()
+            self.waiting[subject] = reason, since
 
     def warns(self, subject: str, warning: str | None) -> None:
         return
@@ -83,17 +82,18 @@ class LoadContext:
         self._bound_seconds = None if milliseconds is None else milliseconds / 1000
 
     def passed_over(self, seconds: float) -> None:
-        """Do not count a time in which nothing could end a wait."""
+        """Exclude a period in which no wait could end."""
         self.waiting = {
-            what: (reason, since + seconds) for what, (reason, since) in list(self.waiting.items())
+            subject: (reason, since + seconds)
+            for subject, (reason, since) in list(self.waiting.items())
         }
 
     def check_waiting(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Give up what was waited for too long.
+        """Check the time limit of all waits.
 
         Raises:
-            ConnectError: Says what, and why.
+            ConnectError: A wait took too long. The message contains its subject and reason.
         """
-        for what, (reason, since) in list(self.waiting.items()):
+        for subject, (reason, since) in list(self.waiting.items()):
             if self._bound_seconds is not None and clock() - since > self._bound_seconds:
-                raise ConnectError(f"{what} was waited for too long: {reason}")
+                raise ConnectError(f"timed out while waiting for {subject}: {reason}")

@@ -1,5 +1,4 @@
-"""`RangeContext`: what a task may ask of its worker, where an executor of Spark does the task's
-work on one range."""
+"""`RangeContext`: the context of a task that processes one range on a Spark executor."""
 
 from __future__ import annotations
 
@@ -15,10 +14,12 @@ from connectors.iceberg_tools.load.counted_metrics import CountedMetrics
 
 
 class RangeContext:
-    """Satisfies `connect_py.api.task.SinkTaskContext`; one thread. Nothing of the cluster can be
-    asked."""
+    """Implements `connect_py.api.task.SinkTaskContext`; one thread.
 
-    start_number = 0  # not asked: the state of the task has that of the load
+    It has no connection to the cluster.
+    """
+
+    start_number = 0  # not used: the task's state has the number of the load
     cluster_id = ""
     group_id = ""
 
@@ -33,7 +34,7 @@ class RangeContext:
         self.task = partition.partition
         self.metrics = CountedMetrics()
         self.errant_record_reporter: ErrantRecordReporter | None = None
-        self.stopped = False  # the rest of the range is to be read again, later
+        self.stopped = False  # the rest of the range must be read again later
         self._partition = partition
         self._topic_id = topic_id
         self._partition_counts = partition_counts
@@ -70,7 +71,7 @@ class RangeContext:
     def request_stop(self, reason: str) -> None:
         return
 
-    def waits(self, what: str, reason: str | None) -> None:
+    def waits(self, subject: str, reason: str | None) -> None:
         return
 
     def warns(self, subject: str, warning: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`RangeStage`: what executors staged, until it is reported."""
+"""`RangeStage`: ranges that executors have staged and that have not been reported."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from connectors.iceberg_tools.load.range_work import RangeResult
 
 @dataclass(frozen=True, slots=True)
 class StagedRange:
-    """A range that executors have read; its turn comes when all before it was reported."""
+    """A range that executors have read, and that is processed after all earlier ranges."""
 
     begin: int
     end: int
-    result: RangeResult | None  # None: markers of transactions only, or what compaction has left
-    basis: RangeBasis  # that it was staged with
+    # None: the range has only transaction markers, or offsets that were removed by compaction
+    result: RangeResult | None
+    basis: RangeBasis  # state with which it was staged
 
 
 @dataclass(frozen=True, slots=True)
 class RangeBasis:
-    """What the files of a range depend on."""
+    """State on which the files of a range depend."""
 
-    # the coordinator's answer, and below which offset rows are out
+    # the coordinator's answer, and the offset below which rows are filtered out
     tables: Mapping[str, tuple[str | None, int | None]]
-    # of the router; None: no row went where it says
-    seen: Mapping[str, Sequence[str]] | None = None
+    # of the router; None: no row was routed by it
+    topic_tables: Mapping[str, Sequence[str]] | None = None
 
 
 class RangeStage(StagingArea):
-    """Stages no rows itself."""
+    """A staging area that does not stage rows itself."""
 
     def __init__(
         self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]
     ) -> None:
-        """As that of `StagingArea`."""
+        """Create an empty staging area."""
         super().__init__(config, task, partition_count)
         self._files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
         self._alone: dict[TopicPartition, list[tuple[str, int]]] = {}
@@ -47,23 +48,23 @@ class RangeStage(StagingArea):
 
     @property
     def empty(self) -> bool:
-        """Whether all files were reported."""
+        """True if all files have been reported."""
         return not self._files
 
     @property
     def staged_bytes(self) -> int:
-        return 0  # the size of a step bounds them
+        return 0  # the size of a step limits them
 
     def take(self, partition: TopicPartition, table: str, files: Sequence[StagedFile]) -> None:
-        """Keep the files of a range until the cycle closes."""
+        """Store the files of a range until the cycle is closed."""
         if files:
             self._files.setdefault((partition, table), []).extend(files)
 
-    def keep_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
-        """Keep ranges of a partition, each of which begins where the one before ends.
+    def add_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
+        """Store consecutive ranges of a partition.
 
-        One that failed, behind the first, is to be read again, as are those behind it: as it was
-        read, it was not known yet where rows of the ranges before go.
+        From the first failed range on, except at the beginning, they are read again: at the time of
+        reading, the tables for the rows of the earlier ranges were unknown.
         """
         failed = (
             at
@@ -75,28 +76,28 @@ class RangeStage(StagingArea):
     def next_ahead(
         self, partition: TopicPartition, at: int, now: Callable[[StagedRange], RangeBasis]
     ) -> StagedRange | None:
-        """The range that begins at this offset, and is kept no longer; None: there is none.
+        """Remove and return the range that begins at this offset, or None.
 
-        Where it would be staged otherwise `now`, it is to be read again, as are those behind it.
+        If it would be staged differently now, it and all later ranges are read again.
         """
         ranges = self._ahead.get(partition)
         if not ranges:
             return None
-        found = ranges.popleft()
-        if found.begin == at and now(found) == found.basis:
-            return found
+        staged = ranges.popleft()
+        if staged.begin == at and now(staged) == staged.basis:
+            return staged
         self.drop_ahead(partition)
         return None
 
     def drop_ahead(self, partition: TopicPartition) -> None:
-        """Forget ranges of a partition, whose messages will be read again."""
+        """Drop the ranges of a partition, whose messages will be read again."""
         self._ahead.pop(partition, None)
 
     def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:
         self._alone.setdefault(partition, []).append((table, offset))
 
     def alone(self, partition: TopicPartition) -> Sequence[tuple[str, int]]:
-        """Tables and offsets of a partition's inserts that wait for no delete any more."""
+        """Return tables and offsets of a partition's inserts that no longer wait for a delete."""
         return tuple(self._alone.get(partition, ()))
 
     def expired(self) -> list[str]:

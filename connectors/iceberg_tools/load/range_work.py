@@ -1,9 +1,8 @@
-"""`RangeWork`: what an executor does with the messages of one range: all that a task does, up to
-the staged files.
+"""`RangeWork`: processes the messages of one range on an executor, up to the staged files.
 
-It is pickled to the executors, and its results come back pickled. What Spark runs again leaves
-staged files that no report names; they have a name of their own and are removed as those of a task
-that died (rule 18 of the protocol).
+It is pickled and sent to the executors, and its results are pickled, too. If Spark repeats a range,
+the first run leaves staged files that no report names. They have unique names and are removed like
+the files of a crashed task (rule 18 of the protocol).
 """
 
 from __future__ import annotations
@@ -34,65 +33,66 @@ from connectors.iceberg.task.task_parts import TaskParts
 from connectors.iceberg_tools.load.range_context import RangeContext
 
 RESULT_COLUMN = "result"
-RESULT_TYPE = f"{RESULT_COLUMN} binary"  # in Spark's words
-_POLL = 10_000  # messages that are handled at once, as a task's poll
-_FLUSH_SECONDS = 60.0  # for dead letters
+RESULT_TYPE = f"{RESULT_COLUMN} binary"  # as a Spark type
+_POLL = 10_000  # messages per batch, as in a task's poll
+_FLUSH_SECONDS = 60.0  # timeout for dead-letter records
 
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
     """One range before a step."""
 
-    begin: int  # the first offset
-    end: int  # the one behind the last
+    begin: int  # first offset
+    end: int  # offset after the last message
     topic_id: (
-        str  # as the load's task was attached; the load itself asks for it anew before it reports
+        str  # as of the attachment of the load's task; the load reads it again before it reports
     )
     alone: Sequence[
         tuple[str, int]
-    ] = ()  # tables and offsets whose inserts wait for no delete any more
-    # the router's, of the ranges before
-    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_ahead: bool = False  # ranges before it are read in the same step: `seen` lacks their tables
+    ] = ()  # tables and offsets whose inserts no longer wait for a delete
+    # the router's tables for the earlier ranges
+    topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # earlier ranges are read in the same step, and `topic_tables` lacks their tables
+    is_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What came of one range."""
+    """Result of one range."""
 
     partition: TopicPartition
-    begin: int  # of the range
+    begin: int  # beginning of the range
     records: int = 0
-    message_bytes: int = 0  # of these and of others that were read
-    messages: int = 0  # so many
+    message_bytes: int = 0  # size of these and all other messages that were read
+    messages: int = 0  # number of messages
     handled: Range | None = None  # with the staged files; None: see `error`
     questions: Sequence[
         OpenTable
-    ] = ()  # the last of them is what the partition waits for, if it `waits`
+    ] = ()  # the partition waits for the answer to the last one if `waits` is set
     waits: bool = False
     unread: UnreadPair | None = None  # an insert that waits for its delete
     unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
-    # by topic, the tables that rows of it went to
-    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    by_seen: bool = False  # whether tombstones went where that says
-    error: str = ""  # the load must not go on
+    # by topic, the tables of its rows
+    topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    routed_by_history: bool = False  # whether tombstones were routed with `topic_tables`
+    error: str = ""  # reason why the load must not continue
 
 
 @dataclass(frozen=True, slots=True)
 class RangeWork:
-    """Called by Spark's `mapInArrow` with the messages of one range, in their order."""
+    """Called by Spark's `mapInArrow` with the messages of one range, in order."""
 
     connector: Mapping[str, str]
     pipelines: PipelineFactory
     cycle: int
-    state: TaskState  # of the load: each range goes on in a copy of it
-    partitions: frozenset[TopicPartition]  # of that state
+    state: TaskState  # state of the load: each range continues in a copy of it
+    partitions: frozenset[TopicPartition]  # partitions of that state
     starts: Mapping[TopicPartition, Sequence[RangeStart]]
     partition_counts: Mapping[str, int]  # by topic
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = (batch for batch in batches if batch.num_rows)
-        first = next(found, None)
+        batches_with_rows = (batch for batch in batches if batch.num_rows)
+        first = next(batches_with_rows, None)
         if first is None:
             return
         partition = TopicPartition(
@@ -102,13 +102,15 @@ class RangeWork:
         start = next(start for start in self.starts[partition] if start.begin <= offset < start.end)
         try:
             with ExitStack() as closing:
-                result = _RangeTask(self, partition, start, closing).run(chain([first], found))
+                result = _RangeTask(self, partition, start, closing).run(
+                    chain([first], batches_with_rows)
+                )
         except ConnectError as error:
             result = RangeResult(partition, start.begin, error=str(error))
         yield pa.RecordBatch.from_pydict({RESULT_COLUMN: [pickle.dumps(result)]})
 
 
-class _Sent:
+class _MessageCollector:
     """Messages for the coordinator, which the load sends."""
 
     def __init__(self) -> None:
@@ -119,7 +121,7 @@ class _Sent:
 
 
 class _RangeTask(SinkTask):
-    """A task with one partition, for the time of one range."""
+    """A task with one partition, for the duration of one range."""
 
     def __init__(
         self, work: RangeWork, partition: TopicPartition, start: RangeStart, closing: ExitStack
@@ -128,7 +130,7 @@ class _RangeTask(SinkTask):
         self._work = work
         self._partition = partition
         self._start = start
-        self._sent = _Sent()
+        self._collector = _MessageCollector()
         context = self._range_context = RangeContext(
             config.connector, partition, start.topic_id, work.partition_counts
         )
@@ -137,39 +139,39 @@ class _RangeTask(SinkTask):
         closing.callback(staging.close)
         metrics = IcebergMetrics(context.metrics)
         self._parts = TaskParts.of(
-            config, work.connector, context, name, staging, self._sent, metrics, work.state
+            config, work.connector, context, name, staging, self._collector, metrics, work.state
         )
         pipeline = self._pipeline = work.pipelines.open_for(self, partition.partition)
         closing.callback(pipeline.close)
         context.errant_record_reporter = pipeline.reporter
 
     def start(self, props: Mapping[str, str]) -> None:
-        """A range begins where its load stands: see `run`."""
+        """Do nothing: `run` begins at the load's position."""
 
     def stop(self) -> None:
-        """What is open is closed with the range."""
+        """Do nothing: resources are closed with the range."""
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         self._parts.intake.put_dead_letter(dead_letter)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
-        """Stage what the tables need of the messages.
+        """Stage the rows of the messages.
 
         Raises:
-            ConnectError: The load must not go on.
+            ConnectError: The load must not continue.
         """
-        self._stand_alone()
+        self._restrict_to_partition()
         records = messages = size = 0
         for batch in batches:
             messages, size = messages + batch.num_rows, size + batch.nbytes
             for start in range(0, batch.num_rows, _POLL):
                 for run in MessageRun.of(batch.slice(start, _POLL)):
-                    records += self._take(run)
+                    records += self._process(run)
             if self._stops:
                 break
         parts, partition = self._parts, self._partition
         if not self._stops:
-            # what is missing behind the last record never comes
+            # offsets after the last record have no messages
             parts.state.advance(partition, self._start.end)
         waits = not parts.state.is_reading(partition)
         parts.actions.carry_out([CloseFiles(self._work.cycle)])
@@ -177,11 +179,11 @@ class _RangeTask(SinkTask):
             raise ConnectError(
                 f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s"
             )
-        reports = [each for each in self._sent.messages if isinstance(each, Report)]
+        reports = [each for each in self._collector.messages if isinstance(each, Report)]
         if not reports:
             raise ConnectError(
-                f"{partition}: keys to the storage ended meanwhile: run it again, with smaller "
-                f"--step-rows"
+                f"{partition}: the storage credentials expired: run the load again with smaller "
+                "--step-rows"
             )
         waiting = parts.stops.waits.partitions()
         return RangeResult(
@@ -191,7 +193,7 @@ class _RangeTask(SinkTask):
             size,
             messages,
             reports[-1].ranges[partition],
-            [each for each in self._sent.messages if isinstance(each, OpenTable)],
+            [each for each in self._collector.messages if isinstance(each, OpenTable)],
             waits,
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
@@ -206,25 +208,25 @@ class _RangeTask(SinkTask):
     def _stops(self) -> bool:
         return self._range_context.stopped or not self._parts.state.is_reading(self._partition)
 
-    def _stand_alone(self) -> None:
-        """Be where the load's task is, with this partition only."""
+    def _restrict_to_partition(self) -> None:
+        """Move to the position of the load's task, with this partition only."""
         parts, start = self._parts, self._start
         parts.state.revoke(self._work.partitions - {self._partition})
         parts.state.advance(self._partition, start.begin)
         parts.intake.router.seen.update(
-            {topic: dict.fromkeys(tables) for topic, tables in start.seen.items()}
+            {topic: dict.fromkeys(tables) for topic, tables in start.topic_tables.items()}
         )
         parts.intake.router.is_ahead = start.is_ahead
         epoch = parts.state.epoch
         for table, offset in start.alone:
             answer = parts.state.answer(table)
             if answer is not None and epoch is not None:
-                # has it make what stages the table's rows
+                # creates the stager of the table
                 parts.staging.description(table, answer, epoch)
                 parts.staging.stage_alone(table, self._partition, offset)
 
-    def _take(self, messages: MessageRun) -> int:
-        """One poll; nothing of it counts if the partition has to stop within."""
+    def _process(self, messages: MessageRun) -> int:
+        """Process one poll; discard its result if the partition has to stop during the poll."""
         if self._stops:
             return 0
         for delivery in self._pipeline.process([messages]):

@@ -1,1 +1,1 @@
-"""From a Java Iceberg sink to this one: what its configuration means here, and where it stood."""
+"""Migration from a Java Iceberg sink: its configuration and its positions."""

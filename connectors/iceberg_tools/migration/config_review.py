@@ -15,21 +15,22 @@ Props = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ConfigReview:
-    """The answer. `problems`: it cannot be posted as it is."""
+    """Result of a review. The configuration cannot be posted if there are `problems`."""
 
-    config: Mapping[str, str]  # to be posted: new spellings, without what has no effect
-    changes: tuple[tuple[str, str], ...]  # key, what is different here
-    dropped: tuple[tuple[str, str], ...]  # key, why it is left out
+    # configuration to post, with current key names and without keys that have no effect
+    config: Mapping[str, str]
+    changes: tuple[tuple[str, str], ...]  # key, and the difference from the Java sink
+    dropped: tuple[tuple[str, str], ...]  # key, and the reason for its removal
     problems: tuple[str, ...]
     parsed: IcebergSinkConfig | None
 
 
 def review(props: Props) -> ConfigReview:
-    """Review the properties of a connector, `name` among them."""
+    """Review the properties of a connector, including `name`."""
     family = ClassFamily.of(props.get("connector.class", ""))
-    known, warnings = respelled(props)
-    dropped = _without_effect(known, family)
-    config = {key: value for key, value in known.items() if key not in dict(dropped)}
+    current, warnings = respelled(props)
+    dropped = _without_effect(current, family)
+    config = {key: value for key, value in current.items() if key not in dict(dropped)}
     problems: list[str] = []
     parsed = None
     try:
@@ -41,8 +42,8 @@ def review(props: Props) -> ConfigReview:
     ]
     changes += [
         (key, text)
-        for key, of_family, value, text in _CHANGES
-        if key in known and of_family in (None, family) and value in (None, known[key].lower())
+        for key, key_family, value, text in _CHANGES
+        if key in current and key_family in (None, family) and value in (None, current[key].lower())
     ]
     if parsed is not None:
         changes += [("", warning) for warning in parsed.warnings]
@@ -58,18 +59,19 @@ def _without_effect(props: Props, family: ClassFamily) -> list[tuple[str, str]]:
 
 
 _UNUSED: Mapping[str, str] = {
-    "iceberg.control.group-id-prefix": "tasks of this sink need no consumer groups of their own",
-    "iceberg.coordinator-executor-keep-alive-timeout-ms": "one thread talks to tables, and stays",
-    "iceberg.coordinator.transactional.suffix": "was the Java worker's own; transactional ids are "
-    "stable here",
-    "task.id": "was the Java worker's own",
+    "iceberg.control.group-id-prefix": "tasks of this sink need no separate consumer groups",
+    "iceberg.coordinator-executor-keep-alive-timeout-ms": "one permanent thread commits to tables",
+    "iceberg.coordinator.transactional.suffix": "belonged to the Java worker; transactional IDs "
+    "are stable here",
+    "task.id": "belonged to the Java worker",
 }
 
 _MERGES = (
     "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
-    "iceberg.ext.write-mode=append goes on with that"
+    "iceberg.ext.write-mode=append keeps that behavior"
 )
-# Key, the family and the value that it is said of (None: any), and what is different here.
+# Key, family and value to which the remark applies (None: all), and the difference from the Java
+# sink.
 _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
     ("iceberg.tables.cdc-field", ClassFamily.APACHE, None, _MERGES),
     ("iceberg.tables.upsert-mode-enabled", ClassFamily.APACHE, "true", _MERGES),
@@ -77,78 +79,80 @@ _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
         "iceberg.tables.cdc-field",
         ClassFamily.TABULAR,
         None,
-        "changes become deletion vectors or position deletes; no equality deletes are written any "
-        "more",
+        "changes become deletion vectors or position deletes; equality deletes are no longer "
+        "written",
     ),
     (
         "iceberg.tables.evolve-schema-enabled",
         None,
         "true",
-        "the coordinator alone changes tables; iceberg.ext.evolution.* choose per kind of change",
+        "only the coordinator changes tables; iceberg.ext.evolution.* select the policy per "
+        "kind of change",
     ),
     (
         "iceberg.tables.auto-create-enabled",
         None,
         "true",
-        "identifier fields are set from id-columns, and a partition-by that makes no sense is an "
-        "error instead of an unpartitioned table",
+        "identifier fields are set from id-columns, and an invalid partition-by is an error "
+        "instead of an unpartitioned table",
     ),
     (
         "iceberg.control.topic",
         None,
         None,
-        "commits are still announced here; tasks and coordinator talk on <this>-<connect group "
-        "id>, which is made",
+        "commits are still announced here; tasks and coordinator use <this>-<connect group id>, "
+        "which is created",
     ),
     (
         "iceberg.control.commit.timeout-ms",
         None,
         None,
-        "at the time-out the partitions that reported are committed; a slow task delays its own "
-        "rows only",
+        "at the timeout, the partitions that reported are committed; a slow task delays only "
+        "its own rows",
     ),
     (
         "iceberg.control.commit.max-consecutive-failures",
         None,
         None,
-        "counts cycles; unset, a table that cannot be committed is tried for ever and said so",
+        "counts cycles; if unset, commits to a failing table are retried without limit, with a "
+        "warning",
     ),
     (
         "iceberg.control.group-id",
         ClassFamily.TABULAR,
         None,
-        "is read once, by this command: from then on the tables themselves hold the position",
+        "is read once, by this command: from then on, the tables contain the positions",
     ),
     (
         "errors.tolerance",
         None,
         "all",
-        "holds for conversion and routing errors of the sink too, which went on to kill the Java "
+        "also applies to conversion and routing errors in the sink, which stopped the Java "
         "sink's task",
     ),
     (
         "consumer.override.group.id",
         None,
         None,
-        "works: iceberg.connect.group-id must name the same group, which made the Java sink never "
-        "commit",
+        "is supported: iceberg.connect.group-id must name the same group, with which the Java "
+        "sink never committed",
     ),
     (
         "iceberg.kafka.transactional.id",
         None,
         None,
-        "is ignored: the coordinator's id is stable, so that a newer one fences an older one",
+        "is ignored: the coordinator's ID is stable, and a newer coordinator fences an older one",
     ),
 )
 _DEFAULTS = [
     (
         "iceberg.ext.lenient-conversion",
-        "unset: a value that does not fit its column is an error or a dead letter; the Java sink "
-        "wrapped, cut or rounded it. true: as there",
+        "unset: a value that does not fit its column is an error or a dead letter; the Java "
+        "sink wrapped, truncated, or rounded it. true: as in the Java sink",
     ),
     (
         "iceberg.ext.unrouted",
-        "unset: rows that no table takes are left out and counted, as there; fail and dlq are the "
-        "other choices",
+        "unset: rows without a table are dropped and counted, as in the Java sink; the "
+        "alternatives are fail and dlq",
     ),
 ]

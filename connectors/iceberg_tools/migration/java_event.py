@@ -1,4 +1,4 @@
-"""Events of the Java sinks' control topic, as far as they tell where the sink stood."""
+"""Events of the Java sinks' control topic that determine the sink's position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA_COMPLETE = 2  # how far a task had read when it reported them
 
 @dataclass(frozen=True, slots=True)
 class JavaEvent:
-    """One event, by its place on the control topic."""
+    """One event and its position in the control topic."""
 
     partition: int
     offset: int
@@ -57,9 +57,9 @@ class JavaEvent:
         begin = len(MAGIC) + 2
         try:
             schema = fastavro.parse_schema(json.loads(value[begin : begin + length]))
-            found = fastavro.schemaless_reader(io.BytesIO(value[begin + length :]), schema, None)
-            assert isinstance(found, dict)
-            return JavaEvent(partition, offset, found["type"], found["group_id"], found["payload"])
+            event = fastavro.schemaless_reader(io.BytesIO(value[begin + length :]), schema, None)
+            assert isinstance(event, dict)
+            return JavaEvent(partition, offset, event["type"], event["group_id"], event["payload"])
         except (
             ValueError,
             KeyError,

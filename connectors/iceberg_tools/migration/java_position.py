@@ -1,8 +1,9 @@
-"""Where a Java sink stood: what its tables, its consumer group and its control topic say together.
+"""Position of a Java sink, derived from its tables, its consumer group, and its control topic.
 
-Its snapshots hold positions of the *control* topic, not of the source. The source's are in the
-consumer group, which moves when tasks report their files, before these are committed to a table. So
-files that were reported and not committed are rows that the group has passed and no table has.
+Its snapshots contain positions of the *control* topic instead of the source topics. The source
+positions are in the consumer group, which advances when tasks report their files, before the files
+are committed to a table. Files that were reported but not committed are rows that the group has
+passed and that no table contains.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ VALID_THROUGH_KEYS = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
 
 @dataclass(frozen=True, slots=True)
 class TableTrace:
-    """What the Java sink left in one table."""
+    """State that the Java sink left in one table."""
 
     table: str
     exists: bool = True
-    # control partition -> next offset; None: it never committed here
+    # control partition -> next offset; None: it never committed to this table
     control: Mapping[int, int] | None = None
     snapshot: int | None = None
     commit: str | None = None
-    by: str | None = None  # connector and task, if it said so
+    by: str | None = None  # connector and task, if in the summary
     valid_through: str | None = None
-    # False: older snapshots were expired, with what the Java sink may have said in them
+    # False: older snapshots, which may contain a position, were expired
     complete: bool = True
-    has_ledger: bool = False  # this connector has been here already, as one of this sink
+    has_ledger: bool = False  # this connector has already written to the table with this sink
 
     @staticmethod
     def of(history: TableHistory, key: str, ledger_group: str) -> TableTrace:
@@ -74,15 +75,14 @@ class TableTrace:
 
 @dataclass(frozen=True, slots=True)
 class JavaPosition:
-    """From where on this sink must read."""
+    """Position at which this sink must start."""
 
-    # Next offsets; of these partitions nothing is lost and nothing doubled. Empty: this sink's
-    # ledgers say it already.
+    # Next offsets, with which no row is lost or duplicated. Empty: this sink already has ledgers.
     offsets: Mapping[TopicPartition, int]
-    in_group: bool  # they are what the connector's own group holds already: nothing is to be set
-    # table -> events with files that were reported and never committed
+    in_group: bool  # the connector's group already has these offsets
+    # table -> events with files that were reported but never committed
     uncommitted: Mapping[str, int]
-    problems: tuple[str, ...] = ()  # why a person must look first
+    problems: tuple[str, ...] = ()  # reasons for a manual check
 
 
 def find_position(
@@ -91,32 +91,35 @@ def find_position(
     source: Mapping[TopicPartition, int],
     connect: Mapping[TopicPartition, int],
 ) -> JavaPosition:
-    """Put it together.
+    """Determine the position.
 
-    Args: traces: Of all tables of the connector, and of all that its events name. events: Of the
-        sink's group on its control topic, in order within each partition. source: Offsets of the
-        group that holds the source's positions: Tabular's control group, else the connect group.
-        connect: Offsets of `connect-<name>`, from which this sink begins.
+    Args:
+        traces: Traces of all tables of the connector, and of all tables in its events.
+        events: Events of the sink's group on its control topic, in order within each partition.
+        source: Offsets of the group with the source positions: Tabular's control group, otherwise
+            the
+            connect group.
+        connect: Offsets of `connect-<name>`, at which this sink starts.
     """
     by_table = {trace.table: trace for trace in traces}
-    begun = sorted(trace.table for trace in by_table.values() if trace.has_ledger)
-    if begun:
+    tables_with_ledger = sorted(trace.table for trace in by_table.values() if trace.has_ledger)
+    if tables_with_ledger:
         problem = (
-            f"this sink has written before to {', '.join(begun)}: its ledgers count and "
-            f"nothing is imported"
+            f"this sink has already written to {', '.join(tables_with_ledger)}: its ledgers are "
+            "used, and nothing is imported"
         )
         return JavaPosition({}, in_group=True, uncommitted={}, problems=(problem,))
     events = list(events)
-    waiting = [
+    uncommitted_events = [
         event
         for event in events
         if event.kind == DATA_WRITTEN and not _is_committed(event, by_table)
     ]
-    if not waiting:
+    if not uncommitted_events:
         return JavaPosition(source, in_group=dict(source) == dict(connect), uncommitted={})
-    uncommitted = Counter(event.table or "?" for event in waiting)
+    uncommitted = Counter(event.table or "?" for event in uncommitted_events)
     first: dict[int, int] = {}
-    for event in waiting:
+    for event in uncommitted_events:
         first[event.partition] = min(event.offset, first.get(event.partition, event.offset))
     read_to = dict.fromkeys(source, -1)
     for event in events:
@@ -124,8 +127,8 @@ def find_position(
             event.partition, event.offset + 1
         ):
             for (topic, partition), offset in event.read_to.items():
-                place = TopicPartition(topic, partition)
-                read_to[place] = max(read_to.get(place, -1), offset)
+                tp = TopicPartition(topic, partition)
+                read_to[tp] = max(read_to.get(tp, -1), offset)
     problems = [
         f"table {name}: {count} reports of files were never committed"
         for name, count in sorted(uncommitted.items())
@@ -136,28 +139,23 @@ def find_position(
         if any((t.control or {}).get(p, 0) > at for p, at in first.items())
     ]
     if ahead:
-        problems.append(
-            f"other tables are ahead of them ({', '.join(ahead)}): read again, they would get rows "
-            f"twice"
-        )
+        problems.append(f"other tables are ahead ({', '.join(ahead)}) and would get duplicate rows")
     unseen = uncommitted.keys() - by_table.keys()
     if unseen:
-        problems.append(
-            f"whether these were committed was not looked up: {', '.join(sorted(unseen))}"
-        )
-    known = [by_table[name] for name in uncommitted.keys() - unseen]
-    silent = sorted(trace.table for trace in known if trace.control is None and not trace.complete)
+        problems.append(f"tables that were not checked: {', '.join(sorted(unseen))}")
+    checked = [by_table[name] for name in uncommitted.keys() - unseen]
+    silent = sorted(
+        trace.table for trace in checked if trace.control is None and not trace.complete
+    )
     if silent:
         problems.append(
-            f"their older snapshots were expired, what was committed is not known: "
+            "older snapshots were expired, so the committed position is unknown: "
             f"{', '.join(silent)}"
         )
-    unknown = sorted(str(place) for place, offset in read_to.items() if offset < 0)
+    unknown = sorted(str(tp) for tp, offset in read_to.items() if offset < 0)
     if unknown:
-        problems.append(
-            f"the control topic does not tell where these stood before: {', '.join(unknown)}"
-        )
-    offsets = {place: offset for place, offset in read_to.items() if offset >= 0}
+        problems.append(f"the control topic has no earlier position of: {', '.join(unknown)}")
+    offsets = {tp: offset for tp, offset in read_to.items() if offset >= 0}
     hopeless = ahead or unseen or silent or unknown
     return JavaPosition(offsets, False, uncommitted, tuple(problems) if hopeless else ())
 

@@ -1,4 +1,4 @@
-"""What the Java sink left in Kafka: offsets of its groups, events on its control topic."""
+"""State of the Java sink in Kafka: offsets of its groups, and events on its control topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect_py.api.record import TopicPartition
 from connectors.iceberg_tools.client_error_log import TO_THE_END, consumer_of
 from connectors.iceberg_tools.migration.java_event import JavaEvent
 
-ASK_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartition, int]:
@@ -22,52 +22,62 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
     Raises:
         ConnectError: The cluster does not answer.
     """
-    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-    with consumer_of({**settings, **own}, f"offsets of group {group}") as consumer:  # never joins
-        topics = consumer.list_topics(timeout=ASK_SECONDS).topics
-        asked = [
+    consumer_settings = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_uncommitted",
+    }
+    # without joining the group
+    with consumer_of({**settings, **consumer_settings}, f"offsets of group {group}") as consumer:
+        topics = consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
+        partitions = [
             ClientTopicPartition(name, p)
             for name, topic in topics.items()
             for p in topic.partitions
         ]
         # an admin client may crash when a coordinator moves
-        found = consumer.committed(asked, timeout=ASK_SECONDS)
-    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        committed = consumer.committed(partitions, timeout=TIMEOUT_SECONDS)
+    return {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
 
 
 def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[JavaEvent]:
-    """All events of this group that the control topic still holds.
+    """Return all events of this group on the control topic.
 
     Raises:
         ConnectError: The cluster does not answer.
     """
-    # The client requires a group; it is never joined, never committed.
-    own = {**TO_THE_END, "group.id": f"{topic}-migration", "auto.offset.reset": "earliest"}
-    with consumer_of({**settings, **own}, f"control topic {topic}") as consumer:
-        found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics.get(topic)
-        if found is None or found.error is not None:
+    # The client requires a group; it never joins or commits.
+    consumer_settings = {
+        **TO_THE_END,
+        "group.id": f"{topic}-migration",
+        "auto.offset.reset": "earliest",
+    }
+    with consumer_of({**settings, **consumer_settings}, f"control topic {topic}") as consumer:
+        metadata = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics.get(topic)
+        if metadata is None or metadata.error is not None:
             return []
-        left = set(found.partitions)
-        consumer.assign([ClientTopicPartition(topic, partition, 0) for partition in left])
-        return list(_read(consumer, topic, group, left))
+        partitions = set(metadata.partitions)
+        consumer.assign([ClientTopicPartition(topic, partition, 0) for partition in partitions])
+        return list(_read(consumer, topic, group, partitions))
 
 
-def _read(consumer: Consumer, topic: str, group: str, left: set[int]) -> list[JavaEvent]:
+def _read(consumer: Consumer, topic: str, group: str, remaining: set[int]) -> list[JavaEvent]:
     events: list[JavaEvent] = []
-    heard = time.monotonic()
-    while left:
+    last_record_at = time.monotonic()
+    while remaining:
         messages = consumer.consume(1000, 0.5)
         if messages:
-            heard = time.monotonic()
-        elif time.monotonic() > heard + ASK_SECONDS:
+            last_record_at = time.monotonic()
+        elif time.monotonic() > last_record_at + TIMEOUT_SECONDS:
             raise ConnectError(
-                f"control topic {topic}: nothing for {ASK_SECONDS:.0f} s, and no end"
+                f"control topic {topic}: no record within {TIMEOUT_SECONDS:.0f} s before the "
+                "end of the topic"
             )
         for message in messages:
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    remaining.discard(message.partition())
                 continue
             event = JavaEvent.decode(
                 message.partition() or 0, message.offset() or 0, message.value()

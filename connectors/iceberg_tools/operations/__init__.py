@@ -1,2 +1,4 @@
-"""What a user may have the sink do over REST: `POST
-/connectors/{connector}/operations/{operation}`."""
+"""Operations of the Iceberg sink over REST.
+
+The path is `POST /connectors/{connector}/operations/{operation}`.
+"""

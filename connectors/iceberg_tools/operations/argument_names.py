@@ -1,4 +1,4 @@
-"""`takes`: the names of the arguments of an operation."""
+"""`accepts`: declares the argument names of an operation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from connectors.iceberg.operation_request import OperationRequest
 OperationFunction: TypeAlias = Callable[[OperationRequest], Any]
 
 
-def takes(*names: str) -> Callable[[OperationFunction], OperationFunction]:
-    """Let an operation refuse arguments with other names than these."""
+def accepts(*names: str) -> Callable[[OperationFunction], OperationFunction]:
+    """Refuse arguments with other names."""
 
     def wrap(function: OperationFunction) -> OperationFunction:
         @functools.wraps(function)

@@ -1,5 +1,4 @@
-"""Proof from a table's ledger that each offset range and each data file is in the table once. Read
-only."""
+"""Audit of a table: verifies that offset ranges and data files are in it exactly once."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class AuditArguments(TableArguments, frozen=True, kw_only=True):
-    """Which history to audit."""
+    """The history to audit."""
 
     branch: Name | None = None  # None: the connector's
     group: Name | None = None  # None: the connector's, or all
 
 
 def audit(target: TableTarget, arguments: AuditArguments) -> AuditReport:
-    """Audit a table, with the commits that readers do not see yet."""
+    """Audit a table, including commits that readers do not see yet."""
     ref, group = arguments.branch or target.ref, arguments.group or target.group
     if group is not None:
         ref = target.metadata().commit_ref(ref, unpublished_branch(group))

@@ -1,4 +1,4 @@
-"""`ConnectorTable`: a table, and what a connector's configuration says about it."""
+"""`ConnectorTable`: a table, and its settings in a connector's configuration."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ class ConnectorTable:
 
     @property
     def own_ref(self) -> dict[str, str] | None:
-        """Return the connector's group with its ref, as the ledger check takes it."""
+        """Return the connector's group with its ref, in the form that the ledger check expects."""
         return None if self.group is None else {self.group: self.ref}
 
     def commit_ref(self, metadata: TableMetadata, branch: str | None) -> str:
-        """Return the ref whose history counts.
+        """Return the ref whose history is used.
 
-        Raises: NotInHistoryError: The table has no such branch. Branches of connectors appear with
-            their first commit.
+        Raises:
+            NotInHistoryError: The branch does not exist. The branches of connectors are created by
+                their
+                first commit.
         """
         # reduces the startup time of commands
         from connectors.iceberg_tools.history.table_point import (
-            known_ref,
+            resolve_ref,
         )
 
         if branch is not None and branch != "main":
-            known_ref(metadata, branch)
+            resolve_ref(metadata, branch)
         return branch or self.ref

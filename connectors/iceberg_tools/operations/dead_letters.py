@@ -1,4 +1,4 @@
-"""The dead letters of the connector's table: look at them, have them tried again."""
+"""Dead-letter records in the connector's table: list them and replay them."""
 
 from __future__ import annotations
 
@@ -22,34 +22,40 @@ from connectors.iceberg_tools.dead_letters.dead_letter_record import (
 from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
 from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 from connectors.iceberg_tools.dead_letters.replay_rules import check_merged
-from connectors.iceberg_tools.operations.argument_names import takes
+from connectors.iceberg_tools.operations.argument_names import accepts
 
 SHOWN: Final = 50
 MOST: Final = 500
-COUNTED: Final = 100_000  # a table with more is for SQL
-_LONGEST: Final = 20_000  # characters of a text that is shown
+COUNTED: Final = 100_000  # larger tables should be queried with SQL
+_LONGEST: Final = 20_000  # maximum length of a string in the response
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@takes("topic", "reason", "limit")
+@accepts("topic", "reason", "limit")
 def dead_letters(request: OperationRequest) -> Any:
-    """Counts by topic, reason and state, and the newest records with their errors."""
+    """Return counts by topic, reason, and state, and the newest records with their errors."""
     config, limit = request.config, request.count("limit", SHOWN, MOST)
     topic, reason = request.text_or_none("topic"), request.text_or_none("reason")
     table = DeadLetterTable(config, request.services)
     heads = table.heads(COUNTED)
     written = _log(request, config.replay_topic).written() if config.replay_topic else set()
-    found = list(zip(heads, states(heads, written), strict=True))
-    counts = Counter((each.topic, each.reason, each.stage, state.value) for each, state in found)
-    wanted = [
+    records_with_state = list(zip(heads, states(heads, written), strict=True))
+    counts = Counter(
+        (each.topic, each.reason, each.stage, state.value) for each, state in records_with_state
+    )
+    selected = [
         pair
-        for pair in found
+        for pair in records_with_state
         if topic in (None, pair[0].topic) and reason in (None, pair[0].reason)
     ]
-    wanted.sort(key=lambda pair: pair[0].failed_at or _LONG_AGO, reverse=True)
-    shown = {(each.place, each.attempt): state for each, state in wanted[:limit]}
-    records = list(table.records({place for place, _ in shown})) if shown else []
-    records = [each for each in records if (each.place, each.attempt) in shown]
+    selected.sort(key=lambda pair: pair[0].failed_at or _LONG_AGO, reverse=True)
+    states_by_attempt = {(each.record_id, each.attempt): state for each, state in selected[:limit]}
+    records = (
+        list(table.records({record_id for record_id, _ in states_by_attempt}))
+        if states_by_attempt
+        else []
+    )
+    records = [each for each in records if (each.record_id, each.attempt) in states_by_attempt]
     records.sort(key=lambda each: each.failed_at or _LONG_AGO, reverse=True)
     return {
         "table": config.dead_letter_table,
@@ -62,34 +68,42 @@ def dead_letters(request: OperationRequest) -> Any:
             for group, count in sorted(counts.items())
         ],
         "records": [
-            {"state": shown[each.place, each.attempt].value, **_plain(each)} for each in records
+            {"state": states_by_attempt[each.record_id, each.attempt].value, **_plain(each)}
+            for each in records
         ],
     }
 
 
 def _plain(record: DeadLetterRecord) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(record.to_json(), default=str))
-    return {name: text[:_LONGEST] if isinstance(text, str) else text for name, text in made.items()}
+    document: dict[str, Any] = json.loads(json.dumps(record.to_json(), default=str))
+    return {
+        name: value[:_LONGEST] if isinstance(value, str) else value
+        for name, value in document.items()
+    }
 
 
-@takes("records", "only_missing_keys")
+@accepts("records", "only_missing_keys")
 def replay(request: OperationRequest) -> Any:
-    """Have records tried again: `records` are places, with another key, value or headers if they
-    have some."""
+    """Replay records.
+
+    `records` are positions, optionally with a different key, value, or headers.
+    """
     config = request.config
     if config.replay_topic is None:
         raise ConfigError(
-            REPLAY_TOPIC, "is not set: the connector must read this topic to try dead letters again"
+            REPLAY_TOPIC,
+            "is not set: the connector must read this topic to replay dead-letter records",
         )
     check_merged(config, only_missing_keys=request.flag("only_missing_keys"))
-    fixes = {fix.place: fix for fix in map(Fix.of, _objects(request.arguments.get("records")))}
-    found = latest(DeadLetterTable(config, request.services).records(fixes.keys()))
-    missing = fixes.keys() - {each.place for each in found}
-    for place in itertools.islice(sorted(missing), 1):
+    fixes = {fix.record_id: fix for fix in map(Fix.of, _objects(request.arguments.get("records")))}
+    records = latest(DeadLetterTable(config, request.services).records(fixes.keys()))
+    missing = fixes.keys() - {each.record_id for each in records}
+    for record_id in itertools.islice(sorted(missing), 1):
         raise ConfigError(
-            "records", f"{'/'.join(map(str, place))} is no dead letter of this connector"
+            "records",
+            f"{'/'.join(map(str, record_id))} is not a dead-letter record of this connector",
         )
-    chosen = [replace(each, **fixes[each.place].changes) for each in found]
+    chosen = [replace(each, **fixes[each.record_id].changes) for each in records]
     count = _log(request, config.replay_topic).open().write(chosen)
     return {"replayed": count, "replayed_before": len(chosen) - count}
 
@@ -111,7 +125,7 @@ def _log(request: OperationRequest, topic: str) -> ReplayLog:
 
 
 def _unordered(request: OperationRequest) -> bool:
-    """Whether records are tried again only with `only_missing_keys`."""
+    """Return True if records can only be replayed with `only_missing_keys`."""
     try:
         check_merged(request.config, only_missing_keys=False)
     except ConfigError:

@@ -1,5 +1,4 @@
-"""The rows in which two snapshots of a table differ. Read only, unless the rows go to a new
-table."""
+"""The rows in which two snapshots of a table differ."""
 
 from __future__ import annotations
 
@@ -23,22 +22,21 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class DiffArguments(TableArguments, frozen=True, kw_only=True):
-    """What to compare."""
+    """The snapshots to compare."""
 
     before: str
     after: str
     branch: str | None = None
-    keys: tuple[Name, ...] = ()  # columns; empty: those of the connector, or the identifier fields
+    keys: tuple[Name, ...] = ()  # columns; empty: the connector's keys, or the identifier fields
     without_key: bool = False  # compare whole rows
     limit: Rows = 20
-    to_table: Name | None = None  # a new table that gets all rows
+    to_table: Name | None = None  # new table for all rows
 
 
 class LocalDiffArguments(DiffArguments, frozen=True, kw_only=True):
-    """Arguments of a command that uses a driver of its own, which may write files with its user's
-    permissions."""
+    """Arguments of a command whose driver may write files with its user's permissions."""
 
-    parquet: Name | None = None  # a new folder that gets all rows
+    parquet: Name | None = None  # new folder for all rows
 
 
 def diff(target: TableTarget, arguments: DiffArguments) -> TableDiff:
@@ -66,10 +64,12 @@ def key_columns(
     connector = table.connector
     if connector is not None and connector.mode_of(table.table) is WriteMode.APPEND:
         return ()
-    named = connector.table(table.table).id_columns if connector is not None else ()
+    configured = connector.table(table.table).id_columns if connector is not None else ()
     schema = later_schema(metadata, *points)
     fields = set(schema.get("identifier-field-ids") or ())
-    return tuple(named) or tuple(each["name"] for each in schema["fields"] if each["id"] in fields)
+    return tuple(configured) or tuple(
+        each["name"] for each in schema["fields"] if each["id"] in fields
+    )
 
 
 DIFF = TableOperation("diff", DiffArguments, TableDiff, diff)

@@ -1,4 +1,7 @@
-"""Unpublished commits: list them, publish them, or throw them away. `head` guards a decision."""
+"""Unpublished commits: list, publish, or reject them.
+
+A decision is refused if `head` is no longer the head.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.operation_request import OperationRequest
 from connectors.iceberg_tools.history.table_diff import read_metadata
-from connectors.iceberg_tools.operations.argument_names import takes
+from connectors.iceberg_tools.operations.argument_names import accepts
 from connectors.iceberg_tools.refs.gate_decision import (
     Decision,
     DecisionRequest,
@@ -22,25 +25,25 @@ from connectors.iceberg_tools.refs.gate_decision import (
 REJECT = tuple(each.value for each in Decision if each is not Decision.PUBLISH)
 
 
-@takes("table")
+@accepts("table")
 def unpublished(request: OperationRequest) -> Any:
-    """Those of a table; without `table`, of all that the configuration names."""
-    named = request.arguments.get("table") is None and request.config.tables
-    names = list(request.config.tables) if named else [_table(request)]
+    """Return the unpublished commits of a table, or of all tables in the configuration."""
+    all_tables = request.arguments.get("table") is None and request.config.tables
+    names = list(request.config.tables) if all_tables else [_table(request)]
     with request.lake() as lake:
-        found = {name: _look(lake, request, name) for name in names}
-    return {"tables": {name: each.to_json() for name, each in found.items() if each is not None}}
+        commits = {name: _unpublished_commits(lake, request, name) for name in names}
+    return {"tables": {name: each.to_json() for name, each in commits.items() if each is not None}}
 
 
-@takes("table", "head")
+@accepts("table", "head")
 def publish(request: OperationRequest) -> Any:
-    """Show readers the unpublished commits of a table."""
+    """Publish the unpublished commits of a table."""
     return _decide(request, Decision.PUBLISH)
 
 
-@takes("table", "head", "rows")
+@accepts("table", "head", "rows")
 def reject(request: OperationRequest) -> Any:
-    """Throw them away; `rows` says what becomes of theirs."""
+    """Reject the unpublished commits; `rows` decides about their rows."""
     if request.arguments.get("rows") not in REJECT:
         raise ConfigError("rows", f"must be one of {', '.join(REJECT)}")
     return _decide(request, Decision(request.arguments["rows"]))
@@ -49,32 +52,34 @@ def reject(request: OperationRequest) -> Any:
 def _decide(request: OperationRequest, decision: Decision) -> Any:
     name = _table(request)
     with request.lake() as lake:
-        each = _look(lake, request, name)
+        each = _unpublished_commits(lake, request, name)
         if each is None:
             raise NotFoundError(
                 f"Table {name} has no unpublished commits of connector {request.config.connector}"
             )
         if str(request.arguments.get("head", each.head)) != str(each.head):
             raise ConfigError("head", f"is {each.head} now: look again")
-        wanted = DecisionRequest(decision, each)
-        if why := why_not(wanted):
-            raise ConfigError("", f"table {name}: {why}")
-        lake.run(name, decide, wanted)
+        decision_request = DecisionRequest(decision, each)
+        if reason := why_not(decision_request):
+            raise ConfigError("", f"table {name}: {reason}")
+        lake.run(name, decide, decision_request)
     return {"table": name, "decision": decision.value, **each.to_json()}
 
 
 def _table(request: OperationRequest) -> str:
-    named = request.arguments.get("table")
-    if isinstance(named, str) and named:
-        return named
+    name = request.arguments.get("table")
+    if isinstance(name, str) and name:
+        return name
     raise ConfigError("table", "must name a table")
 
 
-def _look(lake: LakeClient, request: OperationRequest, name: str) -> UnpublishedCommits | None:
+def _unpublished_commits(
+    lake: LakeClient, request: OperationRequest, name: str
+) -> UnpublishedCommits | None:
     try:
-        found = unpublished_commits(
+        commits = unpublished_commits(
             lake.run(name, read_metadata), {request.config.connect_group: request.ref(name)}
         )
     except TableMissingError:
         return None
-    return found[0] if found else None
+    return commits[0] if commits else None

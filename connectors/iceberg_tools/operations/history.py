@@ -1,4 +1,4 @@
-"""Snapshots of a table: all of them, or the one that holds a moment or an offset. Read only."""
+"""Snapshots of a table: all of them, or the snapshot of a time or an offset. Read only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from connectors.iceberg_tools.history.table_point import (
     LAST,
     NotInHistoryError,
     find_point,
-    known_ref,
-    known_snapshot,
     parse_time,
+    resolve_ref,
+    resolve_snapshot,
     snapshot_at_time,
 )
 from connectors.iceberg_tools.operations.table_operation import (
@@ -30,7 +30,7 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class HistoryArguments(TableArguments, frozen=True, kw_only=True):
-    """Which snapshots to list."""
+    """The snapshots to list."""
 
     branch: str | None = None
     limit: Rows = 20  # 0: all
@@ -54,14 +54,14 @@ def history(target: TableTarget, arguments: HistoryArguments) -> TableSnapshots:
     """
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
-    if metadata.snapshots and ref != MAIN:  # the connector's branch appears with its first commit
-        known_ref(metadata, ref)
-    found = entries(metadata, ref, everything=arguments.everything)
-    return TableSnapshots(ref, len(found), found[: arguments.limit or None])
+    if metadata.snapshots and ref != MAIN:  # the connector's branch is created by its first commit
+        resolve_ref(metadata, ref)
+    snapshots = entries(metadata, ref, everything=arguments.everything)
+    return TableSnapshots(ref, len(snapshots), snapshots[: arguments.limit or None])
 
 
 class AtArguments(TableArguments, frozen=True, kw_only=True):
-    """Which snapshot to find."""
+    """The snapshot to find."""
 
     by: Literal["time", "offset", "snapshot", "ref"]
     value: str
@@ -70,10 +70,10 @@ class AtArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAnswer:
-    """The snapshot, or the reason why there is none."""
+    """The snapshot, or the reason why it was not found."""
 
     entry: SnapshotEntry | None
-    note: str  # says how the snapshot was found, or why there is none
+    note: str  # how the snapshot was found, or why not
     sql: str
 
 
@@ -82,19 +82,18 @@ def check_point(by: str, value: str) -> None:
     if by == "offset":
         parse_offset(value)
     if by == "snapshot" and not value.isdecimal() and value not in (FIRST, LAST):
-        raise ConfigError("--snapshot", f"{value} is no id of a snapshot, which is a number")
+        raise ConfigError("--snapshot", f"invalid snapshot ID {value!r}: expected a number")
     if by == "time":
         try:
             parse_time(value)
         except ValueError as error:
             raise ConfigError(
-                "--time", f"{value} is no time such as 2026-01-02T03:04:05Z"
+                "--time", f"invalid time {value!r}: expected a time such as 2026-01-02T03:04:05Z"
             ) from error
 
 
 def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
-    """Find the snapshot that readers saw at a time, that holds an offset, or that a ref points
-    to."""
+    """Find the snapshot of a time, an offset, or a ref."""
     check_point(arguments.by, arguments.value)
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
@@ -111,17 +110,17 @@ def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
 def _find(
     metadata: TableMetadata, arguments: AtArguments, ref: str, group: str | None
 ) -> tuple[int, str]:
-    """Return the snapshot, and a note about how it was found."""
+    """Return the snapshot, and a note on how it was found."""
     value = arguments.value
     if arguments.by == "offset":
-        place = find_offset(metadata, *parse_offset(value), ref, group)
-        return place.snapshot, place.note
+        result = find_offset(metadata, *parse_offset(value), ref, group)
+        return result.snapshot, result.note
     if arguments.by == "time":
         return snapshot_at_time(metadata, parse_time(value), ref), ""
     if arguments.by == "ref":
-        return known_ref(metadata, value), ""
+        return resolve_ref(metadata, value), ""
     return (
-        known_snapshot(metadata, int(value))
+        resolve_snapshot(metadata, int(value))
         if value.isdecimal()
         else find_point(metadata, value, ref)
     ), ""

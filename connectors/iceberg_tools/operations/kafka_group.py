@@ -1,4 +1,4 @@
-"""Questions about the connector's consumer group."""
+"""Administration of the connector's consumer group and topics."""
 
 from __future__ import annotations
 
@@ -12,74 +12,84 @@ from connect_py.api.errors import ConfigError, ConnectError
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-SECONDS: Final = 15.0
-_NOT_THERE: Final = ("GROUP_ID_NOT_FOUND", "_NO_OFFSET", "UNKNOWN_TOPIC_OR_PART")
-_PASSING: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+TIMEOUT_SECONDS: Final = 15.0
+_MISSING: Final = ("GROUP_ID_NOT_FOUND", "_NO_OFFSET", "UNKNOWN_TOPIC_OR_PART")
+_TRANSIENT: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 def member_count(kafka: Mapping[str, Any], group: str) -> int:
-    """How many consumers a group has; `kafka`: settings of the client.
+    """Return the number of consumers in a group.
+
+    Args:
+        kafka: Settings of the client.
+        group: The group.
 
     Raises:
-        ConfigError: The settings are not acceptable.
+        ConfigError: A setting is invalid.
         ConnectError: Kafka does not answer.
     """
-    found = _ask(
+    description = _ask(
         kafka,
-        lambda admin: admin.describe_consumer_groups([group], request_timeout=SECONDS)[group],
-        f"say who is in group {group}",
+        lambda admin: admin.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[
+            group
+        ],
+        f"list the members of group {group}",
     )
-    return 0 if found is None else len(found.members)
+    return 0 if description is None else len(description.members)
 
 
 def remove_group(kafka: Mapping[str, Any], group: str) -> None:
-    """Remove a group and its offsets; one that is not there is left alone.
+    """Remove a group and its offsets, if it exists.
 
     Raises:
-        ConfigError: The settings are not acceptable.
-        ConnectError: Kafka refuses, as it does while the group has members, or does not answer.
+        ConfigError: A setting is invalid.
+        ConnectError: Kafka does not answer, or refuses because the group has members.
     """
     _ask(
         kafka,
-        lambda admin: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group],
+        lambda admin: admin.delete_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[group],
         f"remove group {group}",
     )
 
 
 def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
-    """Remove a topic, if it is there.
+    """Remove a topic, if it exists.
 
     Raises:
-        ConfigError: The settings are not acceptable.
-        ConnectError: Kafka refuses, or does not answer.
+        ConfigError: A setting is invalid.
+        ConnectError: Kafka does not answer, or refuses.
     """
     _ask(
         kafka,
-        lambda admin: admin.delete_topics([topic], request_timeout=SECONDS)[topic],
+        lambda admin: admin.delete_topics([topic], request_timeout=TIMEOUT_SECONDS)[topic],
         f"remove topic {topic}",
     )
 
 
-def _ask(kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]], what: str) -> Any:
-    """The answer, asked for again while the coordinator moves; None if there is no such group or
-    topic."""
+def _ask(
+    kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]], action: str
+) -> Any:
+    """Return the response; None if the group or topic does not exist.
+
+    The request is repeated while the group's coordinator moves.
+    """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
         admin = AdminClient(dict(kafka))
-    except KafkaException as error:  # a setting is none, or has a value that cannot be
+    except KafkaException as error:  # a setting is unknown, or its value is invalid
         raise ConfigError("", f"the settings of the Kafka client: {error.args[0].str()}") from error
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             return request(admin).result()
         except KafkaException as error:
-            name, text = error.args[0].name(), error.args[0].str()
-            if name in _NOT_THERE:
+            name, reason = error.args[0].name(), error.args[0].str()
+            if name in _MISSING:
                 return None
-            if name not in _PASSING or time.monotonic() > deadline:
+            if name not in _TRANSIENT or time.monotonic() > deadline:
                 raise ConnectError(
-                    f"Kafka at {kafka.get('bootstrap.servers')} does not {what}: {text}"
+                    f"Kafka at {kafka.get('bootstrap.servers')} failed to {action}: {reason}"
                 ) from error
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Maintenance of a table by its policy: what is due, and the actions themselves."""
+"""Maintenance of a table according to its policy: the due actions, and their execution."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class MaintenanceArguments(TableArguments, frozen=True, kw_only=True):
-    """Settings that replace those of the connector, each `NAME=VALUE` as after
-    `iceberg.ext.maintenance.`."""
+    """Settings that replace the connector's.
+
+    Each is `NAME=VALUE`, with a name as after `iceberg.ext.maintenance.`.
+    """
 
     branch: Name | None = None
     settings: tuple[str, ...] = ()
@@ -34,17 +36,17 @@ class MaintenanceArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Maintenance:
-    """The state of a table, the actions that are due, and what became of them."""
+    """The state of a table, the due actions, and their results."""
 
     ref: str
     state: TableState
     due: list[MaintenanceAction]
-    lacks_time: bool  # tiering is on, and the table has no partition field of time
-    # by action: why it would be left out; of a preview
+    lacks_time: bool  # tiering is enabled, but the table has no time partition field
+    # in a preview: action -> reason why it would be skipped
     left_out: dict[str, str] = field(default_factory=dict)
     results: list[MaintenanceResult] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by action
-    errors: list[str] = field(default_factory=list)  # those of `failures` that ended an action
+    errors: list[str] = field(default_factory=list)  # failures that ended an action
 
 
 def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:
@@ -66,8 +68,7 @@ def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) ->
 
 
 def maintain(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:
-    """Run the actions that are due, one after the other; a failed one does not prevent the next
-    one.
+    """Run the due actions one after another; a failure does not prevent the next action.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -110,7 +111,7 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
     Raises:
         ConfigError: A setting does not exist, or its value is not valid.
     """
-    known = {each.name: each for each in SETTINGS}
+    settings_by_name = {each.name: each for each in SETTINGS}
     policy = (
         table.connector.table(table.table).maintenance
         if table.connector is not None
@@ -118,10 +119,14 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
     )
     for item in settings:
         name, separator, value = item.partition("=")
-        if not separator or name not in known:
-            raise ConfigError("--set", f"{item} is not NAME=VALUE with one of {', '.join(known)}")
+        if not separator or name not in settings_by_name:
+            raise ConfigError(
+                "--set", f"{item} is not NAME=VALUE with one of {', '.join(settings_by_name)}"
+            )
         try:
-            policy = dataclasses.replace(policy, **{known[name].member: known[name].parse(value)})
+            policy = dataclasses.replace(
+                policy, **{settings_by_name[name].member: settings_by_name[name].parse(value)}
+            )
         except ValueError as error:
             raise ConfigError(f"--set {name}", str(error)) from error
     return policy

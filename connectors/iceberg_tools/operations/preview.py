@@ -1,4 +1,4 @@
-"""What the connector would do with records of its topics. Nothing is committed."""
+"""Effect of records in the connector's topics. Nothing is committed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.operation_request import OperationRequest
-from connectors.iceberg_tools.operations.argument_names import takes
+from connectors.iceberg_tools.operations.argument_names import accepts
 from connectors.iceberg_tools.trial.topic_sample import SampleRequest, TopicSample
 from connectors.iceberg_tools.trial.trial import Trial
 from connectors.iceberg_tools.trial.trial_document import table_look_up, trial_document
@@ -17,13 +17,13 @@ SAMPLES: Final = 5
 SHOWN: Final = 100
 
 
-@takes("records", "newest")
+@accepts("records", "newest")
 def preview(request: OperationRequest) -> Any:
-    """Read records, convert, transform and route them: the document of `connect-py try --json`."""
+    """Read and route records; return the document of `connect-py try --json`."""
     if request.pipelines is None:
         raise ConfigError("", "only a worker has the connector's converters and transformations")
-    asked = SampleRequest(request.count("records", RECORDS, MOST), request.flag("newest"))
-    sample = TopicSample(request.kafka(), request.props, asked)
+    sample_request = SampleRequest(request.count("records", RECORDS, MOST), request.flag("newest"))
+    sample = TopicSample(request.kafka(), request.props, sample_request)
     pipeline = request.pipelines.open()
     try:
         with request.lake() as lake:

@@ -1,5 +1,4 @@
-"""A table rebuilt from its change log on a branch, compared, and published if that was asked
-for."""
+"""Rebuild a table from its change log on a branch, compare it, and optionally publish it."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import ledger_key
 from connectors.iceberg_tools.history.changelog_rebuild import (
     RebuildRequest,
-    Rebuilt,
+    RebuildResult,
     publish,
     remove_branch,
 )
@@ -28,14 +27,14 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class RebuildArguments(TableArguments, frozen=True, kw_only=True):
-    """What to rebuild, and what to do with it."""
+    """The table to rebuild, and the output."""
 
     changelog: Name | None = None  # None: by the suffix of the connector
     at: str = LAST
     keys: tuple[Name, ...] = ()
     limit: Rows = 20
-    create: bool = False  # a new table, of all changes
-    publish: bool = False  # put the rebuilt rows in place of the table's
+    create: bool = False  # create a new table from all changes
+    publish: bool = False  # replace the table's rows by the rebuilt rows
     allow_missing: bool = False  # publish even if rows of the table are missing
 
 
@@ -44,9 +43,9 @@ class RebuildOutcome:
     """The rebuilt table, and whether it was published."""
 
     request: RebuildRequest
-    rebuilt: Rebuilt
+    rebuilt: RebuildResult
     published: bool
-    refused: str | None  # why it was not published although that was asked for
+    refused: str | None  # reason why it was not published although that was requested
 
     @property
     def different(self) -> bool:
@@ -60,13 +59,13 @@ def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
     Raises:
         ConfigError: The arguments are not valid for this connector or this table.
         NotInHistoryError: The snapshot does not exist.
-        TableUnsuitableError: The change log cannot say what the table holds.
+        TableUnsuitableError: The change log does not determine the contents of the table.
     """
     if arguments.publish and arguments.create:
         raise ConfigError("--create", "cannot be combined with --publish")
     request = _request(target, arguments)
     target.progress("rebuilding the table from its change log")
-    rebuilt: Rebuilt = target.lake.run(target.table, rebuild_table, request)
+    rebuilt: RebuildResult = target.lake.run(target.table, rebuild_table, request)
     difference = rebuilt.difference
     different = difference is not None and difference.total > 0
     refused = None
@@ -81,11 +80,10 @@ def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
 
 
 def missing_rows(difference: TableDiff) -> str | None:
-    """Return why a rebuilt state is not published without a user's consent; None if it has all keys
-    of the table."""
+    """Return the reason why a rebuilt state needs a user's consent; None if it has all keys."""
     count = difference.counts.get(RowChange.DELETED, 0)
     return (
-        f"{count:,} rows of the table would be missing; --allow-missing publishes all the same"
+        f"{count:,} rows of the table would be missing; --allow-missing publishes anyway"
         if count
         else None
     )
@@ -94,11 +92,11 @@ def missing_rows(difference: TableDiff) -> str | None:
 def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest:
     connector, table = target.connector, target.table
     if connector is None:
-        raise ConfigError("use_connector", "must be true: the change log is that of a connector")
+        raise ConfigError("use_connector", "must be true: the change log belongs to a connector")
     if connector.marks_deletes(table):
         raise ConfigError(
             "--config",
-            f"{table} keeps deleted rows, and a change log does not say which of them left",
+            f"{table} keeps deleted rows, which a change log does not identify",
         )
     suffix = connector.changelog_suffix
     if arguments.changelog is None and suffix is None:
@@ -112,7 +110,8 @@ def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest
         metadata = target.metadata()
         if metadata.has_unpublished(target.ref):
             raise ConfigError(
-                "", f"{table} has unpublished commits: decide about them first, by connect-py gate"
+                "",
+                f"{table} has unpublished commits: decide about them first, with connect-py gate",
             )
         snapshot = find_point(metadata, arguments.at, target.ref)
         keys = keys or key_columns(target, metadata, (snapshot, snapshot))

@@ -1,4 +1,4 @@
-"""Tags and branches of a table: list them, or create, move, and remove one."""
+"""Tags and branches of a table: list them, or create, move, and remove one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_KEEP_MS = 2**53
 
 
 class RefsArguments(TableArguments, frozen=True, kw_only=True):
-    """Which refs to list."""
+    """The refs to list."""
 
     kind: Literal["tag", "branch"]
 
@@ -40,16 +40,15 @@ class NamedSnapshot:
 
 
 def refs(target: TableTarget, arguments: RefsArguments) -> list[NamedSnapshot]:
-    """List the tags or the branches by the age of their snapshots, newest first, without those of
-    the sink itself."""
+    """List the tags or the branches, newest snapshot first, without the sink's internal refs."""
     metadata = target.metadata()
     snapshots = {entry.id: entry for entry in entries(metadata, everything=True)}
-    named = [
+    selected = [
         NamedSnapshot(name, snapshots[number])
         for name, number in metadata.refs.items()
         if (name in metadata.tags) == (arguments.kind == "tag") and not name.startswith(OWN_REFS)
     ]
-    return sorted(named, key=lambda each: (each.entry.timestamp_ms, each.name), reverse=True)
+    return sorted(selected, key=lambda each: (each.entry.timestamp_ms, each.name), reverse=True)
 
 
 class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
@@ -60,19 +59,19 @@ class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
     at: str = LAST
     # age at which an expiry removes it
     keep_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_KEEP_MS)] | None = None
-    move: bool = False  # it may exist, and is moved
+    move: bool = False  # the ref may exist, and is moved
     delete: bool = False
-    branch: Name | None = None  # whose history `at` is a point of
+    branch: Name | None = None  # history that `at` refers to
 
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """A change of a ref that was made, or refused."""
+    """An applied or refused change of a ref."""
 
-    snapshot: int | None  # where the ref is now; None: it is removed
+    snapshot: int | None  # the ref's snapshot; None: the ref was removed
     sql: str
     effects: list[ConnectorEffect]
-    refused: str  # empty: the change was made
+    refused: str  # empty: the change was applied
 
 
 def change_ref(target: TableTarget, arguments: ChangeRefArguments) -> RefChange:
@@ -86,8 +85,10 @@ def change_ref(target: TableTarget, arguments: ChangeRefArguments) -> RefChange:
     if not arguments.delete:
         point = find_point(metadata, arguments.at, target.commit_ref(metadata, arguments.branch))
     changed = effects(metadata, name, point, target.own_ref) if kind == "branch" else []
-    if why := refusal(kind, metadata, name, changed, move=arguments.move, delete=arguments.delete):
-        return RefChange(point, "", changed, why)
+    if reason := refusal(
+        kind, metadata, name, changed, move=arguments.move, delete=arguments.delete
+    ):
+        return RefChange(point, "", changed, reason)
     names = target.catalog, target.table, kind, name
     sql = (
         drop_sql(*names)
@@ -107,19 +108,19 @@ def refusal(
     move: bool,
     delete: bool,
 ) -> str:
-    """Return the reason why a change must not be made; empty if it may be made."""
+    """Return the reason why a change must not be applied; empty if it may be."""
     other = "tag" if kind == "branch" else "branch"
     if not delete and (name in ("", FIRST, LAST) or name.isdecimal()):
-        return f"{name or 'an empty text'} is no name: options would take it for something else"
+        return f"invalid name {name or '(empty)'}: it would be ambiguous in options"
     if name.startswith(OWN_REFS):
         return (
-            f"names that begin with {OWN_REFS} are the sink's own, and its commits set and "
-            f"remove them"
+            f"names that begin with {OWN_REFS} are reserved for the sink, whose commits set and "
+            "remove them"
         )
     if name in metadata.refs and (name in metadata.tags) != (kind == "tag"):
         return f"{name} is a {other}"
     if delete and name not in metadata.refs:
-        return f"there is no {kind} {name}"
+        return f"{kind} {name} does not exist"
     if not delete and name in metadata.refs and not move:
         return f"{kind} {name} exists, at snapshot {metadata.refs[name]}; --move moves it"
     if name == MAIN:
@@ -128,7 +129,7 @@ def refusal(
         if delete and each.again:
             return (
                 f"connector group {each.group} commits to {name}: its rows would be read again, "
-                f"to a branch of main"
+                "to a branch of main"
             )
     return next(
         (f"connector group {each.group}: {each.refused}" for each in changed if each.refused), ""

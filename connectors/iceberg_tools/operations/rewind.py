@@ -1,5 +1,7 @@
-"""Tables and their source offsets go back together, while their connector is stopped: a preview,
-and the change."""
+"""Rewind of tables together with their source offsets: a preview, and the change.
+
+The connector must be stopped.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ _KAFKA_SECONDS = 15
 
 
 class PreviewRewindArguments(TableArguments, frozen=True, kw_only=True):
-    """The state to go back to, and the tables beside `table`."""
+    """The state to go back to, and additional tables."""
 
     to: str
     also: tuple[Name, ...] = ()
     all_tables: bool = False  # all of `iceberg.tables`
-    mode: RewindMode | None = None  # None: both are considered
+    mode: RewindMode | None = None  # None: evaluate both modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,16 @@ class RewindPreview:
 
     group: str
     tables: list[RollbackPreview]
-    other_tables: list[str]  # of the connector, which stay as they are
+    other_tables: list[str]  # other tables of the connector, which do not change
     refused: list[str]
-    missing: list[str]  # offsets that a replay would need and that the topics no longer have
+    missing: list[str]  # offsets that a replay needs and that the topics no longer have
 
 
 def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> RewindPreview:
     """Return the effects of a rewind. Read only.
 
     Raises:
-        ConfigError: The connector does not name its tables, so that they have to be given.
+        ConfigError: The connector does not list its tables, which must therefore be named.
         NotInHistoryError: A table has no such state.
         ConnectError: Kafka does not answer.
     """
@@ -65,8 +67,8 @@ def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> Re
     refused += _members_refusal(connector, members)
     missing = [] if arguments.mode is RewindMode.SKIP else _missing_offsets(kafka, previews)
     refused += missing if arguments.mode is RewindMode.REPLAY else []
-    others = sorted(set(connector.tables) - set(names))
-    return RewindPreview(connector.connect_group, previews, others, refused, missing)
+    other_tables = sorted(set(connector.tables) - set(names))
+    return RewindPreview(connector.connect_group, previews, other_tables, refused, missing)
 
 
 def _connector(target: TableTarget) -> IcebergSinkConfig:
@@ -80,7 +82,8 @@ def _connector(target: TableTarget) -> IcebergSinkConfig:
 def _tables(connector: IcebergSinkConfig, arguments: PreviewRewindArguments) -> list[str]:
     if arguments.all_tables and not connector.tables:
         raise ConfigError(
-            "--all-tables", "the connector takes its tables from records: name each with --also"
+            "--all-tables",
+            "the connector gets its tables from records: name each table with --also",
         )
     all_tables = connector.tables if arguments.all_tables else ()
     return list(dict.fromkeys([arguments.table, *arguments.also, *all_tables]))
@@ -97,7 +100,7 @@ def _preview(target: TableTarget, name: str, to: str) -> RollbackPreview:
 def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
     group = connector.connect_group
     return (
-        [f"the connector runs: group {group} has {members} members; stop it first"]
+        [f"the connector is running: group {group} has {members} members; stop it first"]
         if members
         else []
     )
@@ -126,11 +129,12 @@ class RewoundTables:
 
 
 def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
-    """Rewind tables, one change each, after judging the rewind again.
+    """Rewind tables with one change per table, after checking the rewind again.
 
-    Raises: ConnectError: The connector runs, offsets are missing, or a table is not as it was. The
-        tables before it in the
-            list are rewound; the same request resumes the rewind.
+    Raises:
+        ConnectError: The connector is running, offsets are missing, or a table has changed. The
+            tables
+            before it in the list are rewound; the same request resumes the rewind.
     """
     connector, kafka = _connector(target), target.kafka()
     group = connector.connect_group

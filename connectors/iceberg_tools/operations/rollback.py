@@ -1,4 +1,4 @@
-"""A branch of a table goes back to an earlier snapshot: a preview, and the change."""
+"""Rollback of a branch to an earlier snapshot: a preview, and the change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries
-from connectors.iceberg_tools.history.table_point import NotInHistoryError, find_point, known_ref
+from connectors.iceberg_tools.history.table_point import NotInHistoryError, find_point, resolve_ref
 from connectors.iceberg_tools.operations.table_operation import (
     Name,
     TableArguments,
@@ -65,12 +65,14 @@ def preview_rollback(target: TableTarget, arguments: PreviewRollbackArguments) -
 def preview_of(
     table: str, metadata: TableMetadata, ref: str, to: str, own_ref: Mapping[str, str] | None
 ) -> RollbackPreview:
-    """Return the effects of a rollback of a table with this metadata. Errors: see
-    `preview_rollback`."""
-    head = known_ref(metadata, ref)
+    """Return the effects of a rollback of a table with this metadata.
+
+    Errors: see `preview_rollback`.
+    """
+    head = resolve_ref(metadata, ref)
     if metadata.has_unpublished(ref):
         raise NotInHistoryError(
-            "commits of the table are unpublished: decide about them first, with `connect-py gate`"
+            "the table has unpublished commits: decide about them first, with `connect-py gate`"
         )
     if ref in metadata.tags:
         raise NotInHistoryError(f"{ref} is a tag; `connect-py tag --move` moves it")
@@ -78,9 +80,7 @@ def preview_of(
     history = entries(metadata, ref)
     numbers = [entry.id for entry in history]
     if snapshot not in numbers:
-        refused = (
-            f"snapshot {snapshot} is not in the history of {ref}: this would not be a way back"
-        )
+        refused = f"snapshot {snapshot} is not in the history of {ref}"
         return RollbackPreview(table, ref, head, snapshot, [], [], refused)
     changed = effects(metadata, ref, snapshot, own_ref) if snapshot != head else []
     refused = next(
@@ -95,18 +95,20 @@ class RollbackArguments(TableArguments, frozen=True, kw_only=True):
     """A rollback whose preview a user has seen."""
 
     ref: Name
-    head: int  # of the ref; another one is refused
+    head: int  # head of the ref; the rollback is refused if it has changed
     snapshot: int
 
 
 def rollback(target: TableTarget, arguments: RollbackArguments) -> int:
-    """Roll back, after judging the rollback again; return the snapshot.
+    """Roll back, after checking the rollback again; return the snapshot.
 
-    Raises: NotInHistoryError: The branch does not exist. TableUnsuitableError: The table was
-        committed to, or a connector could not continue from there.
+    Raises:
+        NotInHistoryError: The branch does not exist.
+        TableUnsuitableError: The table was committed to, or a connector could not continue from
+            there.
     """
     metadata, ref, snapshot = target.metadata(), arguments.ref, arguments.snapshot
-    known_ref(metadata, ref)
+    resolve_ref(metadata, ref)
     if ref in metadata.tags or snapshot not in {entry.id for entry in entries(metadata, ref)}:
         raise TableUnsuitableError(
             target.table, f"snapshot {snapshot} is not in the history of branch {ref}"

@@ -1,4 +1,4 @@
-"""The files that a query with a condition need not read. Read only; no rows are read."""
+"""Files that a scan with a condition skips. Only metadata is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class ScanArguments(TableArguments, frozen=True, kw_only=True):
-    """The condition, and the snapshot."""
+    """The condition and the snapshot."""
 
     where: Name
     at: str = LAST
@@ -21,7 +21,7 @@ class ScanArguments(TableArguments, frozen=True, kw_only=True):
 
 
 def scan(target: TableTarget, arguments: ScanArguments) -> ScanReport:
-    """Count files and rows that partitions, bounds, and bloom filters leave.
+    """Count the files and rows that remain after partitions, bounds, and bloom filters.
 
     Raises:
         NotInHistoryError: The snapshot does not exist.

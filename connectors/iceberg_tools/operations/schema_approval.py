@@ -1,5 +1,7 @@
-"""Makes a change of a table that rows wait for, as a user approved it; named in the words of the
-metric."""
+"""Applies a schema change that rows wait for, after approval by a user.
+
+The change has the same form as in the metric.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from connectors.iceberg.conversion.full_names import Field, columns_inside
 from connectors.iceberg.operation_request import OperationRequest
 from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg_tools.history.table_diff import read_metadata
-from connectors.iceberg_tools.operations.argument_names import takes
+from connectors.iceberg_tools.operations.argument_names import accepts
 
 _FORMS: Final = (
     (
@@ -26,9 +28,9 @@ _FORMS: Final = (
 )
 
 
-@takes("table", "change")
+@accepts("table", "change")
 def change_table(request: OperationRequest) -> Any:
-    """Change the table; the rows that wait go on by themselves."""
+    """Change the table; waiting rows are then processed."""
     name, words = request.text("table"), request.text("change")
     with request.lake() as lake:
         change = parse_change(words, lake.run(name, read_metadata).schema)
@@ -36,16 +38,16 @@ def change_table(request: OperationRequest) -> Any:
 
 
 def parse_change(words: str, schema: Field) -> SchemaChange:
-    """Read `str(change)` again, with the help of the table's schema.
+    """Parse the result of `str(change)` with the table's schema.
 
     Raises:
-        ConfigError: It is no such text, or not all of the change stands in it.
+        ConfigError: It has a different form, or does not describe the complete change.
     """
     for kind, form in _FORMS:
-        found = form.fullmatch(words)
-        if found is None:
+        match = form.fullmatch(words)
+        if match is None:
             continue
-        parts = found.groupdict()
+        parts = match.groupdict()
         path = _path(parts["path"], schema, new=kind is ChangeKind.ADD)
         type_ = parts.get("type")
         change = SchemaChange(
@@ -54,21 +56,21 @@ def parse_change(words: str, schema: Field) -> SchemaChange:
         if type_ == "struct, list or map":
             raise ConfigError(
                 "change",
-                "does not say the whole type: change the table by SQL, or have the connector apply "
-                "changes",
+                "does not contain the complete type: change the table with SQL, or let the "
+                "connector apply changes",
             )
         if str(change) == words:
             return change
-    raise ConfigError("change", "is no change as connect_py_iceberg_held_changes names it")
+    raise ConfigError("change", "does not have the form in connect_py_iceberg_held_changes")
 
 
-def _path(text: str, schema: Field, *, new: bool) -> tuple[str, ...]:
-    """The column that a name with dots means; Iceberg has no two columns with the same one."""
-    known = {".".join(path): path for path, _ in columns_inside(schema)}
+def _path(name: str, schema: Field, *, new: bool) -> tuple[str, ...]:
+    """Return the path of a column name with dots, which is unique in Iceberg."""
+    paths = {".".join(path): path for path, _ in columns_inside(schema)}
     if not new:
-        if text not in known:
-            raise ConfigError("change", f"is of column {text}, which the table does not have")
-        return known[text]
-    parents = [name for name in known if text.startswith(f"{name}.")]
+        if name not in paths:
+            raise ConfigError("change", f"refers to column {name}, which the table does not have")
+        return paths[name]
+    parents = [parent_name for parent_name in paths if name.startswith(f"{parent_name}.")]
     parent = max(parents, key=len, default=None)
-    return (text,) if parent is None else (*known[parent], text[len(parent) + 1 :])
+    return (name,) if parent is None else (*paths[parent], name[len(parent) + 1 :])

@@ -1,9 +1,8 @@
-"""`TableOperation`: what a command does with a table, in the driver of a worker or in a driver of
-its own.
+"""`TableOperation`: an operation on a table, in the driver of a worker or of a command.
 
 A command and a REST client run the same function with the same arguments. Over REST, the arguments
-are a JSON object, which is validated against the type of the arguments, and the result is JSON as
-well. The client never chooses a function: each operation is an entry point
+are a JSON object, which is validated against the type of the arguments, and the result is JSON,
+too. The client never chooses a function: each operation is an entry point
 (`connectors.iceberg.operation_request`).
 """
 
@@ -31,11 +30,10 @@ Rows = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
 class TableArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments that all operations have."""
+    """Arguments of all operations."""
 
     table: Name
-    # False: ignore what the connector's configuration says about the table, and use its catalog
-    # only.
+    # False: ignore the connector's settings of the table, and use only its catalog.
     use_connector: bool = True
     # of each call of the driver
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SECONDS)] = 120
@@ -102,9 +100,9 @@ class TableOperation(Generic[A, R]):
         return encoded
 
     def decode(self, result: Any) -> R:
-        """Return a result that came as JSON.
+        """Decode a result from JSON.
 
         Raises:
-            ValueError: It is not such a result: the worker has another version.
+            ValueError: It does not have this type: the worker has another version.
         """
         return msgspec.convert(result, self.result, str_keys=True)

@@ -1,4 +1,4 @@
-"""What a table remembers of its commits, and what maintenance did to it."""
+"""A table's snapshots, and the maintenance operations on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connectors.iceberg.operation_request import OperationRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries
 from connectors.iceberg_tools.history.table_diff import read_metadata
-from connectors.iceberg_tools.operations.argument_names import takes
+from connectors.iceberg_tools.operations.argument_names import accepts
 
 SNAPSHOTS: Final = 100
 MOST: Final = 1000
@@ -26,10 +26,12 @@ _TOTALS: Final = (
 )
 
 
-@takes("table", "limit")
+@accepts("table", "limit")
 def table(request: OperationRequest) -> Any:
-    """The table's columns, and its snapshots, newest first, with totals; `snapshots` is null
-    without a table."""
+    """Return the table's columns, and its snapshots, newest first, with totals.
+
+    `snapshots` is null if the table does not exist.
+    """
     name, limit = request.text("table"), request.count("limit", SNAPSHOTS, MOST)
     answer = {"table": name, "ref": request.ref(name), "mode": request.config.mode_of(name).value}
     try:
@@ -37,9 +39,9 @@ def table(request: OperationRequest) -> Any:
             metadata = lake.run(name, read_metadata)
     except TableMissingError:
         return {**answer, "snapshots": None}
-    found = entries(metadata, request.ref(name))
+    snapshots = entries(metadata, request.ref(name))
     columns = [
-        {"name": each["name"], "type": _shown(each["type"]), "required": each["required"]}
+        {"name": each["name"], "type": _type_name(each["type"]), "required": each["required"]}
         for each in metadata.schema["fields"]
     ]
     return {
@@ -47,36 +49,36 @@ def table(request: OperationRequest) -> Any:
         "location": metadata.location,
         "format_version": metadata.format_version,
         "columns": columns,
-        "count": len(found),
-        "snapshots": [_snapshot(metadata, each) for each in found[:limit]],
+        "count": len(snapshots),
+        "snapshots": [_snapshot(metadata, each) for each in snapshots[:limit]],
     }
 
 
 def _snapshot(metadata: TableMetadata, entry: SnapshotEntry) -> dict[str, Any]:
     summary: Mapping[str, str] = metadata.snapshots[entry.id]["summary"]
     totals = {each: int(summary[key]) for each in _TOTALS if (key := f"total-{each}") in summary}
-    # Ids are larger than the whole numbers of a browser.
+    # IDs exceed the range of integers in JavaScript.
     ids = {"snapshot": str(entry.id), "parent": None if entry.parent is None else str(entry.parent)}
     return {**entry.to_json(), **ids, "totals": totals}
 
 
-def _shown(type_: Any) -> str:
+def _type_name(type_: Any) -> str:
     return type_ if isinstance(type_, str) else str(type_["type"])
 
 
-@takes("table", "limit")
+@accepts("table", "limit")
 def maintenance(request: OperationRequest) -> Any:
-    """Whether the connector maintains the table, and what was done to it last, newest first."""
+    """Return the maintenance mode of a table, and its last maintenance operations, newest first."""
     name, limit = request.text("table"), request.count("limit", OPERATIONS, MOST)
     policy = request.config.table(name).maintenance
-    place = (
+    operations_table = (
         None if policy.operations_table is None else policy.operations_table or f"{name}_operations"
     )
-    answer = {"table": name, "enabled": policy.mode.value, "operations_table": place}
-    if place is None:
+    answer = {"table": name, "enabled": policy.mode.value, "operations_table": operations_table}
+    if operations_table is None:
         return {**answer, "operations": []}
     try:
         with request.lake() as lake:
-            return {**answer, "operations": lake.run(place, operations_of, name, limit)}
+            return {**answer, "operations": lake.run(operations_table, operations_of, name, limit)}
     except TableMissingError:
         return {**answer, "operations": []}

@@ -1,2 +1,1 @@
-"""Pipelines in one file: a YAML file becomes connectors, and a plan says what differs from a
-worker's."""
+"""Pipeline files: connectors in YAML, and plans that compare them with a worker."""

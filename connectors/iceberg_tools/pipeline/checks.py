@@ -1,4 +1,4 @@
-"""What does not go together in a target, and between targets."""
+"""Checks of the combination of fields in a target, and between targets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from connectors.iceberg_tools.pipeline.file_fields import (
     FAIL,
     JSON,
     MERGE,
-    OF_REGISTRY,
+    REGISTRY_FORMATS,
 )
-from connectors.iceberg_tools.pipeline.kinds import PROVIDER, Found
+from connectors.iceberg_tools.pipeline.kinds import PROVIDER, FieldValue
 from connectors.iceberg_tools.pipeline.mistake import Mistakes, did_you_mean
 from connectors.iceberg_tools.pipeline.target import Target
 
@@ -57,14 +57,20 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "transforms.": "`transforms`",
     "predicates.": "`predicates`",
 }
-_PLACE: Final = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class TargetChecks:
-    """Looks at one target whose fields are right by themselves."""
+    """Checks one target whose fields are valid individually."""
 
     def __init__(self, target: Target, mistakes: Mistakes, wrong: Set[str]) -> None:
-        """Prepare. `wrong`: fields that are given and have mistakes of their own."""
+        """Create the checks of one target.
+
+        Args:
+            target: The target.
+            mistakes: Receives the mistakes.
+            wrong: Fields that are present in the file but have mistakes.
+        """
         self._target = target
         self._mistakes = mistakes
         self._wrong = wrong
@@ -78,66 +84,67 @@ class TargetChecks:
         self._table_settings()
 
     def _refuse(self, name: str, problem: str, hint: str = "") -> None:
-        """A mistake at a field, which is there."""
-        found = self._target.fields[name]
-        self._mistakes.add(found.place, found.path, problem, hint)
+        """Add a mistake at an existing field."""
+        field = self._target.fields[name]
+        self._mistakes.add(field.position, field.path, problem, hint)
 
-    def _lacks(self, problem: str, hint: str) -> None:
-        self._mistakes.add(self._target.place, self._target.path, problem, hint)
+    def _add_missing(self, problem: str, hint: str) -> None:
+        self._mistakes.add(self._target.position, self._target.path, problem, hint)
 
     def _has(self, name: str) -> bool:
         return name in self._target.fields
 
-    def _given(self, name: str) -> bool:
+    def _is_present(self, name: str) -> bool:
         return self._has(name) or name in self._wrong
 
     def _topics(self) -> None:
         if self._has("topics") and self._has("topics-pattern"):
             self._refuse("topics-pattern", "cannot be combined with `topics`", "remove one of them")
-        elif not self._given("topics") and not self._given("topics-pattern"):
-            self._lacks("lacks its topics", "give `topics` or `topics-pattern`")
+        elif not self._is_present("topics") and not self._is_present("topics-pattern"):
+            self._add_missing("has no topics", "add `topics` or `topics-pattern`")
 
     def _formats(self) -> None:
         target = self._target
-        given = {target.plain("format"), target.plain("key-format", target.plain("format"))}
-        registered = given & set(OF_REGISTRY)
-        if registered and not self._given("registry"):
+        formats = {target.plain("format"), target.plain("key-format", target.plain("format"))}
+        registered = formats & set(REGISTRY_FORMATS)
+        if registered and not self._is_present("registry"):
             self._refuse(
                 "format" if target.plain("format") in registered else "key-format",
                 f"{min(map(str, registered))} needs a schema registry",
-                "give `registry`",
+                "add `registry`",
             )
         if self._has("registry") and not registered and "format" not in self._wrong:
             self._refuse(
                 "registry", "has no effect without a format of a schema registry", "remove it"
             )
-        if self._has("converter") and given == {None} and "format" not in self._wrong:
-            self._refuse("converter", "has no effect without `format`", "give `format`")
-        if self._has("key-format") and not self._given("format"):
-            self._refuse("key-format", "has no effect without `format`", "give `format`")
+        if self._has("converter") and formats == {None} and "format" not in self._wrong:
+            self._refuse("converter", "has no effect without `format`", "add `format`")
+        if self._has("key-format") and not self._is_present("format"):
+            self._refuse("key-format", "has no effect without `format`", "add `format`")
         if target.unwrap == DEBEZIUM and target.plain("format") == JSON:
             hint = "use `unwrap: envelope`, or `format: json-schemas`"
             self._refuse("unwrap", "debezium needs a format with schemas", hint)
 
     def _changes(self) -> None:
         target, mode = self._target, self._target.write_mode
-        known = "write-mode" not in self._wrong
-        if target.unwrap == ENVELOPE and mode == APPEND and known:
+        mode_is_valid = "write-mode" not in self._wrong
+        if target.unwrap == ENVELOPE and mode == APPEND and mode_is_valid:
             self._refuse("unwrap", "envelope needs `write-mode: merge` or `write-mode: changelog`")
         if target.unwrap == ENVELOPE and self._has("cdc-field"):
             self._refuse(
                 "cdc-field",
-                "cannot be combined with `unwrap: envelope`, which says what each change is",
+                "cannot be combined with `unwrap: envelope`, which determines the kind of each "
+                "change",
             )
         if mode == CHANGELOG and target.unwrap != ENVELOPE and "unwrap" not in self._wrong:
             self._refuse(
                 "write-mode",
-                "changelog needs the rows before each change",
+                "changelog needs the row before each change",
                 "use `unwrap: envelope`",
             )
         needs_merge = ("cdc-field", "key-source", "ordering-columns", "changelog-suffix")
         for name in needs_merge:
-            if self._has(name) and mode != MERGE and known:
+            if self._has(name) and mode != MERGE and mode_is_valid:
                 self._refuse(
                     name, f"has no effect with `write-mode: {mode}`", "use `write-mode: merge`"
                 )
@@ -148,15 +155,15 @@ class TargetChecks:
             and "unwrap" not in self._wrong
         ):
             self._refuse(
-                "changelog-suffix", "needs the rows before each change", "use `unwrap: envelope`"
+                "changelog-suffix", "needs the row before each change", "use `unwrap: envelope`"
             )
         if target.schema_changes == FAIL and self._has("dead-letters"):
-            problem = "fail cannot be combined with `dead-letters`, which keeps such rows"
+            problem = "fail cannot be combined with `dead-letters`, which stores such rows"
             self._refuse("schema-changes", problem, "remove one of them")
         if self._has("dead-letters"):
-            given = target.entries("dead-letters")
-            if not {"table", "topic"} & given.keys() and "dead-letters" not in self._wrong:
-                self._refuse("dead-letters", "names no place", "give `table` or `topic`")
+            destinations = target.entries("dead-letters")
+            if not {"table", "topic"} & destinations.keys() and "dead-letters" not in self._wrong:
+                self._refuse("dead-letters", "has no destination", "add `table` or `topic`")
 
     def _routes(self) -> None:
         target = self._target
@@ -164,41 +171,43 @@ class TargetChecks:
         if automatic and self._has("route"):
             self._refuse("route", "cannot be combined with `tables: auto`", "remove one of them")
             return
-        if not self._given("tables") and not self._given("route"):
-            self._lacks("lacks its tables", "write `tables: auto`, name tables, or give a `route`")
+        if not self._is_present("tables") and not self._is_present("route"):
+            self._add_missing(
+                "has no tables", "write `tables: auto`, list the tables, or add a `route`"
+            )
         if self._has("namespace") and not target.tables_by_topic:
             self._refuse(
                 "namespace", "has no effect without `tables: auto` or `route: auto`", "remove it"
             )
-        route = target.found("route")
+        route = target.field("route")
         by_field = route is not None and isinstance(route.value, dict)
         if (
             by_field
-            and not self._given("tables")
+            and not self._is_present("tables")
             and not target.entries("route").get("names-table")
         ):
             self._refuse(
                 "route",
-                "a field chooses among tables, and there are none",
-                "give `tables`, or `names-table`",
+                "routes by a field, but there are no tables",
+                "add `tables`, or `names-table`",
             )
         for name, settings in target.table_settings.items():
-            when = settings.value.get("when")
-            if when is not None and not by_field:
+            condition = settings.value.get("when")
+            if condition is not None and not by_field:
                 path = f"{target.path}.tables.{name}.when"
                 self._mistakes.add(
-                    when.place,
+                    condition.position,
                     path,
-                    "has no effect without a field to look at",
-                    "give `route.field`",
+                    "has no effect without a route field",
+                    "add `route.field`",
                 )
         self._check_rules(route)
 
-    def _check_rules(self, route: Found | None) -> None:
+    def _check_rules(self, route: FieldValue | None) -> None:
         rules = route.value if route is not None and isinstance(route.value, tuple) else ()
         parsed: list[TopicRule] = []
         for rule in rules:
-            parsed += self._parsed_rule(rule)
+            parsed += self._parse_rule(rule)
         if self._target.tables_by_topic:
             parsed = list(topic_rules(automatic_rule(self._target.plain("namespace", ""))))
         if len(parsed) < len(rules) or not parsed:
@@ -216,7 +225,7 @@ class TargetChecks:
             )
             if tables is None:
                 self._mistakes.add(
-                    topic.place, topic.path, f"no rule of `route` takes the topic {topic.value}"
+                    topic.position, topic.path, f"no rule of `route` matches topic {topic.value}"
                 )
             elif any("." not in name for name in tables):
                 problem = f"the table of topic {topic.value} would have no namespace"
@@ -225,68 +234,73 @@ class TargetChecks:
                     if self._target.tables_by_topic
                     else "name tables as namespace.table"
                 )
-                self._mistakes.add(topic.place, topic.path, problem, hint)
+                self._mistakes.add(topic.position, topic.path, problem, hint)
 
-    def _parsed_rule(self, rule: Found) -> tuple[TopicRule, ...]:
-        """The rule, once; none: it has mistakes."""
+    def _parse_rule(self, rule: FieldValue) -> tuple[TopicRule, ...]:
+        """Parse a rule; return an empty tuple if it has mistakes."""
         text, pattern = route_rule(rule), rule.value.get("topics")
         if text is None:
             return ()
         if len(split_outside_brackets(pattern.value)) != 1:
             hint = "write \\, for a comma, or two rules"
-            self._mistakes.add(pattern.place, pattern.path, "has a comma outside of brackets", hint)
+            self._mistakes.add(
+                pattern.position, pattern.path, "has a comma outside of brackets", hint
+            )
             return ()
         refused = [
             table
             for table in rule.value["tables"].value
-            if not self._names_groups(pattern.value, table)
+            if not self._is_valid_template(pattern.value, table)
         ]
         return () if refused else topic_rules(text)
 
-    def _names_groups(self, pattern: str, table: Found) -> bool:
-        """Whether a template names groups of the pattern only, and makes a table's name."""
+    def _is_valid_template(self, pattern: str, table: FieldValue) -> bool:
+        """Return True if a template refers to the pattern's groups and yields a table name."""
         try:
             topic_rules(f"{pattern}:{table.value}")
         except ConfigError as error:
-            known = ("topic", *compile_java_pattern(pattern).groupindex)
-            hint = "`{topic}`, `{1}` and named groups are known"
-            for name in _PLACE.findall(table.value):
-                if name not in known and not name.isdecimal():
-                    hint = did_you_mean(name, known) or hint
-            self._mistakes.add(table.place, table.path, error.why, hint)
+            names = ("topic", *compile_java_pattern(pattern).groupindex)
+            hint = "supported: `{topic}`, `{1}`, and named groups"
+            for name in _PLACEHOLDER.findall(table.value):
+                if name not in names and not name.isdecimal():
+                    hint = did_you_mean(name, names) or hint
+            self._mistakes.add(table.position, table.path, error.why, hint)
             return False
         return True
 
     def _plugins(self) -> None:
-        target, seen = self._target, set()
+        target, aliases = self._target, set()
         if target.unwrap == DEBEZIUM:
-            seen.add(UNWRAP_ALIAS)
+            aliases.add(UNWRAP_ALIAS)
         predicates = target.entries("predicates")
         for (alias, settings), item in zip(
             transform_aliases(target), target.items("transforms"), strict=True
         ):
-            place = settings.get("name", item)
-            if alias in seen:
+            name = settings.get("name", item)
+            if alias in aliases:
                 self._mistakes.add(
-                    place.place, place.path, f"another transformation is named {alias}"
+                    name.position, name.path, f"another transformation is named {alias}"
                 )
-            seen.add(alias)
-            named, negate = settings.get("predicate"), settings.get("negate")
+            aliases.add(alias)
+            predicate, negate = settings.get("predicate"), settings.get("negate")
             if (
-                named is not None
-                and named.value not in predicates
+                predicate is not None
+                and predicate.value not in predicates
                 and "predicates" not in self._wrong
             ):
-                hint = did_you_mean(named.value, predicates) or "declare it below `predicates`"
+                hint = did_you_mean(predicate.value, predicates) or "declare it in `predicates`"
                 self._mistakes.add(
-                    named.place, named.path, f"there is no predicate {named.value}", hint
+                    predicate.position,
+                    predicate.path,
+                    f"there is no predicate {predicate.value}",
+                    hint,
                 )
-            if negate is not None and named is None:
+            if negate is not None and predicate is None:
                 self._mistakes.add(
-                    negate.place,
+                    negate.position,
                     negate.path,
                     "has no effect without `predicate`",
-                    "give `predicate`",
+                    "add `predicate`",
                 )
 
     def _table_settings(self) -> None:
@@ -296,86 +310,94 @@ class TargetChecks:
             _check_table(settings.value, f"{keys.TABLE_PREFIX}{name}.{EXPECT}.", self._mistakes)
 
 
-def _check_table(fields: Mapping[str, Found], prefix: str, mistakes: Mistakes) -> None:
-    """Expectations, and steps of a commit: of one table, or of all of a target."""
+def _check_table(fields: Mapping[str, FieldValue], prefix: str, mistakes: Mistakes) -> None:
+    """Check the expectations and commit steps of one table, or of all tables of a target."""
     expectations = fields.get("expectations")
     for name, each in (expectations.value if expectations is not None else {}).items():
-        given = each.plain() if isinstance(each.value, dict) else {"sql": each.value}
-        if "sql" not in given:
+        expectation = each.plain() if isinstance(each.value, dict) else {"sql": each.value}
+        if "sql" not in expectation:
             continue
-        settings = {name: given["sql"]} | (
-            {f"{name}.action": given["action"]} if "action" in given else {}
+        settings = {name: expectation["sql"]} | (
+            {f"{name}.action": expectation["action"]} if "action" in expectation else {}
         )
         try:
             parse_expectations(settings, prefix)
         except ConfigError as error:
-            mistakes.add(each.place, each.path, error.why)
+            mistakes.add(each.position, each.path, error.why)
     if "cycle-sql" in fields and "cycle-transform" in fields:
-        found = fields["cycle-transform"]
+        field = fields["cycle-transform"]
         mistakes.add(
-            found.place, found.path, "cannot be combined with `cycle-sql`", "remove one of them"
+            field.position, field.path, "cannot be combined with `cycle-sql`", "remove one of them"
         )
 
 
-def check_catalog(catalog: Found | None, mistakes: Mistakes) -> None:
-    """What does not go together in a catalog."""
-    given = catalog.value if catalog is not None else {}
-    if "type" in given and "catalog-impl" in given:
-        found = given["catalog-impl"]
+def check_catalog(catalog: FieldValue | None, mistakes: Mistakes) -> None:
+    """Check the combination of fields in a catalog."""
+    fields = catalog.value if catalog is not None else {}
+    if "type" in fields and "catalog-impl" in fields:
+        field = fields["catalog-impl"]
         mistakes.add(
-            found.place, found.path, "cannot be combined with `type`", "remove one of them"
+            field.position, field.path, "cannot be combined with `type`", "remove one of them"
         )
 
 
 def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
-    """Two connectors of one name, and two that write one table."""
+    """Check for connectors with the same name, and for tables in several targets."""
     connectors: dict[str, str] = {}
     tables: dict[str, str] = {}
     for target in targets:
         first = connectors.setdefault(target.connector, target.name)
         if first != target.name:
-            found = target.found("connector")
-            place, path = (
-                (found.place, found.path) if found is not None else (target.place, target.path)
+            field = target.field("connector")
+            position, path = (
+                (field.position, field.path)
+                if field is not None
+                else (target.position, target.path)
             )
-            mistakes.add(place, path, f"the connector {target.connector} is that of target {first}")
+            mistakes.add(
+                position, path, f"connector {target.connector} already belongs to target {first}"
+            )
         for name in target.fixed_tables:
             first = tables.setdefault(name, target.name)
             if first != target.name:
-                found = target.table_settings[name]
+                field = target.table_settings[name]
                 mistakes.add(
-                    found.place,
-                    found.path,
-                    f"target {first} writes this table, too",
-                    "name it in one target",
+                    field.position,
+                    field.path,
+                    f"target {first} also writes to this table",
+                    "list it in one target only",
                 )
 
 
 def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """Keys of `properties` that a field has, and keys that nothing reads."""
+    """Check for keys in `properties` that have a field, and for unknown keys."""
     target = compiled.target
-    given = target.entries("properties")
-    for key, found in given.items():
+    properties = target.entries("properties")
+    for key, value in properties.items():
         setter = _RESERVED.get(key) or next(
             (name for prefix, name in _PREFIXES.items() if key.startswith(prefix)), ""
         )
         source = compiled.sources.get(key)
-        if not setter and source is not None and source is not found:
+        if not setter and source is not None and source is not value:
             setter = f"`{source.path.removeprefix(f'{target.path}.').removeprefix('defaults.')}`"
         if setter:
-            mistakes.add(found.place, found.path, f"is set by {setter}", "remove it here")
-    own = {key: each.value for key, each in given.items() if key in compiled.sources}
-    for warning in unknown_keys(own, CONFIG_DEF.keys, ()):
+            mistakes.add(value.position, value.path, f"is set by {setter}", "remove it here")
+    connector_config = {
+        key: each.value for key, each in properties.items() if key in compiled.sources
+    }
+    for warning in unknown_keys(connector_config, CONFIG_DEF.keys, ()):
         key, _, problem = warning.partition(" ")
         problem, _, hint = problem.partition("; ")
-        mistakes.add(given[key].place, given[key].path, problem, hint)
-    for key in given.keys() & NEVER_VALID.keys():
-        mistakes.add(given[key].place, given[key].path, NEVER_VALID[key])
+        mistakes.add(properties[key].position, properties[key].path, problem, hint)
+    for key in properties.keys() & NEVER_VALID.keys():
+        mistakes.add(properties[key].position, properties[key].path, NEVER_VALID[key])
 
 
 def check_options(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """What the sink says of the configuration, at the fields that it comes from. Others are left to
-    the worker."""
+    """Validate the configuration with the sink's own checks, and report problems at their fields.
+
+    Problems without a field are reported by the worker.
+    """
     config = {
         key: value for key, value in compiled.config.items() if PROVIDER.search(value) is None
     }
@@ -390,4 +412,4 @@ def check_options(compiled: CompiledConnector, mistakes: Mistakes) -> None:
         if source is None and key == keys.CATALOG_PREFIX:
             source = compiled.sources.get(f"{keys.CATALOG_PREFIX}type")
         if source is not None:
-            mistakes.add(source.place, source.path, why)
+            mistakes.add(source.position, source.path, why)

@@ -1,4 +1,4 @@
-"""`ConnectorPlan`: how the connectors of a file differ from those of a worker."""
+"""`ConnectorPlan`: differences between the connectors of a file and of a worker."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Ty
 
 
 class Action(Enum):
-    """What becomes of a connector."""
+    """Action on a connector."""
 
     CREATE = "create"
     CHANGE = "change"
     UNCHANGED = "unchanged"
     DELETE = "delete"
-    REFUSED = "refused"  # it is there and belongs to no pipeline, or to another one
+    REFUSED = "refused"  # exists, but does not belong to this pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A key of a connector before and after; None: it is not there."""
+    """Values of a key before and after the change; None: the key does not exist."""
 
     key: str
     before: str | None
@@ -39,15 +39,16 @@ class KeyChange:
 
     def __str__(self) -> str:
         if self.before is None:
-            return f"+ {self.key}: {shown(self.key, self.after)}"
+            return f"+ {self.key}: {to_display(self.key, self.after)}"
         if self.after is None:
-            return f"- {self.key}: {shown(self.key, self.before)}"
-        return f"~ {self.key}: {shown(self.key, self.before)} -> {shown(self.key, self.after)}"
+            return f"- {self.key}: {to_display(self.key, self.before)}"
+        before, after = to_display(self.key, self.before), to_display(self.key, self.after)
+        return f"~ {self.key}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorChange:
-    """What is to be done with one connector, and why."""
+    """The action on one connector, with its changed keys."""
 
     name: str
     action: Action
@@ -55,12 +56,12 @@ class ConnectorChange:
     reason: str = ""  # of REFUSED
 
     def to_json(self) -> dict[str, Any]:
-        """The change for machines, secrets hidden."""
+        """Return the change in JSON form, with hidden secrets."""
         keys = [
             {
                 "key": each.key,
-                "before": shown(each.key, each.before),
-                "after": shown(each.key, each.after),
+                "before": to_display(each.key, each.before),
+                "after": to_display(each.key, each.after),
             }
             for each in self.keys
         ]
@@ -74,8 +75,11 @@ class ConnectorChange:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorPlan:
-    """The changes of all connectors: those of the file in its order, then those that it no longer
-    names."""
+    """The changes of all connectors.
+
+    Connectors of the file come first, in order, followed by connectors that it no longer
+    contains.
+    """
 
     changes: tuple[ConnectorChange, ...]
 
@@ -87,24 +91,29 @@ class ConnectorPlan:
         return any(each.action is not Action.UNCHANGED for each in self.changes)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan for machines, secrets hidden."""
+        """Return the plan in JSON form, with hidden secrets."""
         return {"differs": self.differs, "changes": [each.to_json() for each in self.changes]}
 
 
 def make_plan(
     pipeline: Pipeline, present: Mapping[str, RunningConnector], *, adopt: bool = False
 ) -> ConnectorPlan:
-    """Compare. `adopt`: connectors of these names that belong to no pipeline are changed, and
-    belong to this one."""
+    """Compare the connectors of a file and of a worker.
+
+    Args:
+        pipeline: The pipeline file.
+        present: Connectors of the worker.
+        adopt: Change existing connectors that belong to no pipeline, and add them to this one.
+    """
     changes = []
-    for name, wanted in pipeline.connectors.items():
+    for name, connector in pipeline.connectors.items():
         running = present.get(name)
         before = (
             {}
             if running is None
             else {key: value for key, value in running.config.items() if key != "name"}
         )
-        keys = tuple(_differences(before, wanted.config))
+        keys = tuple(_differences(before, connector.config))
         owner = before.get(OWNER_KEY)
         if running is None:
             changes.append(ConnectorChange(name, Action.CREATE, keys))
@@ -112,7 +121,7 @@ def make_plan(
             reason = (
                 f"belongs to pipeline {owner}"
                 if owner
-                else "belongs to no pipeline; --adopt takes it"
+                else "belongs to no pipeline; --adopt adds it to this one"
             )
             changes.append(ConnectorChange(name, Action.REFUSED, (), reason))
         else:
@@ -122,7 +131,7 @@ def make_plan(
 
 
 def owned(pipeline: str, present: Mapping[str, RunningConnector]) -> list[str]:
-    """Connectors that belong to a pipeline."""
+    """Return the connectors that belong to a pipeline."""
     return [name for name, each in present.items() if each.config.get(OWNER_KEY) == pipeline]
 
 
@@ -132,8 +141,8 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> Iterato
             yield KeyChange(key, before.get(key), after.get(key))
 
 
-def shown(key: str, value: str | None) -> str | None:
-    """A value as it may be shown: secrets are hidden, references to config providers are not."""
+def to_display(key: str, value: str | None) -> str | None:
+    """Format a value for display: secrets are hidden, references to config providers are not."""
     if value is None or PROVIDER.fullmatch(value.strip()) is not None:
         return value
     if key in _SECRET_KEYS or SECRET_KEY.search(key) is not None:

@@ -1,4 +1,4 @@
-"""`ConnectorState`: whether a connector and its tasks run, and what they wait for or failed of."""
+"""`ConnectorState`: state of a connector and its tasks, with reasons for waits and failures."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 RUNNING: Final = "RUNNING"
-RESTING: Final = ("PAUSED", "STOPPED")  # target states that a user chose
+RESTING: Final = ("PAUSED", "STOPPED")  # target states that a user requested
 _TRACE_LINES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A connector, or one of its tasks."""
+    """State of a connector, or of one of its tasks."""
 
     part: str  # `connector` or `task 0`
     state: str
     worker: str
-    reason: str  # what it waits for, or the first lines of its trace; empty: nothing
+    # reason of the wait, or the first lines of the stack trace; empty if there is neither
+    reason: str
 
     @property
     def runs(self) -> bool:
-        """Whether it runs, and waits for nothing."""
+        """True if it is running without waiting."""
         return self.state == RUNNING and not self.reason
 
     def __str__(self) -> str:
@@ -31,16 +32,20 @@ class PartState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """A connector and its tasks."""
+    """State of a connector and its tasks."""
 
     name: str
     exists: bool = True
-    parts: tuple[PartState, ...] = ()  # empty: it has no status yet
+    parts: tuple[PartState, ...] = ()  # empty: no status yet
 
     @staticmethod
     def of(name: str, status: Mapping[str, Any] | None) -> ConnectorState:
-        """Read a status as REST shows it; empty: there is none yet; None: there is no such
-        connector."""
+        """Parse a status from the REST API.
+
+        Args:
+            name: The connector's name.
+            status: Empty: there is no status yet; None: the connector does not exist.
+        """
         if not status:
             return ConnectorState(name, status is not None)
         tasks = [_part(f"task {each['id']}", each) for each in status["tasks"]]
@@ -48,12 +53,12 @@ class ConnectorState:
 
     @property
     def runs(self) -> bool:
-        """Whether the connector and at least one task run, and none of them waits."""
+        """True if the connector and at least one task are running, and nothing waits."""
         return len(self.parts) > 1 and all(each.runs for each in self.parts)
 
     @property
     def rests(self) -> bool:
-        """Whether a user paused or stopped the connector."""
+        """True if a user paused or stopped the connector."""
         return bool(self.parts) and self.parts[0].state in RESTING
 
     @property
@@ -61,7 +66,7 @@ class ConnectorState:
         return frozenset(each for each in self.parts if each.state == "FAILED")
 
     def reasons(self) -> Iterator[str]:
-        """Why it does not run."""
+        """Yield the reasons why it is not running."""
         if not self.parts:
             yield "it has no status yet"
         elif len(self.parts) == 1 and self.parts[0].runs:
@@ -69,7 +74,7 @@ class ConnectorState:
         yield from (str(each) for each in self.parts if not each.runs)
 
     def to_json(self) -> dict[str, Any]:
-        """The state for machines."""
+        """Return the state in JSON form."""
         parts = [
             {
                 "part": each.part,

@@ -1,5 +1,4 @@
-"""The fields of a pipeline file, each declared once: what it takes, what it means, which key of the
-connector it is."""
+"""The fields of a pipeline file, each declared once: its values, description, and connector key."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from connectors.iceberg_tools.pipeline.kinds import (
     ListOf,
     MapOf,
     Number,
-    Text,
+    String,
 )
 
 AUTO: Final = "auto"
@@ -39,73 +38,80 @@ JSON, JSON_SCHEMAS, AVRO, JSON_SCHEMA, PROTOBUF, STRING = (
     "string",
 )
 FORMATS: Final = (JSON, JSON_SCHEMAS, AVRO, JSON_SCHEMA, PROTOBUF)
-OF_REGISTRY: Final = (AVRO, JSON_SCHEMA, PROTOBUF)  # formats whose schemas are in a registry
+REGISTRY_FORMATS: Final = (AVRO, JSON_SCHEMA, PROTOBUF)  # formats whose schemas are in a registry
 APPEND, MERGE, CHANGELOG = "append", "merge", "changelog"
-NONE, ENVELOPE, DEBEZIUM = "none", "envelope", "debezium"  # of `unwrap`
-EVOLVE, TRY, IGNORE, HOLD, FAIL = "evolve", "try", "ignore", "hold", "fail"  # of `schema-changes`
-SETTING_PREFIX: Final = "{table}."  # of a field's key: below `iceberg.table.<table>.`
+NONE, ENVELOPE, DEBEZIUM = "none", "envelope", "debezium"  # values of `unwrap`
+# values of `schema-changes`
+EVOLVE, TRY, IGNORE, HOLD, FAIL = "evolve", "try", "ignore", "hold", "fail"
+SETTING_PREFIX: Final = "{table}."  # prefix of a field's key: `iceberg.table.<table>.`
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
-def _address(text: str) -> None:
-    if re.fullmatch(r"https?://[^\s/]+.*", text) is None:
-        raise ValueError(f"{text} is no address that begins with http:// or https://")
+def _address(value: str) -> None:
+    if re.fullmatch(r"https?://[^\s/]+.*", value) is None:
+        raise ValueError(f"invalid address {value}: expected http:// or https://")
 
 
-def _table_name(text: str) -> None:
-    if not is_table_name(text) or "." not in text or set("{},+") & set(text):
-        raise ValueError(f"{text or 'an empty text'} is not of the form namespace.table")
+def _table_name(value: str) -> None:
+    if not is_table_name(value) or "." not in value or set("{},+") & set(value):
+        raise ValueError(f"invalid table name {value or '(empty)'}: expected namespace.table")
 
 
-def _column(text: str) -> None:
-    if "," in text or not text.strip():
-        raise ValueError(f"{text or 'an empty text'} is not the name of a column")
+def _column(value: str) -> None:
+    if "," in value or not value.strip():
+        raise ValueError(f"invalid column name {value or '(empty)'}")
 
 
-def _partition(text: str) -> None:
-    if len(list_items(text)) != 1:
-        raise ValueError(f"{text or 'an empty text'} is not one partition field")
-    parse_partition_by(list_items(text))
+def _partition(value: str) -> None:
+    if len(list_items(value)) != 1:
+        raise ValueError(f"invalid partition field {value or '(empty)'}: expected one field")
+    parse_partition_by(list_items(value))
 
 
-def _of_java(text: str) -> None:
-    compile_java_pattern(text)
+def _java_regex(pattern: str) -> None:
+    compile_java_pattern(pattern)
 
 
-def text_of(
+def string_of(
     check: Callable[[str], object], words: str, hint: str = "", *, resolved: bool = True
-) -> Text:
-    return Text(words=words, check=check, hint=hint, resolved=resolved)
+) -> String:
+    return String(words=words, check=check, hint=hint, resolved=resolved)
 
 
-SETTING: Final = Text("a text, a number, true or false", any_scalar=True)
-NAME: Final = Text("a name of letters, digits, `.`, `_` and `-`", pattern=_NAME, resolved=False)
-BRANCH: Final = Text("the name of a branch", pattern=_NAME)
-ADDRESS: Final = text_of(_address, "an address", "write it as http://host:8081")
-WORKER: Final = text_of(_address, "an address", "write it as http://host:8083", resolved=False)
-NAMESPACE: Final = Text("a namespace", pattern=r"[^\s{}:,+.]+(\.[^\s{}:,+.]+)*", resolved=False)
-TABLE_NAME: Final = text_of(
+SETTING: Final = String("a string, a number, true or false", any_scalar=True)
+NAME: Final = String("a name of letters, digits, `.`, `_` and `-`", pattern=_NAME, resolved=False)
+BRANCH: Final = String("the name of a branch", pattern=_NAME)
+ADDRESS: Final = string_of(_address, "an address", "write it as http://host:8081")
+WORKER: Final = string_of(_address, "an address", "write it as http://host:8083", resolved=False)
+NAMESPACE: Final = String("a namespace", pattern=r"[^\s{}:,+.]+(\.[^\s{}:,+.]+)*", resolved=False)
+TABLE_NAME: Final = string_of(
     _table_name,
     "a table's full name",
     "write namespace and table, as in shop.orders",
     resolved=False,
 )
-ROUTED: Final = text_of(_of_java, "a regular expression of Java's", resolved=False)
-REGEX: Final = text_of(_of_java, "a regular expression of Java's")
-TOPIC: Final = Text(
+ROUTED: Final = string_of(_java_regex, "a Java regular expression", resolved=False)
+REGEX: Final = string_of(_java_regex, "a Java regular expression")
+TOPIC: Final = String(
     "a topic's name",
     pattern=r"[A-Za-z0-9._-]{1,249}",
-    hint="a regular expression belongs to `topics-pattern`",
+    hint="use `topics-pattern` for a regular expression",
 )
-COLUMNS: Final = ListOf(text_of(_column, "a column", "write several columns as a list: [a, b]"))
-DURATION: Final = text_of(parse_duration, "a duration", "write it as 30s, 5m or 1h", resolved=False)
+COLUMNS: Final = ListOf(string_of(_column, "a column", "write several columns as a list: [a, b]"))
+DURATION: Final = string_of(
+    parse_duration, "a duration", "write it as 30s, 5m or 1h", resolved=False
+)
 PARTITIONS: Final = ListOf(
-    text_of(_partition, "a partition field", "as in days(placed), bucket(id, 16) or region")
+    string_of(
+        _partition, "a partition field", "for example days(placed), bucket(id, 16), or region"
+    )
 )
-SORTS: Final = ListOf(text_of(parse_sort_by, "a sort field", "as in placed desc nulls last"))
-TAGS: Final = ListOf(text_of(parse_tags, "a schedule of tags"))
-SQL: Final = text_of(parse_cycle_sql, "a query over `staged`")
-FUNCTION: Final = text_of(parse_cycle_transform, "a function, as module:function")
+SORTS: Final = ListOf(
+    string_of(parse_sort_by, "a sort field", "for example placed desc nulls last")
+)
+TAGS: Final = ListOf(string_of(parse_tags, "a schedule of tags"))
+SQL: Final = string_of(parse_cycle_sql, "a query over `staged`")
+FUNCTION: Final = string_of(parse_cycle_transform, "a function, as module:function")
 PROPERTIES: Final = MapOf(SETTING)
 
 MAINTENANCE: Final = Either(
@@ -113,7 +119,9 @@ MAINTENANCE: Final = Either(
     mapping=Fields(
         tuple(
             Field(
-                each.name, Text(f"a value of `{each.name}`", each.parse, any_scalar=True), each.doc
+                each.name,
+                String(f"a value of `{each.name}`", each.parse, any_scalar=True),
+                each.doc,
             )
             for each in SETTINGS
         ),
@@ -123,38 +131,38 @@ MAINTENANCE: Final = Either(
 EXPECTATION: Final = (
     Field(
         "sql",
-        Text("a condition or a query"),
-        "Condition on a row, or a query with one value.",
+        String("a condition or a query"),
+        "Condition on a row, or a query that returns one value.",
         required=True,
     ),
     Field(
         "action",
         Choice(tuple(each.value for each in ExpectationAction)),
-        "What happens otherwise. Default: `hold`.",
+        "Action on failure. Default: `hold`.",
     ),
 )
-_EXPECTATION_NAME = Text("a name of letters, digits, `_` and `-`", pattern="[A-Za-z0-9_-]{1,64}")
+_EXPECTATION_NAME = String("a name of letters, digits, `_` and `-`", pattern="[A-Za-z0-9_-]{1,64}")
 
 
 def _expectations(*more: Field) -> MapOf:
     of_one = Either(
-        single=Text("a condition"), mapping=Fields((*EXPECTATION, *more), "`sql` and `action`")
+        single=String("a condition"), mapping=Fields((*EXPECTATION, *more), "`sql` and `action`")
     )
     return MapOf(of_one, _EXPECTATION_NAME)
 
 
-# What tables have: of one table the first, of all tables of a target the second.
+# Fields of a table, and of all tables of a target.
 _COMMIT_STEP = (
     Field(
         "cycle-sql",
         SQL,
-        "Query over `staged`, whose rows are committed instead.",
+        "Query over `staged`, whose result is committed instead.",
         f"{SETTING_PREFIX}cycle-sql",
     ),
     Field(
         "cycle-transform",
         FUNCTION,
-        "The same by a function of PySpark.",
+        "PySpark function with the same purpose.",
         f"{SETTING_PREFIX}cycle-transform",
     ),
 )
@@ -172,18 +180,18 @@ TABLE: Final = Fields(
         Field(
             "when",
             REGEX,
-            "Values of the route field whose rows go to the table.",
+            "Values of the route field whose rows are written to the table.",
             f"{SETTING_PREFIX}route-regex",
         ),
         Field(
             "renamed",
-            MapOf(Text("a column")),
-            "Former names of columns: `new: old`.",
+            MapOf(String("a column")),
+            "Previous names of columns: `new: old`.",
             f"{SETTING_PREFIX}renamed",
         ),
-        Field("tags", TAGS, "Tags on a schedule, as `daily:keep 14d`.", f"{SETTING_PREFIX}tags"),
-        Field("expectations", _expectations(), "What its rows are expected to be, by name."),
-        Field("maintenance", MAINTENANCE, "`true`, or settings of maintenance."),
+        Field("tags", TAGS, "Scheduled tags, such as `daily:keep 14d`.", f"{SETTING_PREFIX}tags"),
+        Field("expectations", _expectations(), "Data quality checks of its rows, by name."),
+        Field("maintenance", MAINTENANCE, "`true`, or maintenance settings."),
         *_COMMIT_STEP,
     ),
     "settings of a table",
@@ -196,8 +204,8 @@ ROUTE_RULE: Final = Fields(
         Field("topics", ROUTED, "Regular expression for whole names of topics.", required=True),
         Field(
             "tables",
-            ListOf(Text("a table's name")),
-            "Tables; `{topic}`, `{1}` and named groups are filled in.",
+            ListOf(String("a table's name")),
+            "Tables; `{topic}`, `{1}`, and named groups are replaced.",
             required=True,
         ),
     ),
@@ -207,7 +215,7 @@ ROUTE_FIELD: Final = Fields(
     (
         Field(
             "field",
-            Text("a field's path"),
+            String("a field's path"),
             "Field whose value routes a row.",
             keys.ROUTE_FIELD,
             required=True,
@@ -215,7 +223,7 @@ ROUTE_FIELD: Final = Fields(
         Field(
             "names-table",
             Flag(),
-            "The value is the table's name. Default: each table's `when` decides.",
+            "The value is the name of the table. Default: each table's `when` decides.",
             keys.DYNAMIC,
         ),
     ),
@@ -223,26 +231,26 @@ ROUTE_FIELD: Final = Fields(
 )
 ROUTE: Final = Either(Choice((AUTO,)), ListOf(ROUTE_RULE, single=False), ROUTE_FIELD)
 
-_PLUGIN = (Field("type", Text("a class name"), "Class.", required=True),)
+_PLUGIN = (Field("type", String("a class name"), "Class.", required=True),)
 TRANSFORM: Final = Fields(
     (
         *_PLUGIN,
-        Field("name", NAME, "Its alias. Default: `t1`, `t2` and so on."),
-        Field("predicate", NAME, "A predicate that decides which records it sees."),
-        Field("negate", Flag(), "It sees the other records."),
+        Field("name", NAME, "Its alias. Default: `t1`, `t2`, and so on."),
+        Field("predicate", NAME, "Predicate that selects the records to transform."),
+        Field("negate", Flag(), "Transform the other records."),
     ),
     "`type` and its settings",
-    others=SETTING,
+    undeclared=SETTING,
 )
 DEAD_LETTERS: Final = Fields(
     (
-        Field("table", TABLE_NAME, "Table that keeps bad records.", keys.DEAD_LETTER_TABLE),
-        Field("topic", TOPIC, "Topic that keeps bad records.", "errors.deadletterqueue.topic.name"),
+        Field("table", TABLE_NAME, "Table for bad records.", keys.DEAD_LETTER_TABLE),
+        Field("topic", TOPIC, "Topic for bad records.", "errors.deadletterqueue.topic.name"),
         Field("replay-topic", TOPIC, "Topic from which they are read again.", keys.REPLAY_TOPIC),
     ),
     "`table` or `topic`",
 )
-# What targets have, and `defaults` have for all of them.
+# Fields of targets, and of `defaults` for all targets.
 SHARED: Final = (
     Field("tasks", Number(), "Tasks of the connector. Default: 1.", "tasks.max"),
     Field(
@@ -250,59 +258,61 @@ SHARED: Final = (
         Choice(FORMATS),
         "Format of values, and of keys. Default: the worker's converters.",
     ),
-    Field("key-format", Choice((*FORMATS, STRING)), "Format of keys, if it is another one."),
+    Field("key-format", Choice((*FORMATS, STRING)), "Format of keys, if different."),
     Field("registry", ADDRESS, "Address of the schema registry."),
-    Field("converter", PROPERTIES, "Further settings of both converters."),
+    Field("converter", PROPERTIES, "Additional settings of both converters."),
     Field(
         "unwrap",
         Choice((NONE, ENVELOPE, DEBEZIUM)),
-        "How Debezium's events become rows. `envelope`: the sink reads them as they come. "
-        "`debezium`: by `ExtractNewRecordState`. Default: `none`.",
+        "Handling of Debezium's events. `envelope`: the sink reads the events unchanged. "
+        "`debezium`: they are unwrapped by `ExtractNewRecordState`. Default: `none`.",
     ),
     Field(
-        "transforms", ListOf(TRANSFORM, single=False), "Transformations after that, in this order."
+        "transforms",
+        ListOf(TRANSFORM, single=False),
+        "Transformations, in this order, after `unwrap`.",
     ),
     Field(
         "predicates",
-        MapOf(Fields(_PLUGIN, "`type` and its settings", others=SETTING), NAME),
+        MapOf(Fields(_PLUGIN, "`type` and its settings", undeclared=SETTING), NAME),
         "Predicates of the transformations, by name.",
     ),
     Field(
         "write-mode",
         Choice((APPEND, MERGE, CHANGELOG)),
         "`append` writes each record as a row, `merge` keeps the last row per key, `changelog` "
-        "the rows before and after each change. Default: `append`.",
+        "writes the rows before and after each change. Default: `append`.",
         keys.WRITE_MODE,
     ),
-    Field("cdc-field", Text("a field's path"), "Field with the kind of change.", keys.CDC_FIELD),
-    Field("keys", COLUMNS, "Key columns of tables without their own.", keys.ID_COLUMNS),
+    Field("cdc-field", String("a field's path"), "Field with the kind of change.", keys.CDC_FIELD),
+    Field("keys", COLUMNS, "Key columns of tables that do not set any.", keys.ID_COLUMNS),
     Field(
         "key-source",
         Choice(("table", "record")),
-        "`record`: tables without keys of their own take those of their records.",
+        "`record`: tables without `keys` use the keys of their records.",
         "iceberg.ext.key-source",
     ),
     Field(
         "ordering-columns",
         COLUMNS,
-        "Fields that order changes of a key over partitions.",
+        "Columns that order changes of a key across partitions.",
         keys.ORDERING_COLUMNS,
     ),
     Field(
         "changelog-suffix",
-        Text("a text"),
+        String("a string"),
         "Each table gets a change log with this suffix.",
         keys.CHANGELOG_SUFFIX,
     ),
     Field("partition-by", PARTITIONS, "Partition fields of new tables.", keys.PARTITION_BY),
     Field("branch", BRANCH, "Branch to commit to.", keys.COMMIT_BRANCH),
-    Field("tags", TAGS, "Tags on a schedule, as `daily:keep 14d`.", keys.TAGS),
+    Field("tags", TAGS, "Scheduled tags, such as `daily:keep 14d`.", keys.TAGS),
     Field(
         "expectations",
-        _expectations(Field("tables", REGEX, "Tables that it is for. Default: all.")),
-        "What rows of all its tables are expected to be, by name.",
+        _expectations(Field("tables", REGEX, "Tables that it applies to. Default: all.")),
+        "Data quality checks of the rows of all its tables, by name.",
     ),
-    Field("maintenance", MAINTENANCE, "`true`, or settings of maintenance, for all its tables."),
+    Field("maintenance", MAINTENANCE, "`true`, or maintenance settings, for all its tables."),
     *(Field(each.name, each.kind, each.doc, f"iceberg.ext.{each.name}") for each in _COMMIT_STEP),
     Field(
         "create-tables",
@@ -314,21 +324,21 @@ SHARED: Final = (
     Field(
         "schema-changes",
         Choice((EVOLVE, TRY, IGNORE, HOLD, FAIL)),
-        "What happens if records ask for another schema. `evolve`: tables follow in everything. "
-        "`try`: columns are added, widened and made optional; other values are converted one by "
-        "one. `ignore`: tables stay. `hold`: rows wait for a user. `fail`: the task fails. "
-        "Default: `ignore`.",
+        "Action when records require another schema. `evolve`: the tables are changed. `try`: "
+        "columns are added, widened, and made optional; other values are converted "
+        "individually. `ignore`: the tables do not change. `hold`: rows wait for a user. "
+        "`fail`: the task fails. Default: `ignore`.",
     ),
-    Field("dead-letters", DEAD_LETTERS, "Where bad records are kept. Default: the task fails."),
+    Field("dead-letters", DEAD_LETTERS, "Destination of bad records. Default: the task fails."),
     Field("commit-interval", DURATION, "Time between commits. Default: `5m`."),
-    Field("properties", PROPERTIES, "Further keys of the connector, which no field has."),
+    Field("properties", PROPERTIES, "Additional keys of the connector that have no field."),
 )
 _TABLES = Either(
     Choice((AUTO,)),
     ListOf(TABLE_NAME, single=False),
     MapOf(TABLE, TABLE_NAME, least=1),
 )
-_OF_TARGETS = {
+_TABLE_ONLY = {
     name: f"it belongs to a table: tables.<table>.{name}" for name in ("sort-by", "when", "renamed")
 }
 TARGET: Final = Fields(
@@ -338,63 +348,70 @@ TARGET: Final = Fields(
         Field(
             "topics-pattern",
             REGEX,
-            "Instead: a regular expression for whole names.",
+            "Alternative to `topics`: a regular expression for whole topic names.",
             "topics.regex",
         ),
         Field(
             "tables",
             _TABLES,
-            "`auto`: a table for each topic. A list, or a mapping with settings: these tables; "
-            "with `route`, the settings of tables that rows are routed to.",
+            "`auto`: one table per topic. A list, or a mapping with settings: these tables; "
+            "with `route`, settings of the tables that rows are routed to.",
         ),
         Field(
             "route",
             ROUTE,
-            "How rows find their tables. `auto`: as `tables: auto`. A list of rules by topic, the "
-            "first match decides. Or a `field`.",
+            "Routing of rows to tables. `auto`: as `tables: auto`. A list of rules by topic: "
+            "the first match applies. Or a `field`.",
         ),
         Field(
             "namespace",
             NAMESPACE,
-            "With `auto`: namespace of the tables, named by the last part of the topic. Default: "
-            "the topic is the table's full name.",
+            "With `auto`: namespace of the tables, which are named after the last part of the "
+            "topic. Default: the topic is the table's full name.",
         ),
         *SHARED,
     ),
     "a target",
     elsewhere={
-        **_OF_TARGETS,
-        "catalog": "one catalog is for all targets: put it at the file's top level",
+        **_TABLE_ONLY,
+        "catalog": "the catalog is shared by all targets: move it to the file's top level",
     },
 )
 CATALOG: Final = Fields(
     (
         Field("name", NAME, "Name of the catalog. Default: `iceberg`.", keys.CATALOG_NAME),
-        Field("type", Text("a type"), "Type: `rest`, `jdbc`, `hive`, `glue`, `hadoop`, `nessie`."),
+        Field(
+            "type", String("a type"), "Type: `rest`, `jdbc`, `hive`, `glue`, `hadoop`, `nessie`."
+        ),
     ),
     "properties of a catalog",
-    others=SETTING,
+    undeclared=SETTING,
 )
 FILE: Final = Fields(
     (
-        Field("pipeline", NAME, "Name of the pipeline; its connectors bear it.", required=True),
+        Field(
+            "pipeline",
+            NAME,
+            "Name of the pipeline, which its connectors are marked with.",
+            required=True,
+        ),
         Field(
             "worker",
             WORKER,
-            "A worker of the cluster. `--url` wins. Default: `http://127.0.0.1:8083`.",
+            "A worker of the cluster. `--url` takes precedence. Default: `http://127.0.0.1:8083`.",
         ),
         Field(
             "catalog",
             CATALOG,
-            "The catalog of all targets; further keys as after `iceberg.catalog.`. Default: "
+            "The catalog of all targets; additional keys as after `iceberg.catalog.`. Default: "
             "the worker's `connect_py.defaults.iceberg.catalog.*`.",
         ),
-        Field("hadoop", PROPERTIES, "Settings of Hadoop, as after `iceberg.hadoop.`."),
-        Field("spark", PROPERTIES, "Settings of Spark, as after `iceberg.spark.`."),
+        Field("hadoop", PROPERTIES, "Hadoop settings, as after `iceberg.hadoop.`."),
+        Field("spark", PROPERTIES, "Spark settings, as after `iceberg.spark.`."),
         Field(
             "defaults",
             Fields(SHARED, "fields of targets"),
-            "Fields of all targets that do not say otherwise.",
+            "Defaults of the fields of all targets.",
         ),
         Field("targets", MapOf(TARGET, NAME, least=1), "Connectors by name.", required=True),
     ),
@@ -404,7 +421,7 @@ FILE: Final = Fields(
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a file, for editors."""
+    """Return the JSON schema of a file, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Pipeline of connect-py",
@@ -412,6 +429,6 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def json_schema_text() -> str:
-    """The same as a text."""
+def json_schema_string() -> str:
+    """Return the JSON schema as a string."""
     return json.dumps(json_schema(), indent=2)

@@ -1,5 +1,7 @@
-"""Kinds of values in a pipeline file. Each reads a part of the file, and describes itself as JSON
-schema."""
+"""Kinds of values in a pipeline file.
+
+Each parses a node of the file and returns its JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from connectors.iceberg_tools.pipeline.mistake import Mistakes, Place, did_you_mean
+from connectors.iceberg_tools.pipeline.mistake import FilePosition, Mistakes, did_you_mean
 from connectors.iceberg_tools.pipeline.yaml_tree import Entries, Items, Node, Scalar
 
-# `${env:TOKEN}`: the worker looks the value up
+# `${env:TOKEN}`: the worker resolves the reference
 PROVIDER: Final = re.compile(r"\$\{[^${}:]+:[^{}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A value of the file and its place: a text, number or boolean, a tuple of `Found`, or a dict
-    of them by key."""
+class FieldValue:
+    """A value of the file and its position.
 
-    place: Place
+    The value is a string, number, or Boolean, a tuple of `FieldValue`, or a dict of them by key.
+    """
+
+    position: FilePosition
     path: str
     value: Any
 
     def plain(self) -> Any:
-        """The value without places."""
+        """Return the value without positions."""
         if isinstance(self.value, tuple):
             return tuple(item.plain() for item in self.value)
         if isinstance(self.value, dict):
@@ -35,70 +39,72 @@ class Found:
 
 
 class Kind(ABC):
-    """What a field takes."""
+    """Kind of the values that a field accepts."""
 
-    words: str  # for people: `a whole number`
+    words: str  # description for people: `a whole number`
 
     @abstractmethod
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
-        """Return the value; None: it is wrong, which is among the mistakes."""
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
+        """Return the value; None if it is invalid, which adds a mistake."""
 
     @abstractmethod
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the values."""
+        """Return the JSON schema of the values."""
 
     def refuse(self, node: Node, path: str, mistakes: Mistakes, hint: str = "") -> None:
         problem = (
             "is empty" if isinstance(node, Scalar) and node.kind == "nothing" else f"is {node}"
         )
-        mistakes.add(node.place, path, f"{problem}, expected {self.words}", hint)
+        mistakes.add(node.position, path, f"{problem}, expected {self.words}", hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Kind):
-    """A text, checked by a function if one is given. A reference to a config provider is not
-    checked."""
+class String(Kind):
+    """A string, with an optional check. A reference to a config provider is not checked."""
 
-    words: str = "a text"
+    words: str = "a string"
     check: Callable[[str], object] | None = None  # raises ValueError
-    pattern: str = ""  # what the whole text matches, for editors as well
+    pattern: str = ""  # for the whole string; also in the JSON schema
     hint: str = ""
-    any_scalar: bool = False  # numbers, true and false are texts, too
-    resolved: bool = True  # the worker gets it as it is, and resolves references
+    any_scalar: bool = False  # also accepts numbers, true, and false
+    resolved: bool = True  # passed to the worker unchanged, which resolves references
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if not isinstance(node, Scalar) or node.kind == "nothing":
             self.refuse(node, path, mistakes, self.hint)
             return None
-        # `NO` is Norway, too
-        spelled = node.kind != "boolean" or node.text.lower() in ("true", "false")
-        if node.kind != "text" and not (self.any_scalar and spelled):
-            self.refuse(node, path, mistakes, f'put it in quotes: "{node.text}"')
+        # in YAML 1.1, `NO` is a Boolean
+        spelled = node.kind != "boolean" or node.value.lower() in ("true", "false")
+        if node.kind != "string" and not (self.any_scalar and spelled):
+            self.refuse(node, path, mistakes, f'put it in quotes: "{node.value}"')
             return None
         if node.kind == "boolean":
-            node = replace(node, text=node.text.lower())
-        if PROVIDER.search(node.text) is not None:
+            node = replace(node, value=node.value.lower())
+        if PROVIDER.search(node.value) is not None:
             if self.resolved:
-                return Found(node.place, path, node.text)
+                return FieldValue(node.position, path, node.value)
             mistakes.add(
-                node.place, path, "cannot come from a config provider", f"write {self.words}"
+                node.position, path, "cannot come from a config provider", f"write {self.words}"
             )
             return None
         if not self._accepts(node, path, mistakes):
             return None
-        return Found(node.place, path, node.text)
+        return FieldValue(node.position, path, node.value)
 
     def _accepts(self, node: Scalar, path: str, mistakes: Mistakes) -> bool:
-        if self.pattern and re.fullmatch(self.pattern, node.text) is None:
+        if self.pattern and re.fullmatch(self.pattern, node.value) is None:
             mistakes.add(
-                node.place, path, f"{node.text or 'an empty text'} is not {self.words}", self.hint
+                node.position,
+                path,
+                f"{node.value or 'an empty string'} is not {self.words}",
+                self.hint,
             )
             return False
         if self.check is not None:
             try:
-                self.check(node.text)
+                self.check(node.value)
             except ValueError as error:
-                mistakes.add(node.place, path, str(error), self.hint)
+                mistakes.add(node.position, path, str(error), self.hint)
                 return False
         return True
 
@@ -113,7 +119,7 @@ class Text(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Kind):
-    """One of a few words."""
+    """One of several words."""
 
     choices: tuple[str, ...]
 
@@ -121,15 +127,15 @@ class Choice(Kind):
     def words(self) -> str:  # type: ignore[override]  # computed
         return f"one of {', '.join(self.choices)}"
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
-        if not isinstance(node, Scalar) or node.kind != "text":
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
+        if not isinstance(node, Scalar) or node.kind != "string":
             self.refuse(node, path, mistakes)
             return None
-        if node.text not in self.choices:
-            problem = f"{node.text} is none of {', '.join(self.choices)}"
-            mistakes.add(node.place, path, problem, did_you_mean(node.text, self.choices))
+        if node.value not in self.choices:
+            problem = f"{node.value} is not one of {', '.join(self.choices)}"
+            mistakes.add(node.position, path, problem, did_you_mean(node.value, self.choices))
             return None
-        return Found(node.place, path, node.text)
+        return FieldValue(node.position, path, node.value)
 
     def schema(self) -> dict[str, Any]:
         return {"enum": list(self.choices)}
@@ -142,18 +148,18 @@ class Number(Kind):
     least: int = 1
     words = "a whole number"
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if (
             not isinstance(node, Scalar)
             or node.kind != "number"
-            or not re.fullmatch(r"-?\d{1,18}", node.text)
+            or not re.fullmatch(r"-?\d{1,18}", node.value)
         ):
             self.refuse(node, path, mistakes)
             return None
-        if int(node.text) < self.least:
-            mistakes.add(node.place, path, f"{node.text} is below {self.least}")
+        if int(node.value) < self.least:
+            mistakes.add(node.position, path, f"{node.value} is less than {self.least}")
             return None
-        return Found(node.place, path, int(node.text))
+        return FieldValue(node.position, path, int(node.value))
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.least}
@@ -165,11 +171,11 @@ class Flag(Kind):
 
     words = "true or false"
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if not isinstance(node, Scalar) or node.kind != "boolean":
             self.refuse(node, path, mistakes)
             return None
-        return Found(node.place, path, node.text.lower() in ("true", "yes", "on"))
+        return FieldValue(node.position, path, node.value.lower() in ("true", "yes", "on"))
 
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
@@ -177,7 +183,7 @@ class Flag(Kind):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Kind):
-    """A list that is not empty; a single item may stand for itself."""
+    """A list that is not empty; optionally, a single item without a list."""
 
     item: Kind
     single: bool = True
@@ -190,83 +196,83 @@ class ListOf(Kind):
             else f"a list, each item {self.item.words}"
         )
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if self.single and isinstance(node, Scalar) and node.kind != "nothing":
             one = self.item.read(node, path, mistakes)
-            return None if one is None else Found(node.place, path, (one,))
+            return None if one is None else FieldValue(node.position, path, (one,))
         if not isinstance(node, Items):
             self.refuse(node, path, mistakes)
             return None
         if not node.items:
-            mistakes.add(node.place, path, "is an empty list")
+            mistakes.add(node.position, path, "is an empty list")
             return None
-        read = [
+        results = [
             self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)
         ]
-        found = tuple(each for each in read if each is not None)
-        seen: set[Any] = set()
-        for each in found:
+        values = tuple(each for each in results if each is not None)
+        strings: set[Any] = set()
+        for each in values:
             if isinstance(each.value, str):
-                if each.value in seen:
+                if each.value in strings:
                     mistakes.add(
-                        each.place, path, f"{each.value} is given twice", "remove one of them"
+                        each.position, path, f"{each.value} is given twice", "remove one of them"
                     )
-                seen.add(each.value)
-        return Found(node.place, path, found) if len(found) == len(read) else None
+                strings.add(each.value)
+        return FieldValue(node.position, path, values) if len(values) == len(results) else None
 
     def schema(self) -> dict[str, Any]:
         item = self.item.schema()
         several: dict[str, Any] = {"type": "array", "items": item, "minItems": 1}
-        if isinstance(self.item, Text | Choice):
+        if isinstance(self.item, String | Choice):
             several["uniqueItems"] = True
         return {"anyOf": [item, several]} if self.single else several
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(Kind):
-    """A mapping whose keys are names that the user chooses."""
+    """A mapping whose keys are chosen by the user."""
 
     value: Kind
-    key: Text = field(default_factory=Text)
-    least: int = 0  # entries
+    key: String = field(default_factory=String)
+    least: int = 0  # minimum number of entries
 
     @property
     def words(self) -> str:  # type: ignore[override]  # computed
         return f"a mapping, each value {self.value.words}"
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if not isinstance(node, Entries):
             self.refuse(node, path, mistakes)
             return None
         if len(node.entries) < self.least:
-            mistakes.add(node.place, path, "is an empty mapping")
+            mistakes.add(node.position, path, "is an empty mapping")
             return None
-        found = {}
+        values = {}
         for key, value in node.entries:
-            below = f"{path}.{key.text}"
-            accepted = self.key.read(Scalar(key.place, key.text, "text"), below, mistakes)
+            below = f"{path}.{key.value}"
+            accepted = self.key.read(Scalar(key.position, key.value, "string"), below, mistakes)
             each = self.value.read(value, below, mistakes)
             if accepted is not None and each is not None:
-                found[key.text] = Found(key.place, below, each.value)
-        return Found(node.place, path, found)
+                values[key.value] = FieldValue(key.position, below, each.value)
+        return FieldValue(node.position, path, values)
 
     def schema(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": "object", "additionalProperties": self.value.schema()}
+        result: dict[str, Any] = {"type": "object", "additionalProperties": self.value.schema()}
         if self.key.pattern:
-            found["propertyNames"] = {"pattern": f"^({self.key.pattern})$"}
+            result["propertyNames"] = {"pattern": f"^({self.key.pattern})$"}
         if self.least:
-            found["minProperties"] = self.least
-        return found
+            result["minProperties"] = self.least
+        return result
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the file: declared once, for validation, JSON schema and reference."""
+    """A field of the file, declared once for validation, JSON schema, and reference."""
 
     name: str
     kind: Kind
     doc: str
-    key: str = ""  # the connector's key that has its value; empty: see `Compiler`
+    key: str = ""  # the connector's key for the value; empty: see `Compiler`
     required: bool = False
 
 
@@ -276,53 +282,53 @@ class Fields(Kind):
 
     fields: tuple[Field, ...]
     words: str = "a mapping"
-    others: Kind | None = None  # what keys that are not declared have; None: they are mistakes
+    undeclared: Kind | None = None  # kind of undeclared keys; None: they are mistakes
     may_be_empty: bool = False
-    # keys that belong to another place: hints
+    # keys that belong elsewhere, with hints
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if self.may_be_empty and isinstance(node, Scalar) and node.kind == "nothing":
-            return Found(node.place, path, {})
+            return FieldValue(node.position, path, {})
         if not isinstance(node, Entries):
             self.refuse(node, path, mistakes)
             return None
         declared = {each.name: each for each in self.fields}
-        found = {}
+        values = {}
         for key, value in node.entries:
-            below = f"{path}.{key.text}" if path else key.text
-            kind = declared[key.text].kind if key.text in declared else self.others
+            below = f"{path}.{key.value}" if path else key.value
+            kind = declared[key.value].kind if key.value in declared else self.undeclared
             if kind is None:
-                hint = self.elsewhere.get(key.text) or did_you_mean(key.text, declared)
-                mistakes.add(key.place, below, "is not known", hint)
+                hint = self.elsewhere.get(key.value) or did_you_mean(key.value, declared)
+                mistakes.add(key.position, below, "is unknown", hint)
                 continue
             each = kind.read(value, below, mistakes)
             if each is not None:
-                found[key.text] = Found(key.place, below, each.value)
-        given = {key.text for key, _ in node.entries}
+                values[key.value] = FieldValue(key.position, below, each.value)
+        present = {key.value for key, _ in node.entries}
         for each_field in self.fields:
-            if each_field.required and each_field.name not in given:
-                mistakes.add(node.place, path, f"lacks `{each_field.name}`", each_field.doc)
-        return Found(node.place, path, found)
+            if each_field.required and each_field.name not in present:
+                mistakes.add(node.position, path, f"lacks `{each_field.name}`", each_field.doc)
+        return FieldValue(node.position, path, values)
 
     def schema(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "type": ["object", "null"] if self.may_be_empty else "object",
             "properties": {
                 each.name: {"description": each.doc, **each.kind.schema()} for each in self.fields
             },
-            "additionalProperties": False if self.others is None else self.others.schema(),
+            "additionalProperties": False if self.undeclared is None else self.undeclared.schema(),
         }
         required = [each.name for each in self.fields if each.required]
-        return {**found, "required": required} if required else found
+        return {**result, "required": required} if required else result
 
 
 @dataclass(frozen=True, slots=True)
 class Either(Kind):
-    """One kind for each form that a value may have."""
+    """A different kind for each YAML form of the value."""
 
     single: Kind | None = None
     several: Kind | None = None
@@ -335,7 +341,7 @@ class Either(Kind):
     def _kinds(self) -> list[Kind]:
         return [each for each in (self.single, self.several, self.mapping) if each is not None]
 
-    def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
+    def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         kind = (
             self.mapping
             if isinstance(node, Entries)

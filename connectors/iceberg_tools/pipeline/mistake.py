@@ -1,4 +1,4 @@
-"""`Mistake`: what is wrong with a pipeline file, and where."""
+"""`Mistake`: a problem in a pipeline file, and its position."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-_ALIKE: Final = 0.6  # how like a known word a misspelt one is
+_SIMILARITY: Final = 0.6  # similarity of a suggestion
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A place in a file; both numbers begin with 1."""
+class FilePosition:
+    """A position in a file; both numbers start at 1."""
 
     line: int
     column: int
@@ -20,24 +20,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """One mistake, and what to do about it."""
+    """One mistake and its remedy."""
 
-    place: Place
+    position: FilePosition
     where: str  # path of the field: `targets.orders.topics`
     problem: str
     hint: str = ""
 
     def text(self, file: str) -> str:
-        """The mistake as compilers show one: `file:line:column: path: problem; hint`."""
-        begin = f"{file}:{self.place.line}:{self.place.column}: "
+        """Format the mistake like a compiler: `file:line:column: path: problem; hint`."""
+        begin = f"{file}:{self.position.line}:{self.position.column}: "
         path = f"{self.where}: " if self.where else ""
         return begin + path + self.problem + (f"; {self.hint}" if self.hint else "")
 
     def to_json(self) -> dict[str, object]:
-        """The mistake for machines."""
+        """Return the mistake in JSON form."""
         return {
-            "line": self.place.line,
-            "column": self.place.column,
+            "line": self.position.line,
+            "column": self.position.column,
             "field": self.where or None,
             "problem": self.problem,
             "hint": self.hint or None,
@@ -46,28 +46,28 @@ class Mistake:
 
 @dataclass(slots=True)
 class Mistakes:
-    """All mistakes of a file, each once, in the order of the file."""
+    """All mistakes of a file without duplicates, in the order of the file."""
 
-    _found: set[Mistake] = field(default_factory=set)
+    _mistakes: set[Mistake] = field(default_factory=set)
 
-    def add(self, place: Place, where: str, problem: str, hint: str = "") -> None:
-        self._found.add(Mistake(place, where, problem, hint))
+    def add(self, position: FilePosition, where: str, problem: str, hint: str = "") -> None:
+        self._mistakes.add(Mistake(position, where, problem, hint))
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._mistakes)
 
     def below(self, *paths: str) -> bool:
-        """Whether there is one at or below one of these fields."""
+        """Return True if there is a mistake in one of these fields or in a nested field."""
         return any(
-            f"{each.where}.".startswith(f"{path}.") for each in self._found for path in paths
+            f"{each.where}.".startswith(f"{path}.") for each in self._mistakes for path in paths
         )
 
     def sorted(self) -> list[Mistake]:
-        return sorted(self._found)
+        return sorted(self._mistakes)
 
 
 class PipelineFileError(Exception):
-    """A pipeline file has mistakes. Its text has a line for each."""
+    """A pipeline file has mistakes. The message has a line for each."""
 
     def __init__(self, file: str, mistakes: list[Mistake]) -> None:
         super().__init__("\n".join(each.text(file) for each in mistakes))
@@ -75,7 +75,7 @@ class PipelineFileError(Exception):
         self.mistakes = mistakes
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint: the known word that is most like this one; empty: there is none."""
-    nearest = difflib.get_close_matches(word, list(known), 1, _ALIKE)
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the candidate that is most similar to a word; empty if there is none."""
+    nearest = difflib.get_close_matches(word, list(candidates), 1, _SIMILARITY)
     return f"did you mean {nearest[0]}?" if nearest else ""

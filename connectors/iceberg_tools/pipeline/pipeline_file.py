@@ -1,4 +1,4 @@
-"""`Pipeline`: a pipeline file, read, checked and compiled."""
+"""`Pipeline`: a pipeline file that has been read, checked, and compiled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from connectors.iceberg_tools.pipeline.checks import (
 )
 from connectors.iceberg_tools.pipeline.compiler import CompiledConnector, Compiler
 from connectors.iceberg_tools.pipeline.file_fields import FILE
-from connectors.iceberg_tools.pipeline.kinds import Found
-from connectors.iceberg_tools.pipeline.mistake import Mistake, Mistakes, PipelineFileError, Place
+from connectors.iceberg_tools.pipeline.kinds import FieldValue
+from connectors.iceberg_tools.pipeline.mistake import (
+    FilePosition,
+    Mistake,
+    Mistakes,
+    PipelineFileError,
+)
 from connectors.iceberg_tools.pipeline.target import Target
 from connectors.iceberg_tools.pipeline.yaml_tree import Entries, Node, read_yaml
 
@@ -25,11 +30,11 @@ DEFAULT_WORKER = "http://127.0.0.1:8083"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a file says."""
+    """Contents of a pipeline file."""
 
     file: str
     name: str
-    worker: str  # address
+    worker: str  # URL of the worker
     connectors: Mapping[str, CompiledConnector]  # by name, in the order of the file
 
 
@@ -37,36 +42,46 @@ def read_pipeline(file: Path) -> Pipeline:
     """Read a file.
 
     Raises:
-        PipelineFileError: It has mistakes, of which all are in the error.
+        PipelineFileError: It has mistakes; the error contains all of them.
         OSError: It cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         before = error.object[: error.start].decode(encoding="utf-8")
-        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        mistakes = [Mistake(place, "", f"this is no text in UTF-8: {error.reason}")]
+        position = FilePosition(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        mistakes = [Mistake(position, "", f"the file is not valid UTF-8: {error.reason}")]
         raise PipelineFileError(str(file), mistakes) from error
-    return parse_pipeline(text, str(file))
+    return parse_pipeline(content, str(file))
 
 
-def parse_pipeline(text: str, file: str = "") -> Pipeline:
-    """The same of a text. `file`: its name in messages."""
+def parse_pipeline(content: str, file: str = "") -> Pipeline:
+    """Parse the contents of a file.
+
+    Args:
+        text: The contents.
+        file: Name of the file in messages.
+    """
     mistakes = Mistakes()
-    tree = read_yaml(text, mistakes)
-    found = None if tree is None else FILE.read(tree, "", mistakes)
-    pipeline = None if tree is None or found is None else _pipeline(tree, found, file, mistakes)
+    tree = read_yaml(content, mistakes)
+    contents = None if tree is None else FILE.read(tree, "", mistakes)
+    pipeline = (
+        None if tree is None or contents is None else _pipeline(tree, contents, file, mistakes)
+    )
     if mistakes or pipeline is None:
         raise PipelineFileError(file, mistakes.sorted())
     return pipeline
 
 
-def _pipeline(tree: Node, found: Found, file: str, mistakes: Mistakes) -> Pipeline:
-    fields: Mapping[str, Found] = found.value
+def _pipeline(tree: Node, contents: FieldValue, file: str, mistakes: Mistakes) -> Pipeline:
+    fields: Mapping[str, FieldValue] = contents.value
     name = fields["pipeline"].value if "pipeline" in fields else ""
     defaults = fields["defaults"].value if "defaults" in fields else {}
-    given = fields["targets"].value if "targets" in fields else {}
-    targets = [Target.of(name, each, own, defaults) for each, own in given.items()]
+    target_fields = fields["targets"].value if "targets" in fields else {}
+    targets = [
+        Target.of(name, each, target_field, defaults)
+        for each, target_field in target_fields.items()
+    ]
     for target in targets:
         written = _keys(tree, "targets", target.name) | _keys(tree, "defaults")
         TargetChecks(target, mistakes, written - target.fields.keys()).check()
@@ -75,7 +90,7 @@ def _pipeline(tree: Node, found: Found, file: str, mistakes: Mistakes) -> Pipeli
     compiled = [Compiler(target, fields).compile() for target in targets]
     for connector in compiled:
         check_properties(connector, mistakes)
-    for connector in compiled:  # of others the sink says the same again, in words of its own
+    for connector in compiled:  # otherwise, the sink would repeat the mistakes in different words
         if not mistakes.below("defaults", "catalog", connector.target.path):
             check_options(connector, mistakes)
     worker = fields["worker"].value if "worker" in fields else DEFAULT_WORKER
@@ -83,14 +98,14 @@ def _pipeline(tree: Node, found: Found, file: str, mistakes: Mistakes) -> Pipeli
 
 
 def _keys(node: Node, *path: str) -> set[str]:
-    """The keys that are written at a path, right or wrong."""
+    """Return the keys at a path, valid or not."""
     for part in path:
         below = (
-            [value for key, value in node.entries if key.text == part]
+            [value for key, value in node.entries if key.value == part]
             if isinstance(node, Entries)
             else []
         )
         if not below:
             return set()
         node = below[0]
-    return {key.text for key, _ in node.entries} if isinstance(node, Entries) else set()
+    return {key.value for key, _ in node.entries} if isinstance(node, Entries) else set()

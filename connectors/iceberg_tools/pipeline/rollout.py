@@ -1,5 +1,4 @@
-"""`Rollout`: makes the connectors of a worker those of a pipeline file, and waits until they
-run."""
+"""`Rollout`: applies a pipeline file to a worker, and waits until its connectors are running."""
 
 from __future__ import annotations
 
@@ -13,61 +12,70 @@ from connectors.iceberg_tools.pipeline.compiler import CompiledConnector
 from connectors.iceberg_tools.pipeline.connector_plan import Action, ConnectorPlan
 from connectors.iceberg_tools.pipeline.connector_state import ConnectorState, PartState
 from connectors.iceberg_tools.pipeline.kinds import PROVIDER
-from connectors.iceberg_tools.pipeline.mistake import Mistakes, Place
+from connectors.iceberg_tools.pipeline.mistake import FilePosition, Mistakes
 from connectors.iceberg_tools.pipeline.pipeline_file import Pipeline
 from connectors.iceberg_tools.pipeline.worker_client import WorkerClient
 
-_LOOK_SECONDS: Final = 0.5
-_LOOKS: Final = 2  # in a row, so that a task of before is not taken for the new one
-_OLD_FAILURE_SECONDS: Final = 15.0  # how long failures of before may stay while tasks start anew
+_CHECK_SECONDS: Final = 0.5
+_CHECKS: Final = 2  # consecutive checks, because a task may still have its previous configuration
+_OLD_FAILURE_SECONDS: Final = 15.0  # time limit of earlier failures while tasks restart
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
-    """What the worker says against connectors that are to be created or changed, at the fields of
-    the file."""
+    """Validate new and changed connectors with the worker; report problems at their fields."""
     mistakes = Mistakes()
     for change in plan.of(Action.CREATE, Action.CHANGE):
         connector = pipeline.connectors[change.name]
         for key, problem in client.problems(change.name, connector.config):
             source = connector.sources.get(key)
-            place, path = (
-                (source.place, source.path) if source is not None else _target_place(connector)
+            position, path = (
+                (source.position, source.path)
+                if source is not None
+                else _target_position(connector)
             )
-            mistakes.add(place, path, f"{problem} (key {key} of connector {change.name})")
+            mistakes.add(position, path, f"{problem} (key {key} of connector {change.name})")
     return mistakes
 
 
-def _target_place(connector: CompiledConnector) -> tuple[Place, str]:
-    return connector.target.place, connector.target.path
+def _target_position(connector: CompiledConnector) -> tuple[FilePosition, str]:
+    return connector.target.position, connector.target.path
 
 
 @dataclass(slots=True)
 class Rollout:
-    """Used once, for one plan whose configurations the worker accepts."""
+    """Applies one plan whose configurations the worker accepts. Used once."""
 
     client: WorkerClient
     pipeline: Pipeline
     plan: ConnectorPlan
     say: Callable[[str], None] = lambda _: None
-    done: list[str] = field(default_factory=list)  # `created shop-orders`
+    completed: list[str] = field(default_factory=list)  # `created shop-orders`
     # failures when a connector was changed
-    _before: dict[str, frozenset[PartState]] = field(default_factory=dict)
-    _seen: dict[str, float] = field(default_factory=dict)  # since when they are seen after that
+    _earlier_failures: dict[str, frozenset[PartState]] = field(default_factory=dict)
+    _failing_since: dict[str, float] = field(
+        default_factory=dict
+    )  # time since when they are still present
 
     def apply(self) -> None:
-        """Create, change and delete.
+        """Create, change, and delete the connectors.
 
-        Raises: ConnectError: A request failed; `done` names those before it. The next roll-out goes
-            on from there.
+        Raises:
+            ConnectError: A request failed; `completed` lists the earlier ones. The next rollout
+                continues from
+                there.
         """
-        words = {Action.CREATE: "created", Action.CHANGE: "changed", Action.DELETE: "deleted"}
+        past_participles = {
+            Action.CREATE: "created",
+            Action.CHANGE: "changed",
+            Action.DELETE: "deleted",
+        }
         if changed := {change.name for change in self.plan.of(Action.CHANGE)}:
             present = self.client.connectors()
-            self._before = {
+            self._earlier_failures = {
                 name: ConnectorState.of(name, present[name].status).failures
                 for name in changed & present.keys()
             }
-        for change in self.plan.of(*words):
+        for change in self.plan.of(*past_participles):
             try:
                 if change.action is Action.DELETE:
                     self.client.delete(change.name)
@@ -75,24 +83,24 @@ class Rollout:
                     self.client.put(change.name, self.pipeline.connectors[change.name].config)
             except ConnectError as error:
                 raise ConnectError(
-                    f"{change.name}: {error}; apply again to go on from here"
+                    f"{change.name}: {error}; apply again to continue from here"
                 ) from error
-            self.done.append(f"{words[change.action]} {change.name}")
-            self.say(self.done[-1])
+            self.completed.append(f"{past_participles[change.action]} {change.name}")
+            self.say(self.completed[-1])
 
     def wait(self, seconds: float) -> list[ConnectorState]:
-        """The states of all connectors of the file, once all run or one fails, at the latest after
-        that time."""
+        """Wait until all connectors are running or one fails; return their states."""
         deadline = time.monotonic() + seconds
-        looks = 0
+        checks = 0
         while True:
             states = self._states(self.pipeline.connectors.values())
             settled = all(each.runs or each.rests for each in states)
-            failed = [self._has_failed(each) for each in states]  # of all: each look counts
-            looks = looks + 1 if settled or any(failed) else 0
-            if looks >= _LOOKS or time.monotonic() > deadline:
+            # evaluate all connectors: each check counts
+            failures = [self._has_failed(each) for each in states]
+            checks = checks + 1 if settled or any(failures) else 0
+            if checks >= _CHECKS or time.monotonic() > deadline:
                 return states
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_CHECK_SECONDS)
 
     def _states(self, connectors: Iterable[CompiledConnector]) -> list[ConnectorState]:
         present = self.client.connectors()
@@ -100,37 +108,41 @@ class Rollout:
         for connector in connectors:
             status = present[connector.name].status if connector.name in present else None
             state = ConnectorState.of(connector.name, status)
-            if state.runs and not self._has_arrived(connector):
+            if state.runs and not self._has_new_config(connector):
                 state = ConnectorState(connector.name, True, state.parts[:1])
             states.append(state)
         return states
 
     def _has_failed(self, state: ConnectorState) -> bool:
-        """Whether it failed with its new configuration. A failure of before may be shown until its
-        tasks start anew."""
+        """Return True if a connector failed with its new configuration.
+
+        The status may contain an earlier failure until the tasks restart.
+        """
         failures = state.failures
         if not failures:
             if state.parts:
-                self._before.pop(state.name, None)  # the same failure is a new one from here on
+                self._earlier_failures.pop(
+                    state.name, None
+                )  # from here on, the same failure is a new one
             return False
-        if state.parts[0] not in failures and not self._has_arrived(
+        if state.parts[0] not in failures and not self._has_new_config(
             self.pipeline.connectors[state.name]
         ):
             return False
-        if not failures <= self._before.get(state.name, frozenset()):
+        if not failures <= self._earlier_failures.get(state.name, frozenset()):
             return True
         now = time.monotonic()
-        return now - self._seen.setdefault(state.name, now) >= _OLD_FAILURE_SECONDS
+        return now - self._failing_since.setdefault(state.name, now) >= _OLD_FAILURE_SECONDS
 
-    def _has_arrived(self, connector: CompiledConnector) -> bool:
-        """Whether the tasks have the new configuration."""
+    def _has_new_config(self, connector: CompiledConnector) -> bool:
+        """Return True if the tasks have the new configuration."""
         return all(
-            _carries(config, connector.config)
+            _has_values(config, connector.config)
             for config in self.client.task_configs(connector.name)
         )
 
 
-def _carries(task: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def _has_values(task: Mapping[str, str], config: Mapping[str, str]) -> bool:
     return all(
-        task.get(key) == value for key, value in wanted.items() if PROVIDER.search(value) is None
+        task.get(key) == value for key, value in config.items() if PROVIDER.search(value) is None
     )

@@ -1,4 +1,4 @@
-"""`Target`: the fields of one target, with those of `defaults` filled in."""
+"""`Target`: the fields of one target, including `defaults`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,39 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.iceberg_tools.pipeline.file_fields import APPEND, AUTO, IGNORE, NONE
-from connectors.iceberg_tools.pipeline.kinds import Found
-from connectors.iceberg_tools.pipeline.mistake import Place
+from connectors.iceberg_tools.pipeline.kinds import FieldValue
+from connectors.iceberg_tools.pipeline.mistake import FilePosition
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target. Fields that were wrong are missing, and are among the mistakes."""
+    """One target. Invalid fields are missing; they are reported as mistakes."""
 
     name: str
-    place: Place
+    position: FilePosition
     pipeline: str
-    fields: Mapping[str, Found] = field(default_factory=dict)
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
 
     @staticmethod
-    def of(pipeline: str, name: str, own: Found, defaults: Mapping[str, Found]) -> Target:
-        """The target's own fields win; mappings are joined key by key."""
+    def of(
+        pipeline: str, name: str, target_field: FieldValue, defaults: Mapping[str, FieldValue]
+    ) -> Target:
+        """Create a target. Its fields take precedence over defaults; mappings are merged by key."""
         fields = dict(defaults)
-        for key, each in own.value.items():
-            usual = fields.get(key)
-            if usual is not None and isinstance(usual.value, dict) and isinstance(each.value, dict):
-                each = Found(each.place, each.path, {**usual.value, **each.value})
+        for key, each in target_field.value.items():
+            default = fields.get(key)
+            if (
+                default is not None
+                and isinstance(default.value, dict)
+                and isinstance(each.value, dict)
+            ):
+                each = FieldValue(each.position, each.path, {**default.value, **each.value})
             fields[key] = each
-        return Target(name, own.place, pipeline, fields)
+        return Target(name, target_field.position, pipeline, fields)
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
+        """Name of the connector."""
         return str(self.plain("connector", f"{self.pipeline}-{self.name}"))
 
     @property
@@ -41,22 +47,22 @@ class Target:
         return f"targets.{self.name}"
 
     def plain(self, name: str, default: Any = None) -> Any:
-        """The value of a field, without places."""
-        found = self.fields.get(name)
-        return default if found is None else found.plain()
+        """Return the value of a field, without positions."""
+        value = self.fields.get(name)
+        return default if value is None else value.plain()
 
-    def found(self, name: str) -> Found | None:
+    def field(self, name: str) -> FieldValue | None:
         return self.fields.get(name)
 
-    def entries(self, name: str) -> Mapping[str, Found]:
-        """The entries of a field that is a mapping; empty if it is none."""
-        found = self.fields.get(name)
-        return found.value if found is not None and isinstance(found.value, dict) else {}
+    def entries(self, name: str) -> Mapping[str, FieldValue]:
+        """Return the entries of a mapping field; empty if it is not a mapping."""
+        value = self.fields.get(name)
+        return value.value if value is not None and isinstance(value.value, dict) else {}
 
-    def items(self, name: str) -> tuple[Found, ...]:
-        """The items of a field that is a list; empty if it is none."""
-        found = self.fields.get(name)
-        return found.value if found is not None and isinstance(found.value, tuple) else ()
+    def items(self, name: str) -> tuple[FieldValue, ...]:
+        """Return the items of a list field; empty if it is not a list."""
+        value = self.fields.get(name)
+        return value.value if value is not None and isinstance(value.value, tuple) else ()
 
     @property
     def write_mode(self) -> str:
@@ -72,19 +78,24 @@ class Target:
 
     @property
     def tables_by_topic(self) -> bool:
-        """Whether each topic is a table."""
+        """True if each topic has its own table."""
         return AUTO in (self.plain("tables"), self.plain("route"))
 
     @property
-    def table_settings(self) -> Mapping[str, Found]:
-        """The settings of tables by name."""
-        named = {str(item.value): Found(item.place, item.path, {}) for item in self.items("tables")}
-        return named or self.entries("tables")
+    def table_settings(self) -> Mapping[str, FieldValue]:
+        """Settings of tables by name."""
+        without_settings = {
+            str(item.value): FieldValue(item.position, item.path, {})
+            for item in self.items("tables")
+        }
+        return without_settings or self.entries("tables")
 
     @property
     def fixed_tables(self) -> tuple[str, ...]:
-        """The tables that all rows go to, or that a field chooses among; empty: rows are routed by
-        topic or name."""
+        """Tables that all rows are written to, or that a field chooses from.
+
+        Empty if rows are routed by topic or by a table name.
+        """
         route = self.plain("route")
         if route is None or (isinstance(route, dict) and not route.get("names-table")):
             return tuple(self.table_settings)

@@ -1,5 +1,7 @@
-"""A YAML file as a tree whose parts know their place. The one module that imports the YAML
-library."""
+"""A YAML file as a tree of nodes with positions.
+
+This is the only module that imports the YAML library.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +11,36 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from connectors.iceberg_tools.pipeline.mistake import Mistakes, Place
+from connectors.iceberg_tools.pipeline.mistake import FilePosition, Mistakes
 
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = {
-    "str": "text",
+    "str": "string",
     "int": "number",
     "float": "number",
     "bool": "boolean",
     "null": "nothing",
 }
-_DEEPEST: Final = 100  # levels; the parts of a file are read by functions that call themselves
+_DEEPEST: Final = 100  # maximum nesting: a file is parsed recursively
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A single value."""
 
-    place: Place
-    text: str  # as written: a boolean may be `yes` or `OFF`, too
-    kind: str  # text, number, boolean or nothing
+    position: FilePosition
+    value: str  # as written; a Boolean may be `yes` or `OFF`
+    kind: str  # string, number, boolean, or nothing
 
     def __str__(self) -> str:
-        return "nothing" if self.kind == "nothing" else f"the {self.kind} {self.text}"
+        return "nothing" if self.kind == "nothing" else f"the {self.kind} {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
     """A list."""
 
-    place: Place
+    position: FilePosition
     items: tuple[Node, ...]
 
     def __str__(self) -> str:
@@ -47,9 +49,9 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A mapping; each key once."""
+    """A mapping; keys are unique."""
 
-    place: Place
+    position: FilePosition
     entries: tuple[tuple[Scalar, Node], ...]
 
     def __str__(self) -> str:
@@ -59,24 +61,26 @@ class Entries:
 Node: TypeAlias = Scalar | Items | Entries
 
 
-def read_yaml(text: str, mistakes: Mistakes) -> Node | None:
-    """The document of a text; None: there is none, or it is not YAML, which is one of the
-    mistakes."""
+def read_yaml(content: str, mistakes: Mistakes) -> Node | None:
+    """Parse a document.
+
+    Return None if there is none, or if it is not valid YAML, which adds a mistake.
+    """
     try:
-        nodes = list(_documents(text))
+        nodes = list(_documents(content))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        mistakes.add(_place(mark), "", f"is not YAML: {error.problem}", error.context or "")
+        mistakes.add(_position(mark), "", f"is not YAML: {error.problem}", error.context or "")
         return None
-    except yaml.YAMLError as error:  # a character that no YAML file has
-        mistakes.add(Place(1, 1), "", f"is not YAML: {error}".replace("\n", " "))
+    except yaml.YAMLError as error:  # a character that is invalid in YAML
+        mistakes.add(FilePosition(1, 1), "", f"is not YAML: {error}".replace("\n", " "))
         return None
     if not nodes:
-        mistakes.add(Place(1, 1), "", "the file is empty", "it begins with `pipeline: <name>`")
+        mistakes.add(FilePosition(1, 1), "", "the file is empty", "expected `pipeline: <name>`")
         return None
     for extra in nodes[1:]:
         mistakes.add(
-            _place(extra.start_mark),
+            _position(extra.start_mark),
             "",
             "a second document begins here",
             "write one file per pipeline",
@@ -84,8 +88,8 @@ def read_yaml(text: str, mistakes: Mistakes) -> Node | None:
     return _TreeBuilder(mistakes).node(nodes[0], "")
 
 
-def _documents(text: str) -> Iterator[Any]:
-    loader = _Loader(text)
+def _documents(content: str) -> Iterator[Any]:
+    loader = _Loader(content)
     try:
         while loader.check_node():
             yield loader.get_node()
@@ -94,7 +98,7 @@ def _documents(text: str) -> Iterator[Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no types
-    """Refuses nesting before it is as deep as Python's stack."""
+    """Limits the nesting to less than the depth of Python's stack."""
 
     _depth = 0
 
@@ -110,83 +114,84 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no type
         return node
 
 
-def _place(mark: Any) -> Place:
-    return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
+def _position(mark: Any) -> FilePosition:
+    return FilePosition(1, 1) if mark is None else FilePosition(mark.line + 1, mark.column + 1)
 
 
 class _TreeBuilder:
-    """Makes each node once, however many aliases name it."""
+    """Builds each node once, even if several aliases refer to it."""
 
     def __init__(self, mistakes: Mistakes) -> None:
         self._mistakes = mistakes
-        self._made: dict[
+        self._nodes: dict[
             int, Node | None
-        ] = {}  # by identity of the library's node; None: it is being made
+        ] = {}  # by identity of the library's node; None: not complete yet
 
     def node(self, node: Any, path: str) -> Node:
-        place = _place(node.start_mark)
-        if id(node) in self._made:
-            made = self._made[id(node)]
-            if made is None:
-                self._mistakes.add(place, path, "contains itself by an alias")
-            return made or Scalar(place, "", "text")
-        self._made[id(node)] = None
-        made = self._of(node, place, path)
-        self._made[id(node)] = made
-        return made
+        position = _position(node.start_mark)
+        if id(node) in self._nodes:
+            tree = self._nodes[id(node)]
+            if tree is None:
+                self._mistakes.add(position, path, "contains itself by an alias")
+            return tree or Scalar(position, "", "string")
+        self._nodes[id(node)] = None
+        tree = self._of(node, position, path)
+        self._nodes[id(node)] = tree
+        return tree
 
-    def _of(self, node: Any, place: Place, path: str) -> Node:
+    def _of(self, node: Any, position: FilePosition, path: str) -> Node:
         if isinstance(node, yaml.SequenceNode):
             return Items(
-                place, tuple(self.node(item, f"{path}[{at}]") for at, item in enumerate(node.value))
+                position,
+                tuple(self.node(item, f"{path}[{at}]") for at, item in enumerate(node.value)),
             )
         if isinstance(node, yaml.MappingNode):
-            return Entries(place, tuple(self._entries(node, path)))
+            return Entries(position, tuple(self._entries(node, path)))
         return self._scalar(node, path)
 
     def _entries(self, node: Any, path: str) -> Iterator[tuple[Scalar, Node]]:
-        seen: dict[str, Place] = {}
+        positions: dict[str, FilePosition] = {}
         for key, value in node.value:
-            place = _place(key.start_mark)
+            position = _position(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
-                self._mistakes.add(place, path, "a key must be a single value")
+                self._mistakes.add(position, path, "a key must be a single value")
                 continue
             if key.tag == f"{_TAG}merge":
                 self._mistakes.add(
-                    place,
+                    position,
                     path,
                     "merge keys are not supported",
-                    "put shared fields below `defaults`",
+                    "move shared fields to `defaults`",
                 )
                 continue
             name = self._scalar(key, path)
-            below = f"{path}.{name.text}" if path else name.text
-            if name.text in seen:
+            below = f"{path}.{name.value}" if path else name.value
+            if name.value in positions:
                 self._mistakes.add(
-                    place,
+                    position,
                     below,
-                    f"is given twice, first in line {seen[name.text].line}",
+                    f"is duplicated, first in line {positions[name.value].line}",
                     "remove one of them",
                 )
                 continue
-            seen[name.text] = place
+            positions[name.value] = position
             yield name, self.node(value, below)
 
     def _scalar(self, node: Any, path: str) -> Scalar:
-        place, name = _place(node.start_mark), node.tag.removeprefix(_TAG)
+        position, name = _position(node.start_mark), node.tag.removeprefix(_TAG)
         if name not in _SCALARS and name != "timestamp":
-            self._mistakes.add(place, path, f"the tag {node.tag} is not supported")
+            self._mistakes.add(position, path, f"the tag {node.tag} is not supported")
         elif name != "str" and not _fits(name, node.value):
             self._mistakes.add(
-                place, path, f'the tag !!{name} does not fit "{node.value}"', "remove the tag"
+                position, path, f'the tag !!{name} does not fit "{node.value}"', "remove the tag"
             )
-            return Scalar(place, node.value, "text")
-        return Scalar(place, node.value, _SCALARS.get(name, "text"))
+            return Scalar(position, node.value, "string")
+        return Scalar(position, node.value, _SCALARS.get(name, "string"))
 
 
-def _fits(tag: str, text: str) -> bool:
-    """Whether a text is what its tag says. Without a tag it has the one that it fits."""
-    found = (
-        yaml.resolver.Resolver().resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+def _fits(tag: str, value: str) -> bool:
+    """Return True if a value matches its tag. A value without a tag has the tag that it matches."""
+    tag_of_value = (
+        yaml.resolver.Resolver().resolve(yaml.ScalarNode, value, (True, False)).removeprefix(_TAG)
     )
-    return found == tag or (found, tag) == ("int", "float")
+    return tag_of_value == tag or (tag_of_value, tag) == ("int", "float")

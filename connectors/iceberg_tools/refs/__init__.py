@@ -1,2 +1,1 @@
-"""Branches, tags and roll-backs of tables by command: checked against the ledgers before anything
-is changed."""
+"""Changes of branches and tags, and rollbacks, checked against the ledgers first."""

@@ -1,15 +1,16 @@
-"""What a user decides about unpublished commits, in the Spark driver: one compare-and-swap each
-(rule 34).
+"""Decisions of a user about commits awaiting approval, in the Spark driver.
 
-- `PUBLISH`: the ref moves to the head of their branch, exactly as it stands.
-- `REPLAY`: the branch goes. The ref's own ledger is an older one, and the connector reads again
-  from there (rule 8).
-- `DROP`, `DEAD_LETTER`: the same, and rows that come again and are not as expected are left out, or
-  kept elsewhere.
-- `SKIP`: the branch goes, and its positions stay with the ref (rule 33): none of its rows come
+Each decision is one compare-and-swap (rule 34):
+
+- `PUBLISH`: the ref moves to the head of the branch.
+- `REPLAY`: the branch is removed. The ref has an older ledger, and the connector reads the offsets
+  again from there (rule 8).
+- `DROP`, `DEAD_LETTER`: the same, and rows that fail the checks again are dropped, or stored as
+  rejected rows.
+- `SKIP`: the branch is removed and the ref takes its positions (rule 33): its rows are not read
   again.
 
-A crash before the swap leaves everything as it was, one after it the decision done.
+A crash before the swap leaves the table unchanged; a crash after it leaves the decision applied.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ if TYPE_CHECKING:
     from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
-_OF_GROUPS: Final = (LEDGER_PREFIX, UNPUBLISHED)  # properties of a table
+# prefixes of table properties that belong to a group
+_GROUP_PREFIXES: Final = (LEDGER_PREFIX, UNPUBLISHED)
 
 
 class Decision(Enum):
-    """What becomes of unpublished commits."""
+    """Decision about unpublished commits."""
 
     PUBLISH = "publish"
     REPLAY = "replay"
@@ -64,16 +66,16 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommits:
-    """Those of one connector, on one table."""
+    """Unpublished commits of one connector to one table."""
 
     group: str  # connect group
     ref: str
     branch: str
-    head: int  # of the branch
+    head: int  # head of the branch
     published: int | None  # head of the ref
-    failed: tuple[UnpublishedCommit, ...]  # those that were not as expected, oldest first
-    commits: int  # of the connector, with those that were as expected
-    forward: bool  # whether the ref can move to the branch's head: nothing else was committed to it
+    failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
+    commits: int  # number of commits of the connector, including those that passed
+    forward: bool  # whether the ref can move to the branch's head: it has no other commits
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -90,18 +92,18 @@ class UnpublishedCommits:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A decision about what was looked at: it is refused if the table is not like that any more."""
+    """A decision about commits, which is refused if the table has changed since."""
 
     decision: Decision
-    found: UnpublishedCommits
+    commits: UnpublishedCommits
 
 
 def groups_of(metadata: TableMetadata) -> list[str]:
-    """The connectors that committed to a table."""
+    """Return the connect groups that committed to a table."""
     names = (
         key.removeprefix(prefix)
         for key in metadata.properties
-        for prefix in _OF_GROUPS
+        for prefix in _GROUP_PREFIXES
         if key.startswith(prefix)
     )
     return sorted(set(names))
@@ -110,23 +112,23 @@ def groups_of(metadata: TableMetadata) -> list[str]:
 def unpublished_commits(
     metadata: TableMetadata, groups: Mapping[str, str]
 ) -> list[UnpublishedCommits]:
-    """Those of some connectors.
+    """Return the unpublished commits of some connectors.
 
-    Args: groups: connect group -> ref that it commits to, unless the table says which: a branch of
-        an earlier release
-            says nothing.
+    Args:
+        groups: Connect group -> ref that it commits to. A ref in the table's properties takes
+            precedence; branches of earlier releases have none.
     """
-    found = []
+    result = []
     for group, ref in sorted(groups.items()):
         branch = unpublished_branch(group)
         if branch in metadata.refs:
             state = Unpublished.of_text(
                 metadata.properties.get(unpublished_key(ledger_key(group)), "")
             )
-            followed = state.ref or ref
-            if metadata.commit_ref(followed, branch) == branch:
-                found.append(_unpublished(metadata, group, followed, state))
-    return found
+            commit_ref = state.ref or ref
+            if metadata.commit_ref(commit_ref, branch) == branch:
+                result.append(_unpublished(metadata, group, commit_ref, state))
+    return result
 
 
 def _unpublished(
@@ -151,81 +153,83 @@ def _unpublished(
 
 
 def why_not(request: DecisionRequest) -> str:
-    """Why a decision cannot be carried out; empty: it can."""
-    found = request.found
+    """Return the reason why a decision cannot be applied; empty if it can."""
+    commits = request.commits
     if request.decision is Decision.PUBLISH:
         return (
             ""
-            if found.forward
+            if commits.forward
             else (
-                f"{found.ref} has commits that branch {found.branch} does not have, so it cannot "
-                f"move there: throw the "
-                "unpublished commits away, and the connector makes them again behind those"
+                f"{commits.ref} has commits that branch {commits.branch} does not have, so it "
+                "cannot move there: reject the unpublished commits, and the connector repeats "
+                "them after the others"
             )
         )
     if request.decision in (Decision.DROP, Decision.DEAD_LETTER):
         queries = sorted(
-            {name for each in found.failed for name, rows in each.failed.items() if not rows}
+            {name for each in commits.failed for name, rows in each.failed.items() if not rows}
         )
         if queries:
             return (
-                f"{', '.join(queries)} names no rows that could be left out: replay, or skip "
-                f"all rows"
+                f"{', '.join(queries)} does not identify rows to leave out: replay, or skip all "
+                "rows"
             )
     return ""
 
 
 def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
-    """Carry a decision out.
+    """Apply a decision.
 
-    Raises: TableUnsuitableError: The table is not as it was looked at, or the decision is not
-        possible: `why_not`.
+    Raises:
+        TableUnsuitableError: The table has changed since the user inspected it, or `why_not` has a
+            reason.
     """
-    found = request.found
+    commits = request.commits
     prepared = session.table(name).new_update()
     base = prepared.base()
-    now = unpublished_commits(base, {found.group: found.ref})
-    if now != [found]:
+    now = unpublished_commits(base, {commits.group: commits.ref})
+    if now != [commits]:
         raise TableUnsuitableError(name, "was committed to meanwhile: look again")
-    if why := why_not(request):
-        raise TableUnsuitableError(name, why)
-    key = ledger_key(found.group)
-    lookup = look_up(base.view(found.branch, key))
+    if reason := why_not(request):
+        raise TableUnsuitableError(name, reason)
+    key = ledger_key(commits.group)
+    lookup = look_up(base.view(commits.branch, key))
     state = Unpublished.of_text(base.properties.get(unpublished_key(key), ""))
-    stays = state.again  # decided before, about rows that may still come again
+    order = state.again  # an earlier decision about rows that may be read again
     if (
-        stays is not None
+        order is not None
         and request.decision in (Decision.PUBLISH, Decision.SKIP)
         and lookup.ledger is not None
     ):
-        stays = None if stays.is_over(lookup.ledger) else stays
-    properties = {unpublished_key(key): Unpublished((), stays).to_text()}
+        order = None if order.is_over(lookup.ledger) else order
+    properties = {unpublished_key(key): Unpublished((), order).to_text()}
     if request.decision is Decision.PUBLISH:
-        prepared.publish(found.ref, found.head)
+        prepared.publish(commits.ref, commits.head)
     elif request.decision is Decision.SKIP:
         ledger = skipping(_ledger(name, lookup))
-        summary = skip_summary(base, found.ref, found.group, ledger)
-        if found.published is None:
-            prepared.add(TableChange(), found.ref, summary)
+        summary = skip_summary(base, commits.ref, commits.group, ledger)
+        if commits.published is None:
+            prepared.add(TableChange(), commits.ref, summary)
         else:
-            prepared.stand_on(found.ref, found.published, summary)
+            prepared.stand_on(commits.ref, commits.published, summary)
         properties[key] = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
         properties |= open_pairs_property(base, key, summary)
-        prepared.remove_compared(found.branch)  # rows of a commit since would be nowhere
+        # also fails the swap if the branch got another commit, whose rows would be lost
+        prepared.remove_compared(commits.branch)
     else:
         prepared.change()
         if request.decision is not Decision.REPLAY:
             action = ExpectationAction(request.decision.value)
-            order = _comes_again(action, _ledger(name, lookup), state)
+            order = _rejection_order(action, _ledger(name, lookup), state)
             properties[unpublished_key(key)] = Unpublished((), order).to_text()
     if request.decision is not Decision.SKIP:
-        prepared.remove_ref(found.branch)
-    swap_once(prepared, name, found.ref, properties)
+        prepared.remove_ref(commits.branch)
+    swap_once(prepared, name, commits.ref, properties)
     log.info(
         "table %s: %d unpublished commits of %s: %s",
         name,
-        found.commits,
-        found.group,
+        commits.commits,
+        commits.group,
         request.decision.value,
         extra={"action": "gate_decision", "table": name},
     )
@@ -233,15 +237,15 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
 
 def _ledger(name: str, lookup: Lookup) -> Ledger:
     if lookup.ledger is None:
-        raise TableUnsuitableError(name, "the unpublished commits have no ledger left")
+        raise TableUnsuitableError(name, "the ledger of the unpublished commits is missing")
     return lookup.ledger
 
 
-def _comes_again(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
-    """The order about these rows; what was decided before of some of them counts on.
+def _rejection_order(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
+    """Return the order to handle failing rows when these offsets are read again.
 
-    Rows of the earlier decision that lie behind these are held again: no user has seen those fail
-    what failed now.
+    An earlier order for some of the offsets is merged into it. Rows of the earlier order after
+    these offsets are held again: no user has seen why they failed.
     """
     names = {name for each in state.commits for name in each.failed}
     if state.again is None:

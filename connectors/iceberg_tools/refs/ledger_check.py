@@ -1,5 +1,4 @@
-"""What a change of a ref means for the connectors that write to the table: an answer from the
-ledgers. Pure."""
+"""Effect of a change of a ref on the connectors that write to the table. No I/O."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.table.table_history import LEDGER_PREFIX
 
 _REFUSED: Final = {
-    Standing.EXPIRED: "its commits before are expired, so it would not notice, and rows would be "
-    "missing",
-    Standing.LOST: "the commit that says what this snapshot holds is expired, so the connector "
+    Standing.EXPIRED: "the commits before it are expired, so the connector would not notice the "
+    "change, and rows would be missing",
+    Standing.LOST: "the commit with the positions of this snapshot is expired, so the connector "
     "would stop",
-    Standing.REPLACED: "the snapshot has data that is not in its history, so the connector would "
-    "stop",
-    Standing.BRANCH_LOST: "its branch would be missing, so it would stop",
-    Standing.NONE: "it would take the table for a new one",
+    Standing.REPLACED: "the snapshot has data that is not in its history, so the connector "
+    "would stop",
+    Standing.BRANCH_LOST: "its branch would be missing, so the connector would stop",
+    Standing.NONE: "the connector would treat the table as a new one",
 }
 
 
@@ -30,16 +29,16 @@ class ReadAgain:
     """Offsets [first, next) of one partition that a connector reads again after a roll-back."""
 
     partition: TopicPartition
-    first: int | None  # None: as at the first opening of the table, which is not known here
+    first: int | None  # None: from the table's first offset, which is unknown here
     next: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEffect:
-    """What one connector finds after the change."""
+    """Effect of the change on one connector."""
 
     group: str
-    refused: str = ""  # why the change must not be made; empty: it may
+    refused: str = ""  # reason why the change must not be applied; empty if it may
     again: tuple[ReadAgain, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -51,30 +50,38 @@ class ConnectorEffect:
 
 
 def effects(
-    metadata: TableMetadata, ref: str, snapshot: int | None, own: Mapping[str, str] | None = None
+    metadata: TableMetadata,
+    ref: str,
+    snapshot: int | None,
+    group_refs: Mapping[str, str] | None = None,
 ) -> list[ConnectorEffect]:
-    """The connectors that commit to a ref, and what each finds when the ref is at another snapshot.
+    """Return the effect on each connector that commits to a ref of moving the ref to a snapshot.
 
-    Args: snapshot: where the ref is to be; None: it is removed. own: connect group -> ref, where
-        the configuration says it. Other groups are at the ref of their last commit.
+    Args:
+        snapshot: The new snapshot; None: the ref is removed.
+        own: Connect group -> ref, if known from the configuration. Other groups commit to the ref
+            of
+            their last commit.
 
     Raises:
         LedgerFormatError: A newer version wrote a ledger, or a user edited it.
     """
     after = metadata.with_ref(ref, snapshot)
-    found = []
+    result = []
     for key in sorted(metadata.properties):
         group = key.removeprefix(LEDGER_PREFIX)
-        if key.startswith(LEDGER_PREFIX) and (own or {}).get(group, _ref_of(metadata, key)) == ref:
+        if (
+            key.startswith(LEDGER_PREFIX)
+            and (group_refs or {}).get(group, _ref_of(metadata, key)) == ref
+        ):
             now, then = look_up(metadata.view(ref, key)), look_up(after.view(ref, key))
             if now.version.property_snapshot is not None:
-                found.append(_effect(group, now, then))
-    return found
+                result.append(_effect(group, now, then))
+    return result
 
 
 def _ref_of(metadata: TableMetadata, key: str) -> str:
-    """The ref on which the group of a ledger property committed last; main, if that is not
-    known."""
+    """Return the ref of the last commit in a ledger property; main if it is unknown."""
     here = [ref for ref in metadata.refs if ref not in metadata.tags and ref != MAIN]
     standing = {ref: look_up(metadata.view(ref, key)).standing for ref in [MAIN, *here]}
     return next((ref for ref, each in standing.items() if each is Standing.FOUND), MAIN)
@@ -85,19 +92,19 @@ def _effect(group: str, now: Lookup, then: Lookup) -> ConnectorEffect:
         return ConnectorEffect(group)
     if then.standing in _REFUSED:
         return ConnectorEffect(group, _REFUSED[then.standing])
-    return ConnectorEffect(group, again=tuple(_again(now, then)))
+    return ConnectorEffect(group, again=tuple(_ranges_to_read_again(now, then)))
 
 
-def _again(now: Lookup, then: Lookup) -> list[ReadAgain]:
-    """What lies between two ledgers; without a later one, from where the table was opened."""
+def _ranges_to_read_again(now: Lookup, then: Lookup) -> list[ReadAgain]:
+    """Return the ranges between two ledgers, or from the table's first offsets."""
     if now.ledger is None:
         return []
     before = {**then.opened, **(then.ledger.positions() if then.ledger is not None else {})}
-    found = []
+    ranges = []
     for partition, following in now.ledger.positions().items():
         first = before.get(partition)
         if first is None or first.next < following.next:
-            found.append(
+            ranges.append(
                 ReadAgain(partition, None if first is None else first.next, following.next)
             )
-    return found
+    return ranges

@@ -1,5 +1,7 @@
-"""Changes of refs, made in the Spark driver: tags and branches by Spark SQL, a roll-back by one
-compare-and-swap."""
+"""Changes of refs, in the Spark driver.
+
+Tags and branches are changed with Spark SQL, rollbacks are compare-and-swaps.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def create_sql(
     *,
     move: bool,
 ) -> str:
-    """The statement that makes a tag or a branch (`kind`), or moves it."""
+    """Return the statement that creates or moves a tag or a branch (`kind`)."""
     verb = "CREATE OR REPLACE" if move else "CREATE"
     retain = "" if keep_ms is None else f" RETAIN {max(keep_ms // _MINUTE, 1)} MINUTES"
     at = f"{kind.upper()} {quoted(name)} AS OF VERSION {snapshot}{retain}"
@@ -40,7 +42,7 @@ def create_sql(
 
 
 def drop_sql(catalog: str, table: str, kind: str, name: str) -> str:
-    """The statement that removes a tag or a branch."""
+    """Return the statement that removes a tag or a branch."""
     return f"ALTER TABLE {relation(catalog, table)} DROP {kind.upper()} {quoted(name)}"
 
 
@@ -55,20 +57,20 @@ def move_branch(
     ref: str,
     head: int,
     snapshot: int,
-    own: Mapping[str, str] | None = None,
+    group_refs: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a snapshot that is there the head of a branch: one compare-and-swap, as a commit's.
+    """Move a branch to an existing snapshot with one compare-and-swap, like a commit.
 
-    A crash before it leaves the table as it was, one after it the table moved: running it again
-    says which.
+    A crash before the swap leaves the table unchanged; after it, the branch has moved. Run it again
+    to find out.
 
     Args:
-        own: As for `effects`.
+        own: See `effects`.
 
     Raises:
-        TableUnsuitableError: `prepare_back`.
+        TableUnsuitableError: See `prepare_back`.
     """
-    prepared, _ = prepare_back(session, name, ref, head, snapshot, own)
+    prepared, _ = prepare_back(session, name, ref, head, snapshot, group_refs)
     prepared.publish(ref, snapshot)
     swap_once(prepared, name, ref, {})
     log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)
@@ -77,20 +79,21 @@ def move_branch(
 def prepare_at(
     session: LakeSession, name: str, ref: str, head: int, snapshot: int
 ) -> tuple[TableUpdate, TableMetadata]:
-    """A change of a branch that stands where it was looked at, to a snapshot that is there; and its
-    base.
+    """Return an update that moves a branch to an existing snapshot, and its base metadata.
 
     Raises:
-        TableUnsuitableError: One of them is so no more.
+        TableUnsuitableError: The branch has moved since `head` was read, or the snapshot was
+            expired.
     """
     prepared = session.table(name).new_update()
     base = prepared.base()
-    found = base.head(ref)
-    if found is None or found["snapshot-id"] != head:
+    current_head = base.head(ref)
+    if current_head is None or current_head["snapshot-id"] != head:
         raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
-    # a connector would go on with them, in front of readers once they are published
+    # otherwise, a connector would continue after them, and readers would see its commits when they
+    # are published
     if base.has_unpublished(ref):
         raise TableUnsuitableError(
             name, "has unpublished commits: decide about them first, with `connect-py gate`"
@@ -104,26 +107,26 @@ def prepare_back(
     ref: str,
     head: int,
     snapshot: int,
-    own: Mapping[str, str] | None,
+    group_refs: Mapping[str, str] | None,
 ) -> tuple[TableUpdate, TableMetadata]:
-    """The same for a way back, judged again: an expiry may have taken ledgers since the user
-    looked.
+    """Return the update of a rollback, after checking again if ledgers have expired.
 
-    Raises: TableUnsuitableError: It is not possible any more, or a connector could not go on from
-        there.
+    Raises:
+        TableUnsuitableError: It is no longer possible, or a connector could not resume from the
+            snapshot.
     """
     prepared, base = prepare_at(session, name, ref, head, snapshot)
-    for each in effects(base, ref, snapshot, own):
+    for each in effects(base, ref, snapshot, group_refs):
         if each.refused:
             raise TableUnsuitableError(name, f"connector group {each.group}: {each.refused}")
     return prepared, base
 
 
 def swap_once(prepared: TableUpdate, name: str, ref: str, properties: Mapping[str, str]) -> None:
-    """Make a prepared change visible.
+    """Commit a prepared update.
 
     Raises:
-        TableUnsuitableError: A commit came in between.
+        TableUnsuitableError: There was another commit in the meantime.
     """
     try:
         prepared.swap(properties)

@@ -1,14 +1,14 @@
-"""A rewind of one table, in the Spark driver: one compare-and-swap that moves the table and its
-positions together.
+"""Rewind one table, in the Spark driver: one compare-and-swap moves the table and its positions.
 
-- `REPLAY`: the branch goes back; its ledger is an older one then, and the connector reads again
-  from there (rule 8).
-- `SKIP`: on the snapshot that the branch goes back to stands a new one without rows, whose ledger
-  has the positions of before the rewind. The table goes on from now, without the rows in between
-  (rule 33).
+- `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads the
+  offsets again from there (rule 8).
+- `SKIP`: a new snapshot without rows is added to the earlier snapshot; its ledger has the positions
+  before the rewind. The table continues from the current positions, without the rows in between
+    (rule
+  33).
 
-A crash before the swap leaves the table as it was, one after it the table rewound. Running it again
-finds that out: the head is the snapshot that was asked for, or a skip that stands on it.
+A crash before the swap leaves the table unchanged; a crash after it leaves the table rewound. A
+second run detects that: the head is the requested snapshot, or a skip whose parent it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class RewindMode(Enum):
-    """What becomes of the rows between the state that a table goes back to, and now."""
+    """Treatment of the rows between the earlier state of a table and its current state."""
 
     REPLAY = "replay"
     SKIP = "skip"
@@ -50,18 +50,18 @@ class RewindMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RewindRequest:
-    """One table goes back."""
+    """Rewind of one table."""
 
     ref: str
-    head: int  # that was looked at; another one refuses
+    head: int  # head when the user inspected the table; the rewind is refused if it has changed
     snapshot: int
     mode: RewindMode
-    property_key: str  # of the connector's ledger
+    property_key: str  # key of the connector's ledger
     group: str
 
 
 def is_rewound(metadata: TableMetadata, request: RewindRequest) -> bool:
-    """Whether it was done before."""
+    """Return True if an earlier run rewound the table."""
     head = metadata.head(request.ref)
     if head is None:
         return False
@@ -74,37 +74,39 @@ def is_rewound(metadata: TableMetadata, request: RewindRequest) -> bool:
 
 
 def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
-    """Rewind a table; returns the head that it has then.
+    """Rewind a table and return its new head.
 
     Raises:
-        TableUnsuitableError: `prepare_back`, or the connector has no ledger in the table.
+        TableUnsuitableError: See `prepare_back`; or the connector has no ledger in the table.
     """
     metadata = session.table(name).metadata()
     if is_rewound(metadata, request):
         return metadata.refs.get(request.ref, request.snapshot)
-    own = {request.group: request.ref}
+    group_refs = {request.group: request.ref}
     if request.mode is RewindMode.REPLAY:
-        move_branch(session, name, request.ref, request.head, request.snapshot, own)
+        move_branch(session, name, request.ref, request.head, request.snapshot, group_refs)
         return request.snapshot
-    prepared, base = prepare_back(session, name, request.ref, request.head, request.snapshot, own)
+    prepared, base = prepare_back(
+        session, name, request.ref, request.head, request.snapshot, group_refs
+    )
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {request.group}: there are no positions to keep"
+            name, f"has no ledger of {request.group}, so there are no positions to keep"
         )
     ledger = skipping(lookup.ledger)
     summary = skip_summary(
         base.with_ref(request.ref, request.snapshot), request.ref, request.group, ledger
     )
     prepared.stand_on(request.ref, request.snapshot, summary)
-    text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
+    ledger_property = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
     properties = {
-        request.property_key: text,
+        request.property_key: ledger_property,
         **open_pairs_property(base, request.property_key, summary),
     }
     swap_once(prepared, name, request.ref, properties)
     log.info(
-        "table %s: %s went back to snapshot %d, and skips to now",
+        "table %s: moved %s back to snapshot %d, skipping to the current positions",
         name,
         request.ref,
         request.snapshot,
@@ -113,8 +115,11 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
 
 
 def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -> dict[str, str]:
-    """What the snapshot says that keeps these positions on a ref; `earlier`: the table with the ref
-    where it goes."""
+    """Return the summary of a snapshot that sets a ref's positions without adding rows.
+
+    Args:
+        earlier: The metadata of the table, with the ref at its new snapshot.
+    """
     key = ledger_key(group)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}
     if ledger.repeats_offsets:
@@ -125,7 +130,7 @@ def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -
 
 
 def skipping(ledger: Ledger) -> Ledger:
-    """The positions of a ledger, as those of a commit that covers nothing."""
+    """Return a ledger with the same positions, in the form of a commit that covers no offsets."""
     topics = {
         name: TopicLedger(
             topic.topic_id,

@@ -1,1 +1,1 @@
-"""What the records of a topic would do: `connect-py try`."""
+"""`connect-py try`: the effect of a topic's records, without writing anything."""

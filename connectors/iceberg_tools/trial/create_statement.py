@@ -1,4 +1,4 @@
-"""A new table as a statement of Spark SQL, for people: the sink creates it by Iceberg's catalog."""
+"""The Spark SQL statement of a new table, for people: the sink uses Iceberg's catalog instead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final
 from connectors.iceberg.catalog.sql_names import literal, shown
 from connectors.iceberg.coordinator.new_table import NewTable
 
-# Where the names of Spark SQL are others than those of Iceberg. Spark has no type for a UUID, nor
-# for nanoseconds.
+# Types with different names in Spark SQL and Iceberg. Spark has no type for UUIDs and nanoseconds.
 _TYPES: Final[Mapping[str, str]] = {
     "long": "bigint",
     "timestamptz": "timestamp",
@@ -27,7 +26,7 @@ _TRANSFORMS: Final[Mapping[str, str]] = {
 
 
 def create_statement(name: str, table: NewTable) -> str:
-    """`CREATE TABLE`, one column a line."""
+    """Return the `CREATE TABLE` statement, with one column per line."""
     columns = ",\n".join(f"  {each}" for each in _columns(table.schema["fields"]))
     parts = ", ".join(_partitions(table))
     properties = ", ".join(

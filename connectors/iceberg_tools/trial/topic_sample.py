@@ -1,5 +1,7 @@
-"""Records of a connector's topics, a few of each partition, read without a group: nothing of the
-connector is moved."""
+"""Samples of a connector's topics: some records of each partition.
+
+They are read without joining a group, and the connector's offsets do not change.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from connect_py.api.message_run import MessageRun
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg_tools.client_error_log import TO_THE_END, consumer_of
 
-SECONDS: Final = 30.0  # for each answer of the cluster
+TIMEOUT_SECONDS: Final = 30.0  # timeout of each request to the cluster
 _BATCH: Final = 1000
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA: Final = pa.schema(
@@ -35,10 +37,10 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """How many records, and from which end."""
+    """Number of records, and the end of the topics to read."""
 
     records: int
-    newest: bool = False  # the last ones of each partition, and not the first
+    newest: bool = False  # the last records of each partition instead of the first
 
 
 class TopicSample:
@@ -47,23 +49,28 @@ class TopicSample:
     def __init__(
         self, settings: Mapping[str, str], connector: Mapping[str, str], request: SampleRequest
     ) -> None:
-        """`settings`: of the Kafka client. `connector`: its configuration, for `topics` or
-        `topics.regex`."""
+        """Create a sample.
+
+        Args:
+            settings: Settings of the Kafka client.
+            connector: The connector's configuration with `topics` or `topics.regex`.
+            request: Size of the sample.
+        """
         self._settings = {**settings, **TO_THE_END, "group.id": "connect-py-try"}
         self._connector = connector
         self._request = request
-        self.topics: list[str] = []  # once `read` has begun
-        self.records = 0  # read so far
+        self.topics: list[str] = []  # set when `read` begins
+        self.records = 0  # number of records read so far
         self._sizes: dict[str, list[int]] = {}  # by topic: messages and bytes
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
         """Yield the records in batches of one topic.
 
-        Partitions are read one after another, in order, so that repeated calls return the same
-        records in the same order: the first value of a field decides the type of its column.
+        Partitions are read one after another, in order, so repeated calls return the same records
+        in the same order: the first value of a field decides the type of its column.
 
         Raises:
-            ConnectError: There is no such topic, or the cluster does not answer.
+            ConnectError: The topic does not exist, or the cluster does not answer.
         """
         with consumer_of(self._settings, "the topics cannot be read") as consumer:
             for partition, (start, end) in self._ranges(consumer).items():
@@ -89,42 +96,42 @@ class TopicSample:
 
     @property
     def message_bytes(self) -> dict[str, float]:
-        """Of a message of each topic, on average, without headers."""
+        """Average size of a message by topic, without headers."""
         return {topic: size / count for topic, (count, size) in self._sizes.items()}
 
     def _ranges(self, consumer: Consumer) -> dict[TopicPartition, tuple[int, int]]:
-        """By partition the offsets to read: those that are there, in equal shares."""
-        there: dict[TopicPartition, tuple[int, int]] = {}
+        """Return the offsets to read by partition: equal shares of the existing records."""
+        existing: dict[TopicPartition, tuple[int, int]] = {}
         for partition in self._partitions(consumer):
-            low, high = consumer.get_watermark_offsets(partition, SECONDS)
+            low, high = consumer.get_watermark_offsets(partition, TIMEOUT_SECONDS)
             if high > low:
-                there[partition] = low, high
-        shares = _shares([high - low for low, high in there.values()], self._request.records)
+                existing[partition] = low, high
+        shares = _shares([high - low for low, high in existing.values()], self._request.records)
         newest = self._request.newest
         return {
             tp: (high - share, high) if newest else (low, low + share)
-            for (tp, (low, high)), share in zip(there.items(), shares, strict=True)
+            for (tp, (low, high)), share in zip(existing.items(), shares, strict=True)
             if share
         }
 
     def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
-        named = [
+        names = [
             each.strip() for each in self._connector.get("topics", "").split(",") if each.strip()
         ]
-        known = consumer.list_topics(timeout=SECONDS).topics
-        if not named:
+        topics = consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
+        if not names:
             pattern = compile_java_pattern(self._connector.get("topics.regex", ""))
-            named = sorted(
-                name for name in known if pattern.fullmatch(name) and not name.startswith("__")
+            names = sorted(
+                name for name in topics if pattern.fullmatch(name) and not name.startswith("__")
             )
-        self.topics = [name for name in named if name in known and known[name].error is None]
+        self.topics = [name for name in names if name in topics and topics[name].error is None]
         if not self.topics:
-            missing = ", ".join(named) or self._connector.get("topics.regex", "")
-            raise ConnectError(f"there is no topic {missing or 'named by topics or topics.regex'}")
+            missing = ", ".join(names) or self._connector.get("topics.regex", "")
+            raise ConnectError(f"topic {missing or 'in topics or topics.regex'} does not exist")
         return [
             TopicPartition(name, number)
             for name in self.topics
-            for number in sorted(known[name].partitions)
+            for number in sorted(topics[name].partitions)
         ]
 
     def _next(self, consumer: Consumer, limit: int) -> tuple[list[Message], bool]:
@@ -133,7 +140,7 @@ class TopicSample:
         A partition may end before `limit` messages, because transactions and compaction leave gaps
         in its offsets. Kafka's client reports the end once.
         """
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             events = consumer.consume(min(_BATCH, limit), 1.0)
             for event in events:
@@ -143,18 +150,18 @@ class TopicSample:
             if events:
                 messages = [event for event in events if event.error() is None]
                 return messages, len(messages) < len(events)
-        raise ConnectError(f"no record within {SECONDS:.0f} s, although there are some")
+        raise ConnectError(f"no record within {TIMEOUT_SECONDS:.0f} s, although there are some")
 
 
 def _shares(counts: Sequence[int], total: int) -> list[int]:
-    """Of each partition's records so many that the total is reached, as equal as possible."""
-    shares, left = [0] * len(counts), total
-    while left > 0 and (open_ := [i for i, count in enumerate(counts) if shares[i] < count]):
-        each = max(left // len(open_), 1)
+    """Divide the total among the partitions as evenly as their record counts allow."""
+    shares, remaining = [0] * len(counts), total
+    while remaining > 0 and (open_ := [i for i, count in enumerate(counts) if shares[i] < count]):
+        each = max(remaining // len(open_), 1)
         for i in open_:
-            more = min(each, counts[i] - shares[i], left)
+            more = min(each, counts[i] - shares[i], remaining)
             shares[i] += more
-            left -= more
+            remaining -= more
     return shares
 
 

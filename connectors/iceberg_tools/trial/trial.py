@@ -1,4 +1,4 @@
-"""`Trial`: what a connector would do with records. Nothing is staged, created or committed."""
+"""`Trial`: the effect that records would have. Nothing is staged, created, or committed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table.table import TableDescription, TableRequest
 
 _EPOCH: Final = Epoch(0, "try")
-_OWN: Final = "__connect_py_"  # begins names of columns that no table has
+_INTERNAL: Final = "__connect_py_"  # prefix of internal columns that tables do not have
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that would be a dead letter, or fail the task."""
+    """A record that would become a dead letter, or fail the task."""
 
     topic: str
     partition: int
@@ -48,20 +48,20 @@ class BadRecord:
 
 @dataclass(slots=True)
 class TableTrial:
-    """What would come to one table."""
+    """Effect on one table."""
 
     name: str
-    new: NewTable | None = None  # what it would be created as; None: it is there
-    refused: str = ""  # why it could not be written; empty: it could
+    new: NewTable | None = None  # the table that would be created; None: the table exists
+    refused: str = ""  # reason why it could not be written; empty: it could
     rows: int = 0  # upserts and deletes, or appended rows
-    ignored: int = 0  # records that mean nothing to it
-    # of its schema; with the rows that need each
+    ignored: int = 0  # records without an effect
+    # schema changes, with the number of rows that need each
     changes: dict[SchemaChange, int] = field(default_factory=dict)
     samples: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Trial:
-    """Takes records as a task does. `look_up` describes a table that is there; None: it is not."""
+    """Processes records as a task does."""
 
     def __init__(
         self,
@@ -75,17 +75,19 @@ class Trial:
         self._creation = TableCreation(config)
         self._staging = StagingArea(config, "try")
         self._router = Router(config)
-        self._answers: dict[str, str] = {}  # descriptions of tables, as tasks get them
+        self._answers: dict[str, str] = {}  # descriptions of tables, in the form that tasks get
         self._evolutions: dict[str, TableEvolution] = {}
         self.tables: dict[str, TableTrial] = {}
         self.bad: list[BadRecord] = []
         self.unrouted: Counter[str] = Counter()  # by topic
 
     def take(self, output: PipelineOutput) -> None:
-        """Take what the converters and transformations made of records.
+        """Process the output of the converters and transformations.
 
-        Raises: ConnectError: The catalog does not answer, or a row has no table and
-            `iceberg.ext.unrouted` is fail.
+        Raises:
+            ConnectError: The catalog does not answer, or a row has no table and
+                `iceberg.ext.unrouted` is
+                fail.
         """
         self.bad += [BadRecord.of(each.origin, each.reason, each.error) for each in output.failures]
         for delivery in output.deliveries:
@@ -94,24 +96,26 @@ class Trial:
                 if isinstance(delivery, Batch)
                 else column_batches(delivery, self._refuse)
             ):
-                self._take(batch)
+                self._process(batch)
 
     def _refuse(self, record: SinkRecord, why: NotColumnar) -> None:
         assert record.origin is not None
         self.bad.append(
-            BadRecord.of(record.origin, FailureReason.DOES_NOT_FIT, f"no column can hold it: {why}")
+            BadRecord.of(
+                record.origin, FailureReason.DOES_NOT_FIT, f"it does not fit into a column: {why}"
+            )
         )
 
-    def _take(self, batch: Batch) -> None:
-        """As the sink's task takes a batch: whole, once its bad rows are left out."""
+    def _process(self, batch: Batch) -> None:
+        """Process a batch like the sink's task: completely, without its bad rows."""
         rest: Batch | None = batch
         while rest is not None:
             reason = FailureReason.UNROUTED
             try:
                 routing = self._router.route(rest)
                 reason = FailureReason.DOES_NOT_FIT
-                wanted = with_changelogs(self._config, routing.routed)
-                converted = [(each, *self._convert(each)) for each in wanted]
+                routed = with_changelogs(self._config, routing.routed)
+                converted = [(each, *self._convert(each)) for each in routed]
             except BadRows as bad:
                 rest = self._leave_out(rest, bad, reason)
                 continue
@@ -125,11 +129,12 @@ class Trial:
             return
 
     def _convert(self, routed: Routed) -> tuple[StagedRows | None, Sequence[SchemaChange]]:
-        """The rows as the table gets them, and how it must change; None: before that, they cannot
-        be converted.
+        """Return the converted rows and the necessary schema changes.
+
+        The rows are None if they cannot be converted before the changes.
 
         Raises:
-            BadRows: By their index in the batch that was routed.
+            BadRows: By index in the routed batch.
         """
         answer = self._answer(routed)
         if answer is None:
@@ -145,15 +150,15 @@ class Trial:
 
     def _evolution(self, name: str, answer: str) -> TableEvolution:
         description = self._staging.description(name, answer, _EPOCH)
-        known = self._evolutions.get(name)
-        if known is None or known.description is not description:
-            known = self._evolutions[name] = TableEvolution(description, self._config)
-        return known
+        evolution = self._evolutions.get(name)
+        if evolution is None or evolution.description is not description:
+            evolution = self._evolutions[name] = TableEvolution(description, self._config)
+        return evolution
 
     def _answer(self, routed: Routed) -> str | None:
-        """The description of a table; None: it could not be written.
+        """Return the description of a table; None: it could not be written.
 
-        The catalog is asked once, and again as long as a missing table cannot be created.
+        The catalog is asked once, and again while a missing table cannot be created.
         """
         name = routed.table
         table = self.tables.setdefault(name, TableTrial(name))
@@ -178,23 +183,23 @@ class Trial:
         table.ignored += rows.ignored
         for part in rows.parts.values():
             table.rows += part.num_rows
-            if (wanted := self._samples - len(table.samples)) > 0:
-                shown = part.select(
-                    [name for name in part.column_names if not name.startswith(_OWN)]
+            if (missing := self._samples - len(table.samples)) > 0:
+                columns = part.select(
+                    [name for name in part.column_names if not name.startswith(_INTERNAL)]
                 )
-                table.samples += _rows(shown.slice(0, wanted))
+                table.samples += _rows(columns.slice(0, missing))
 
     def _leave_out(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
         for row, error in sorted(bad.errors.items()):
-            said = error.reason if isinstance(error, DataError) else None
+            failure_reason = error.reason if isinstance(error, DataError) else None
             origin = batch.origin
-            place = origin.topic, origin.partitions[row].as_py(), origin.offsets[row].as_py()
-            self.bad.append(BadRecord(*place, said or reason, str(error)))
+            position = origin.topic, origin.partitions[row].as_py(), origin.offsets[row].as_py()
+            self.bad.append(BadRecord(*position, failure_reason or reason, str(error)))
         return without_bad_rows(batch, bad)
 
 
 def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDescription:
-    """A table that is not there, as if it were."""
+    """Return the description of a table that does not exist yet."""
     return TableDescription(
         name=name,
         uuid="new",
@@ -211,12 +216,12 @@ def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDesc
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows as JSON has them: texts for what it has no form for."""
-    made: list[dict[str, Any]] = json.loads(
-        json.dumps(table.to_pylist(), default=_text), parse_constant=str
+    """Return rows as JSON values; values without a JSON form become strings."""
+    rows: list[dict[str, Any]] = json.loads(
+        json.dumps(table.to_pylist(), default=_to_string), parse_constant=str
     )
-    return made
+    return rows
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""What a trial found, for machines; and what the catalog says of the tables, for the trial."""
+"""The result of a trial as JSON, and the lookup of tables for a trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connectors.iceberg_tools.trial.trial import Trial
 def table_look_up(
     config: IcebergSinkConfig, lake: LakeClient
 ) -> Callable[[str], TableDescription | None]:
-    """How a trial asks for tables: None where there is none."""
+    """Return a function that describes a table; None if the table does not exist."""
     key = ledger_key(config.connect_group)
 
     def look_up(name: str) -> TableDescription | None:
@@ -33,7 +33,7 @@ def table_look_up(
 
 
 def trial_document(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> dict[str, Any]:
-    """All of it, as JSON has it."""
+    """Return the complete result as JSON values."""
     return {
         "connector": config.connector,
         "topics": sample.topics,
