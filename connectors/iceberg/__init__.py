@@ -12,7 +12,7 @@ cycle.
 | `task` | the sink task: polls, staging, and the coordinator's messages |
 | `coordinator` | the thread in task 0 that carries out the decisions; its channel to the tasks |
 | `catalog`, `commit`, `driver` | Iceberg's Java classes, the commit, and the Spark driver |
-| `dead_letters`, `maintenance` | the dead-letter table, and maintenance of tables |
+| `dead_letters`, `maintenance` | the dead-letter table; automatic compaction and expiration |
 """
 
 from connect_py.api.plugin import Plugin, PluginKind

@@ -9,6 +9,7 @@ from typing import Any
 
 from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
+from connect_py.api.errors import ConfigError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
 from connectors.iceberg.config.allowed_settings import refused_code, refused_settings
@@ -21,6 +22,7 @@ from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.driver.gateway import why_absent
 from connectors.iceberg.driver.lake_client import driver_service
+from connectors.iceberg.maintenance.full_maintenance import full_maintenance
 from connectors.iceberg.operation_request import Cancellation, OperationRequest, operate
 from connectors.iceberg.task.sink_task import IcebergSinkTask
 
@@ -66,8 +68,14 @@ class IcebergSinkConnector(SinkConnector):
         for key, why in [*refused, *unsupported_worker_settings(settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         if in_worker and not any(value.errors for value in values.values()):
-            for key, why in unsupported_ref_settings(IcebergSinkConfig.parse(given)):
+            config = IcebergSinkConfig.parse(given)
+            for key, why in unsupported_ref_settings(config):
                 values.setdefault(key, ConfigValue(key)).errors.append(why)
+            if config.has_full_maintenance:
+                try:
+                    full_maintenance()
+                except ConfigError as error:
+                    values.setdefault(error.key, ConfigValue(error.key)).errors.append(error.why)
         return values
 
     def operate(

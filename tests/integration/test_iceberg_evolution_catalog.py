@@ -11,20 +11,18 @@ from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import KEY, Lake, LocalLake, Sink, lake, lake_config
-from fixtures.iceberg_staging_rows import batch, config, record, stage, stager, wanted_by
+from fixtures.iceberg_staging_rows import batch, record, stage, stager, wanted_by
+from fixtures.iceberg_table_managers import table_manager
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
-from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.conversion.column_history import HISTORY
 from connectors.iceberg.coordinator.table_manager import TableManager
-from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import SchemaChangesPendingError
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
-from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
@@ -52,17 +50,6 @@ def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str
     }
     lake.catalog.create(name, json.dumps(schema), None, {"format-version": str(version)})
     return name
-
-
-def keeper_of(lake: Lake, **props: str) -> TableManager:
-    """A coordinator's keeper on the Spark session that all tests share."""
-    listener: Any = None
-    made = TableManager(
-        config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext()
-    )
-    client: Any = LocalLake(lake.catalog)
-    made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
-    return made
 
 
 def describe(keeper: TableManager, name: str) -> TableDescription:
@@ -93,7 +80,7 @@ def test_renamed_column_keeps_its_id_and_takes_both_names(lake: Lake) -> None:
     props = {"ext__evolution__rename": "apply", "tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int"), ("b", "string")])
     props["table__" + name.replace(".", "__") + "__renamed"] = "b_new:b"
-    keeper = keeper_of(lake, **props)
+    keeper = table_manager(LocalLake(lake.catalog), **props)
     old, new = (
         struct(("id", INT32), ("b", STRING)),
         struct(("id", INT32), ("b_new", STRING), ("more", INT32)),
@@ -116,7 +103,7 @@ def test_renamed_column_keeps_its_id_and_takes_both_names(lake: Lake) -> None:
 def test_incompatible_type_change_adds_a_new_version_of_the_column(lake: Lake) -> None:
     props = {"ext__evolution__incompatible": "apply", "ext__logical_types": "full"}
     name = make(lake, [("id", "int"), ("c", "decimal(6, 2)")])
-    keeper = keeper_of(lake, **props)
+    keeper = table_manager(LocalLake(lake.catalog), **props)
     types = [
         decimal(2, parameters={"connect.decimal.precision": "6"}),
         decimal(4, parameters={"connect.decimal.precision": "12"}),
@@ -152,7 +139,7 @@ def test_older_rows_get_the_field_default_where_the_format_allows(lake: Lake) ->
     old = batch([record(Struct(struct(("id", INT32)), [1]), 0)])
     for version in (2, 3):
         name = make(lake, [("id", "int")], version)
-        keeper = keeper_of(lake, **props)
+        keeper = table_manager(LocalLake(lake.catalog), **props)
         append(lake, evolve(keeper, name, old, **props), old, **props)
         evolve(
             keeper, name, batch([record(Struct(row, [2, 4, Decimal("1.250"), 1, 1]), 1)]), **props
@@ -168,7 +155,7 @@ def test_older_rows_get_the_field_default_where_the_format_allows(lake: Lake) ->
 def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -> None:
     props = {"ext__evolution__add_column": "hold"}
     name = make(lake, [("id", "int")])
-    keeper = keeper_of(lake, **props)
+    keeper = table_manager(LocalLake(lake.catalog), **props)
     rows = batch([record(Struct(struct(("id", INT32), ("new", STRING)), [1, "x"]), 0)])
     for _ in range(2):
         with pytest.raises(SchemaChangesPendingError, match="add column new of type string"):
@@ -188,7 +175,7 @@ def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
     everybody."""
     props = {"tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
-    keeper = keeper_of(lake, **props)
+    keeper = table_manager(LocalLake(lake.catalog), **props)
     state = CoordinatorState(
         CoordinatorSettings("k-1", 1, 1000, 300), "x", lambda: str(uuid.uuid4())
     )
@@ -255,7 +242,12 @@ def test_json_stored_as_variant_is_readable_by_spark(lake: Lake) -> None:
     )
     texts = ['{"a": {"b": [1, 2.5, "x", null, true]}, "c": 5000000000}', None, "[]"]
     rows = batch([record(Struct(row, [at, text]), at) for at, text in enumerate(texts)])
-    append(lake, evolve(keeper_of(lake, **props), name, rows, **props), rows, **props)
+    append(
+        lake,
+        evolve(table_manager(LocalLake(lake.catalog), **props), name, rows, **props),
+        rows,
+        **props,
+    )
     assert columns(lake, name)["doc"][1] == "variant"
     found = lake.rows(name, "id, to_json(doc) AS doc, variant_get(doc, '$.a.b[1]', 'double') AS b")
     assert [dict(one) for one in found] == [

@@ -28,22 +28,22 @@ from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.maintenance import moved_files
-from connectors.iceberg.maintenance.cold_partitions import cold_location
-from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
-from connectors.iceberg.maintenance.maintenance_plan import (
-    MaintenanceAction,
-    MaintenanceKind,
-    due_actions,
-)
-from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
-from connectors.iceberg.maintenance.operations_table import operations_of
-from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.commands.maintain import maintain as maintain_command
+from connectors.iceberg_tools.maintenance.cold_partitions import cold_location
+from connectors.iceberg_tools.maintenance.maintenance_action import MaintenanceRequest, maintain
+from connectors.iceberg_tools.maintenance.maintenance_plan import (
+    MaintenanceAction,
+    MaintenanceKind,
+    due_actions,
+)
+from connectors.iceberg_tools.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg_tools.maintenance.operations_table import operations_of
+from connectors.iceberg_tools.maintenance.table_state import measure
 
 __all__ = ["lake", "s3", "s3_lake"]
 

@@ -14,13 +14,13 @@ from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.table.table import StagedKind
 from connectors.iceberg_tools.audit.table_audit import Verdict, audit
+from connectors.iceberg_tools.maintenance.maintenance_action import MaintenanceRequest, maintain
+from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg_tools.refs.ledger_check import effects
 from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from iceberg_staging_rows import config
+from iceberg_table_managers import table_manager
 
-from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
+from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_client import LakeSessions
@@ -103,12 +104,9 @@ class Case:
         self.driver = Driver()
         self.metrics = FakePluginMetrics()
         events: Any = None
-        self.tables = TableManager(
-            config(), events, IcebergMetrics(self.metrics), FakeSinkTaskContext()
-        )
-        self.tables._sessions = LakeSessions(
-            self.driver.client, lambda _: None, self.tables._metrics.driver_replaced
-        )
+        metrics = IcebergMetrics(self.metrics)
+        sessions = LakeSessions(self.driver.client, lambda _: None, metrics.driver_replaced)
+        self.tables = TableManager(config(), sessions, metrics, events)
         self.executor = TableExecutor(4)
 
     def commit(self, table: str) -> Future[CommitOutcome]:
@@ -232,10 +230,6 @@ def test_tables_that_follow_a_table_belong_to_its_commits() -> None:
         "SELECT id, count(*) AS n FROM staged GROUP BY id",
     )
     props = {prefix: sql, f"{prefix}__keys": "id", f"{prefix}__from": "db.a"}
-    events: Any = None
-    metrics = IcebergMetrics(FakePluginMetrics())
-    tables = TableManager(
-        config(tables="db.a,db.b", **props), events, metrics, FakeSinkTaskContext()
-    )
+    tables = table_manager(Driver().client(), tables="db.a,db.b", **props)
     assert tables.tables_of_commit("db.a") == {"db.a", "db.a_rejected", "db.totals"}
     assert tables.tables_of_commit("db.b") == {"db.b", "db.b_rejected"}

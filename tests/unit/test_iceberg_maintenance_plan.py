@@ -17,8 +17,12 @@ from connectors.iceberg.config.maintenance_policy import (
     MaintenancePolicy,
 )
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceKind, due_actions, may_be_due
-from connectors.iceberg.maintenance.table_state import TableState, expirable
+from connectors.iceberg_tools.maintenance.maintenance_plan import (
+    MaintenanceKind,
+    due_actions,
+    may_be_due,
+)
+from connectors.iceberg_tools.maintenance.table_state import TableState, expirable
 
 NOW = 100 * DAYS
 CALM = TableState(

@@ -13,12 +13,16 @@ from connect_py.api.errors import ConnectError
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.maintenance import maintenance_thread
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
-from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
-from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread, _Watched
-from connectors.iceberg.maintenance.table_state import TableState
+from connectors.iceberg.maintenance.full_maintenance import INSPECTION
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
+from connectors.iceberg_tools.maintenance import maintenance_thread
+from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
+from connectors.iceberg_tools.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg_tools.maintenance.maintenance_thread import (
+    MaintenanceThread,
+    _Watched,
+)
+from connectors.iceberg_tools.maintenance.table_state import TableState
 
 
 def result_of(counts: dict[str, int]) -> MaintenanceResult:
@@ -194,10 +198,10 @@ def test_maintenance_that_cannot_even_begin_counts_as_failed(
     watched = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main")
     maintenance._look(driver, "db.t", watched)
     assert watched.changed
-    assert ended(metrics) == {(LOOK, "failed"): 1}
+    assert ended(metrics) == {(INSPECTION, "failed"): 1}
     maintenance._stopping.set()
     maintenance._look(driver, "db.t", watched)
-    assert ended(metrics) == {(LOOK, "failed"): 1}
+    assert ended(metrics) == {(INSPECTION, "failed"): 1}
 
 
 class Idle:

@@ -10,10 +10,10 @@ from fixtures.iceberg_history import CYCLE_1, KEY, WHOLE, snapshot, table
 from connectors.iceberg.commit.rules import rejected_rows
 from connectors.iceberg.commit.rules.aggregates import LEDGER as AGGREGATE_LEDGER
 from connectors.iceberg.commit.rules.aggregates import PENDING
-from connectors.iceberg.maintenance.orphan_search import orphans_of
 from connectors.iceberg.protocol.ledger import LedgerProperty
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.staged_file_name import StagedFileName, owner_of
+from connectors.iceberg_tools.maintenance.orphan_search import orphans_of
 
 GROUP = "connect-orders"
 

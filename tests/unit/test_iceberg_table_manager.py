@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from iceberg_staging_rows import config, table
+from iceberg_table_managers import table_manager
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices, FakeSinkTaskContext
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
-from connectors.iceberg.coordinator.table_manager import DEATHS, SPARK, TableManager, status_of
-from connectors.iceberg.driver.lake_client import LakeSessions
+from connectors.iceberg.coordinator.start import SPARK, lake_sessions
+from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager, status_of
 from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -82,18 +84,6 @@ class MortalLake:
         return CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 9)
 
 
-def keeper_of(lake: object, **props: str) -> TableManager:
-    """A coordinator's keeper whose tables are these."""
-    listener: Any = None
-    context = FakeSinkTaskContext()
-    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), context)
-    client: Any = lake
-    made._sessions = LakeSessions(
-        lambda: client, lambda reason: context.waits(SPARK, reason), made._metrics.driver_replaced
-    )
-    return made
-
-
 def commit_of(number: int, table: str = "db.t") -> CommitRequest:
     version = TableVersion("u", None, None)
     return CommitRequest(table, f"commit-{number}", version, "ledger", "{}", {"ledger": "{}"})
@@ -101,7 +91,7 @@ def commit_of(number: int, table: str = "db.t") -> CommitRequest:
 
 def test_a_session_that_lives_is_left_alone() -> None:
     lake = MortalLake()
-    keeper = keeper_of(lake)
+    keeper = table_manager(lake)
     keeper.start()
     keeper.start()
     assert lake.lives == 1
@@ -109,7 +99,7 @@ def test_a_session_that_lives_is_left_alone() -> None:
 
 def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
     lake = MortalLake()
-    keeper = keeper_of(lake)
+    keeper = table_manager(lake)
     for _ in range(5):
         keeper.start()
         lake.stop()
@@ -122,7 +112,7 @@ def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
 
 def test_table_whose_commits_repeatedly_kill_the_driver_fails_its_task() -> None:
     lake = MortalLake()
-    keeper = keeper_of(lake)
+    keeper = table_manager(lake)
     lake.errors = [SparkDiedError("gone")] * (2 * DEATHS - 1)
     for name in ("db.t", "db.u"):  # each has its own count
         for number in range(DEATHS - 1):  # a repeated commit may have another ID
@@ -136,7 +126,7 @@ def test_table_whose_commits_repeatedly_kill_the_driver_fails_its_task() -> None
 
 def test_commit_that_lands_resets_the_count_of_driver_deaths() -> None:
     lake = MortalLake()
-    keeper = keeper_of(lake)
+    keeper = table_manager(lake)
     for number in range(2 * DEATHS):
         lake.errors = [SparkDiedError("gone")]
         with pytest.raises(SparkDiedError):
@@ -145,19 +135,19 @@ def test_commit_that_lands_resets_the_count_of_driver_deaths() -> None:
 
 
 def test_driver_is_requested_before_the_first_commit_needs_it() -> None:
-    listener: Any = None
     address = ServiceAddress("/no/socket", "", 1)
     services = FakeSharedServices({"spark-driver": address})
     context = FakeSinkTaskContext(services=services)
-    TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), context).request()
+    metrics = IcebergMetrics(FakePluginMetrics())
+    lake_sessions(config(), SparkConfig(), context, metrics).request()
     assert [service.name for service in services.requested] == ["spark-driver"]
     assert context.waiting_for == {SPARK: "Spark is starting"}
 
 
 def test_status_names_spark_until_a_session_is_open() -> None:
     lake = MortalLake()
-    tables = keeper_of(lake)
-    context: Any = tables._context
+    context = FakeSinkTaskContext()
+    tables = table_manager(lake, context=context)
     lake.refusals = [CatalogUnavailableError("service spark-driver was not ready after 120 s")]
     with pytest.raises(CatalogUnavailableError):
         tables.start()
@@ -246,7 +236,7 @@ def test_order_column_is_added_only_with_configured_ordering_columns(
     merged = {"mode": WriteMode.MERGE, "key_columns": ("id",), "properties": properties}
     before = dataclasses.replace(table([("id", "int")]), **merged)
     after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
-    keeper = keeper_of(EvolvedCatalog(before, after), **settings)
+    keeper = table_manager(EvolvedCatalog(before, after), **settings)
     for _ in range(2):  # the second time it is there
         _, described = keeper.prepare(
             "db.orders", Need.CREATE, TableRequest(None, "", (), 0).to_text()
@@ -271,7 +261,7 @@ def test_merged_table_without_a_configured_mode_becomes_merge_on_read(
     made = dataclasses.replace(
         table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described}
     )
-    keeper = keeper_of(EvolvedCatalog(made, made), tables__upsert_mode_enabled="true", **props)
+    keeper = table_manager(EvolvedCatalog(made, made), tables__upsert_mode_enabled="true", **props)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
 
@@ -311,7 +301,7 @@ def test_layout_of_a_table_follows_the_configuration(
     sorted_by: tuple[tuple[str, bool, bool], ...],
 ) -> None:
     catalog = LaidOutCatalog(table([("id", "int"), ("at", "timestamp")]))
-    keeper = keeper_of(catalog, **props)
+    keeper = table_manager(catalog, **props)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert [
         (len(sort_by), None if by is None else len(by)) for sort_by, by in catalog.layouts
@@ -324,7 +314,7 @@ def test_table_without_its_key_column_is_refused_naming_the_column() -> None:
         table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",)
     )
     catalog = EvolvedCatalog(described, described)
-    keeper = keeper_of(catalog, tables__upsert_mode_enabled="true")
+    keeper = table_manager(catalog, tables__upsert_mode_enabled="true")
     with pytest.raises(TableUnsuitableError, match="has no key column id"):
         keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
 
@@ -335,7 +325,7 @@ def test_unsupported_write_properties_are_warned_about_once_per_table(
     described = dataclasses.replace(
         table([("id", "int")]), properties={"write.format.default": "orc"}
     )
-    keeper = keeper_of(
+    keeper = table_manager(
         EvolvedCatalog(described, described),
         tables__write_props__write__upsert__enabled="true",
     )
@@ -366,7 +356,7 @@ def test_configured_storage_keys_stay_out_of_the_table_description(words: str) -
     }
     described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
     catalog = EvolvedCatalog(described, described)
-    keeper = keeper_of(catalog, **own)
+    keeper = table_manager(catalog, **own)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).io_properties == {
         "s3.session-token": "lent"
@@ -396,7 +386,7 @@ class EmptyCatalog:
 def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> None:
     settings = {"tables__auto_create_enabled": "true", "tables__default_partition_by": partition_by}
     catalog = EmptyCatalog()
-    keeper = keeper_of(catalog, **settings)
+    keeper = table_manager(catalog, **settings)
     wish = TableRequest(json.loads(table([("id", "long")]).schema), "").to_text()
     with pytest.raises(TableUnsuitableError):
         keeper.prepare("db.orders", Need.CREATE, wish)
@@ -430,7 +420,7 @@ def test_a_table_that_could_not_be_merged_is_not_made(
         **settings,
     }
     catalog = EmptyCatalog()
-    keeper = keeper_of(catalog, **settings)
+    keeper = table_manager(catalog, **settings)
     wish = TableRequest(json.loads(table([column]).schema), keys=keys).to_text()
     # this catalog keeps nothing
     with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):
@@ -463,7 +453,7 @@ def test_position_deletes_of_new_tables_are_kept_by_partition(
     catalog = EmptyCatalog()
     schema = json.loads(table([("id", "long")]).schema)
     with pytest.raises(TableMissingError):  # this catalog keeps nothing
-        keeper_of(catalog, **settings).prepare(
+        table_manager(catalog, **settings).prepare(
             "db.orders", Need.CREATE, TableRequest(schema, keys=("id",)).to_text()
         )
     assert catalog.properties.get("write.delete.granularity") == granularity
@@ -481,7 +471,7 @@ def test_new_tables_are_marked_and_limit_their_metadata_files(
     settings: dict[str, str], versions: str | None
 ) -> None:
     catalog = EmptyCatalog()
-    keeper = keeper_of(catalog, tables__auto_create_enabled="true", **settings)
+    keeper = table_manager(catalog, tables__auto_create_enabled="true", **settings)
     schema = json.loads(table([("id", "long")]).schema)
     with pytest.raises(TableMissingError):  # this catalog stores nothing
         keeper.prepare("db.orders", Need.CREATE, TableRequest(schema).to_text())
@@ -494,7 +484,7 @@ def test_new_tables_are_marked_and_limit_their_metadata_files(
 def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true"}
     catalog = EmptyCatalog()
-    keeper = keeper_of(catalog, **settings)
+    keeper = table_manager(catalog, **settings)
     schema = json.loads(table([("id", "long")]).schema)
     for keys in (("id",), ()):  # the second task saw none of them
         with pytest.raises(TableMissingError):  # this catalog keeps nothing
@@ -539,23 +529,24 @@ class RefusingCatalog(EmptyCatalog):
 def test_commits_that_end_with_an_error_are_counted_too() -> None:
     """Otherwise a catalog that is away has no failed commits."""
     away = CatalogUnavailableError("away")
-    keeper = keeper_of(RefusingCatalog(away, away, PairUnreadError("db.t", 1)))
-    metrics = keeper._metrics = IcebergMetrics(made := FakePluginMetrics())
+    metrics = FakePluginMetrics()
+    keeper = table_manager(RefusingCatalog(away, away, PairUnreadError("db.t", 1)), metrics)
     for error in (CatalogUnavailableError, CatalogUnavailableError, PairUnreadError):
         with pytest.raises(error):
             keeper.view_to_commit("db.t")
     assert keeper.view_to_commit("db.t") is None
-    metrics.committed("db.t", CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 1))
-    assert commits(made) == {"failed": 2, "missing": 1, "committed": 1}
+    committed = CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 1)
+    IcebergMetrics(metrics).committed("db.t", committed)
+    assert commits(metrics) == {"failed": 2, "missing": 1, "committed": 1}
 
 
 def test_a_commit_that_a_stop_interrupts_counts_as_none() -> None:
-    keeper = keeper_of(RefusingCatalog(CatalogUnavailableError("the task stops")))
-    keeper._metrics = IcebergMetrics(made := FakePluginMetrics())
+    metrics = FakePluginMetrics()
+    keeper = table_manager(RefusingCatalog(CatalogUnavailableError("the task stops")), metrics)
     keeper._stopping.set()
     with pytest.raises(CatalogUnavailableError):
         keeper.view_to_commit("db.t")
-    assert commits(made) == {}
+    assert commits(metrics) == {}
 
 
 HEALTH = TableHealth(True, 12, 0, 3, 0, 100, 0, small_files=3, mergeable_files=3)
@@ -597,7 +588,7 @@ def test_compaction_has_the_prefix_of_the_epoch_and_the_limits_of_its_task() -> 
     lake = MaintainedLake(
         CompactionOutcome(CompactionStatus.COMMITTED, HEALTH, "small files", 1 << 20, 10, 1, 0.5)
     )
-    manager = keeper_of(lake, table__db__t__maintenance__small_files="3")
+    manager = table_manager(lake, table__db__t__maintenance__small_files="3")
     epoch = Epoch(4, "a1")
     manager.maintain(COMPACTION, epoch)
     [(table, request)] = lake.requests
@@ -614,7 +605,7 @@ def test_compaction_has_the_prefix_of_the_epoch_and_the_limits_of_its_task() -> 
 def test_first_expiration_names_the_key_that_disables_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     lake = MaintainedLake(ExpirationOutcome(50, 950, 1.0), ExpirationOutcome(50, 950, 1.0))
-    manager = keeper_of(lake)
+    manager = table_manager(lake)
     for _ in range(2):
         manager.maintain(EXPIRATION, Epoch(4, "a1"))
     named = [each.getMessage() for each in caplog.records if "disables this" in each.getMessage()]
@@ -626,7 +617,7 @@ def test_first_expiration_names_the_key_that_disables_it(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("error", [CatalogUnavailableError("away"), ValueError("a defect")])
 def test_failed_maintenance_is_counted_and_ends_no_task(error: Exception) -> None:
-    manager = keeper_of(MaintainedLake(error))
+    manager = table_manager(MaintainedLake(error))
     with pytest.raises(ConnectError, match=r"away|a defect"):
         manager.maintain(COMPACTION, Epoch(4, "a1"))
     assert counted(manager) == {("compact data files", "failed", "db.t"): 1}

@@ -4,17 +4,16 @@ ends."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
-from iceberg_staging_rows import config, table
+from iceberg_staging_rows import table
+from iceberg_table_managers import table_manager
 
-from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
+from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.catalog.java_errors import JavaError
 from connectors.iceberg.config.cycle_step import CycleStep
-from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
+from connectors.iceberg.coordinator.table_manager import DEATHS
 from connectors.iceberg.driver.driver_program import _last_note
-from connectors.iceberg.driver.lake_client import LakeSessions
 from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -28,7 +27,6 @@ from connectors.iceberg.protocol.commit_request import (
     CommitStatus,
     EngineName,
 )
-from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 
@@ -65,24 +63,11 @@ class Lake:
         return CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 9)
 
 
-def manager(lake: Lake, metrics: FakePluginMetrics | None = None, **props: str) -> TableManager:
-    listener: Any = None
-    made = TableManager(
-        config(**props),
-        listener,
-        IcebergMetrics(metrics or FakePluginMetrics()),
-        FakeSinkTaskContext(),
-    )
-    client: Any = lake
-    made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
-    return made
-
-
 def test_followed_table_is_loaded_once_its_aggregate_is_settled() -> None:
     lake = Lake()
     prefix = "ext__cycle_aggregate__db__regions"
     sql = "SELECT id, count(*) AS n FROM staged GROUP BY id"
-    tables = manager(
+    tables = table_manager(
         lake,
         tables="db.orders,db.lines",
         **{prefix: sql, f"{prefix}__keys": "id", f"{prefix}__from": "db.orders"},
@@ -98,7 +83,7 @@ def test_followed_table_is_loaded_once_its_aggregate_is_settled() -> None:
 
 def test_columns_of_a_step_wait_until_a_person_adds_them() -> None:
     lake, made = Lake(), FakePluginMetrics()
-    tables = manager(lake, made)
+    tables = table_manager(lake, made)
     lake.errors = [
         SchemaChangesPendingError("db.orders", [SchemaChange(ChangeKind.ADD, ("price",), '"int"')])
     ]
@@ -121,7 +106,7 @@ def test_step_that_ends_the_driver_each_time_is_named() -> None:
     lake = Lake()
     lake.errors = [SparkDiedError("lost") for _ in range(DEATHS)]
     tables, request = (
-        manager(lake),
+        table_manager(lake),
         dataclasses.replace(REQUEST, step=CycleStep(function="shop.steps:endless")),
     )
     for _ in range(DEATHS - 1):

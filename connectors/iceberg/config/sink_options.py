@@ -868,6 +868,14 @@ class SinkOptions:
         """Whether the sink creates a table that is missing; the dead letters' always."""
         return self.auto_create or name == self.dead_letter_table
 
+    @property
+    def has_full_maintenance(self) -> bool:
+        """True if some table has `maintenance.enabled=true`, even one that is not created yet."""
+        return self.default_table.maintenance.is_full or any(
+            key.endswith(".maintenance.enabled") and value.strip().lower() == "true"
+            for key, value in self.table_props.items()
+        )
+
     def table(self, name: str) -> TableConfig:
         """The settings of a table by its full name. Defaults are not for the dead letters' table.
 

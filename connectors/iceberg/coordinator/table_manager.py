@@ -13,20 +13,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Protocol
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.service import SharedServices
-from connect_py.api.waiting import WaitReporter
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
 from connectors.iceberg.config.maintenance_policy import DAYS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
-from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
@@ -51,7 +47,7 @@ from connectors.iceberg.maintenance.compaction import (
     compact,
 )
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome, expire
-from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread
+from connectors.iceberg.maintenance.full_maintenance import INSPECTION, FullMaintenance
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
@@ -61,7 +57,6 @@ from connectors.iceberg.protocol.commit_request import (
     CommitOutcome,
     CommitRequest,
     CommitStatus,
-    EngineSettings,
 )
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
@@ -80,11 +75,6 @@ log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver in consecutive commits to one table; then the task fails
-SPARK = "Spark"  # `for` in the status, while the driver starts
-
-
-class TableManagerContext(SharedServices, WaitReporter, Protocol):
-    """The part of a task's context that a table manager uses."""
 
 
 class TableManager:
@@ -98,32 +88,31 @@ class TableManager:
     def __init__(
         self,
         config: IcebergSinkConfig,
-        events: EventPublisher,
+        sessions: LakeSessions,
         metrics: IcebergMetrics,
-        context: TableManagerContext,
+        events: EventPublisher,
+        *,
         lineage: Lineage | None = None,
+        maintenance: FullMaintenance | None = None,
         warns: Callable[[str, str | None], None] = lambda *_: None,
     ) -> None:
-        """`warns`: see `BoundedWaitReporter.warns`."""
+        """Create a table manager. No session is open yet.
+
+        Args:
+            config: The configuration of the connector.
+            sessions: Sessions in the Spark driver, which the table manager stops.
+            metrics: Metrics of the sink.
+            events: Publishes commits on the control topic.
+            lineage: Publishes commits as OpenLineage events.
+            maintenance: Maintains tables by the whole policy. None: no table requires it.
+            warns: See `BoundedWaitReporter.warns`.
+        """
         self._config = config
-        self._events = events
+        self._sessions = sessions
         self._metrics = metrics
-        self._context = context
+        self._events = events
         self._lineage = lineage
-        self._full_merge = config.full_merge
-        spark, seconds = (
-            worker_spark_config(config, context.worker_settings),
-            config.commit_attempt_timeout_ms / 1000,
-        )
-        settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
-        self._sessions = LakeSessions(
-            lambda: LakeClient(
-                context, spark, settings, config.connector, commit_deadline_seconds=seconds
-            ),
-            lambda reason: context.waits(SPARK, reason),
-            metrics.driver_replaced,
-        )
-        self._maintenance = MaintenanceThread(config, spark, context, metrics)
+        self._maintenance = maintenance
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[
@@ -159,7 +148,8 @@ class TableManager:
     def stop(self) -> None:
         """End all sessions permanently; calls in progress fail."""
         self._stopping.set()
-        self._maintenance.stop()
+        if self._maintenance:
+            self._maintenance.stop()
         self._sessions.stop()
 
     def tables_of_commit(self, name: str) -> frozenset[str]:
@@ -232,7 +222,8 @@ class TableManager:
             loaded = dataclasses.replace(loaded, description=description)
         self._described[name] = description
         self._metrics.unpublished(name, commits=loaded.unpublished)
-        self._maintenance.watch(name)  # what was due when an earlier coordinator died still is
+        if self._maintenance:  # actions that were due in an earlier run are still due
+            self._maintenance.watch(name)
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
@@ -327,7 +318,7 @@ class TableManager:
         """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites
         whole files."""
         table = loaded.description
-        if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._full_merge:
+        if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._config.full_merge:
             return loaded
         if WRITE_MODES[0] in table.properties or self._config.keep_write_mode:
             return loaded
@@ -374,7 +365,7 @@ class TableManager:
             fault_point("before_prepare")
             outcome = self._commit(self._request(request, epoch))
         fault_point("after_compare_and_swap")
-        if outcome.status is CommitStatus.COMMITTED:
+        if self._maintenance and outcome.status is CommitStatus.COMMITTED:
             for each in self._config.table(request.table).aggregates:
                 self._maintenance.watch(each.table, changed=True)
         self._metrics.committed(request.table, outcome)
@@ -472,10 +463,12 @@ class TableManager:
             known.
         """
         try:
-            following = [each.table for each in request.aggregates]
+            aggregates = [each.table for each in request.aggregates]
             with (
                 self._sessions.session(request.table) as lake,
-                self._maintenance.commit(request.table, *following),
+                self._maintenance.commit(request.table, *aggregates)
+                if self._maintenance
+                else nullcontext(),
             ):
                 outcome = lake.commit(request)
             self._suspects.discard(request.table)
@@ -514,7 +507,7 @@ class TableManager:
                 return self._compacted(lake, task, epoch)
         except Exception as error:
             if not self._stopping.is_set():
-                action = LOOK if task.kind is MaintenanceKind.MEASURE else task.kind.value
+                action = INSPECTION if task.kind is MaintenanceKind.MEASURE else task.kind.value
                 self._metrics.maintained(task.table, action, "failed", time.monotonic() - started)
             if isinstance(error, ConnectError):
                 raise

@@ -1,2 +1,1 @@
-"""Maintenance of tables by policy: what is due (pure), how it is done (Spark SQL), and when
-(between cycles)."""
+"""Automatic maintenance in the driver of the commits: compaction and snapshot expiration."""

@@ -25,7 +25,7 @@ from connectors.iceberg.coordinator.channel_topic import (
     ChannelWriter,
     create_channel,
 )
-from connectors.iceberg.coordinator.start import started_coordinator
+from connectors.iceberg.coordinator.start import start_coordinator
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.staging.staging_area import StagingArea
@@ -59,7 +59,7 @@ class IcebergSinkTask(SinkTask):
         self._coordinator = None
         if context.task == 0:
             check_allowed(props, context.worker_settings)
-            self._coordinator = started_coordinator(config, context)
+            self._coordinator = start_coordinator(config, context)
         self._turn = ChannelTurn(
             context,
             parts.state,

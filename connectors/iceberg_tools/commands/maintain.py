@@ -76,7 +76,7 @@ def maintain(
 
 
 def _lines(table: str, maintenance: Maintenance) -> Iterator[str]:
-    from connectors.iceberg.maintenance.maintenance_result import COUNTED
+    from connectors.iceberg_tools.maintenance.maintenance_result import COUNTED
 
     yield f"{table} ({maintenance.ref})"
     for name in (*COUNTED, "expirable"):

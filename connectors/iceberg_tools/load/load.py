@@ -39,7 +39,7 @@ from connectors.iceberg.coordinator.channel_topic import (
     ChannelWriter,
     create_channel,
 )
-from connectors.iceberg.coordinator.start import started_coordinator
+from connectors.iceberg.coordinator.start import start_coordinator
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.protocol.actions import Send
@@ -184,7 +184,7 @@ class Load:
                 metrics,
                 stages_rows=False,
             )
-            coordinator = started_coordinator(config, context, begins_anew=False, maintains=False)
+            coordinator = start_coordinator(config, context, begins_anew=False, maintains=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
             turn = ChannelTurn(
                 context,

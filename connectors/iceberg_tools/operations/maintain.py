@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
-from connectors.iceberg.maintenance.cold_partitions import has_time
-from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, why_not
-from connectors.iceberg.maintenance.maintenance_action import maintain as run_action
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, due_actions
-from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
-from connectors.iceberg.maintenance.table_state import TableState, measure
+from connectors.iceberg_tools.maintenance.cold_partitions import has_time
+from connectors.iceberg_tools.maintenance.maintenance_action import MaintenanceRequest, why_not
+from connectors.iceberg_tools.maintenance.maintenance_action import maintain as run_action
+from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction, due_actions
+from connectors.iceberg_tools.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg_tools.maintenance.table_state import TableState, measure
 from connectors.iceberg_tools.operations.connector_table import ConnectorTable
 from connectors.iceberg_tools.operations.table_operation import (
     Name,

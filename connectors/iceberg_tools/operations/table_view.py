@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg.maintenance.operations_table import operations_of
 from connectors.iceberg.operation_request import OperationRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries

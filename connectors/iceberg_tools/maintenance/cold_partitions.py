@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
-from connectors.iceberg.maintenance.moved_files import FileMove, move_files
+from connectors.iceberg_tools.maintenance.moved_files import FileMove, move_files
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy

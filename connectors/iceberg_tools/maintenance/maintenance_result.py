@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction
-from connectors.iceberg.maintenance.table_state import TableState
+from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction
+from connectors.iceberg_tools.maintenance.table_state import TableState
 
 COUNTED: Final = (
     "data_files",

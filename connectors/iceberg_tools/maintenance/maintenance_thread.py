@@ -32,19 +32,19 @@ from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_client import LakeClient
-from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
-from connectors.iceberg.maintenance.maintenance_plan import (
+from connectors.iceberg.maintenance.full_maintenance import INSPECTION, FullMaintenance
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
+from connectors.iceberg_tools.maintenance.maintenance_action import MaintenanceRequest, maintain
+from connectors.iceberg_tools.maintenance.maintenance_plan import (
     MaintenanceAction,
     due_actions,
     may_be_due,
 )
-from connectors.iceberg.maintenance.table_state import TableState, glance, measure
-from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
+from connectors.iceberg_tools.maintenance.table_state import TableState, glance, measure
 
 log = logging.getLogger(__name__)
 
-LOOK = "look at the table"  # an action for the metrics, counted if it fails
 YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
 LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
 _IDLE_SECONDS = 90.0  # that a driver waits for another round
@@ -83,7 +83,7 @@ class _Watched:
         return (self.changed or self.ages) and time.monotonic() >= self.not_before
 
 
-class MaintenanceThread:
+class MaintenanceThread(FullMaintenance):
     """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods:
     any thread."""
 
@@ -111,13 +111,13 @@ class MaintenanceThread:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def commit(self, table: str, *following: str) -> Iterator[None]:
+    def commit(self, table: str, *aggregates: str) -> Iterator[None]:
         """Around a commit: no action runs meanwhile on this table, nor on those that follow its
         commits.
 
         Several commits may be in progress, each on other tables.
         """
-        tables = {table, *following}
+        tables = {table, *aggregates}
         with self._condition:
             self._committing |= tables
             watched = self._tables.get(self._busy or "")
@@ -212,7 +212,7 @@ class MaintenanceThread:
             self._end_driver()
             watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
             if not self._stopping.is_set():
-                self._metrics.maintained(table, LOOK, "failed", time.monotonic() - started)
+                self._metrics.maintained(table, INSPECTION, "failed", time.monotonic() - started)
                 trace = None if isinstance(error, ConnectError) else error
                 log.warning(
                     "table %s: maintenance is tried again later: %s", table, error, exc_info=trace

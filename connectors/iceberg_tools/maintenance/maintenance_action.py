@@ -18,18 +18,26 @@ from typing import TYPE_CHECKING, Final
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
-from connectors.iceberg.maintenance.cold_partitions import (
+from connectors.iceberg.maintenance.compaction import SMALL
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg_tools.maintenance.cold_partitions import (
     cold_location,
     cold_partitions,
     move_partitions,
 )
-from connectors.iceberg.maintenance.compaction import SMALL
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
-from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
-from connectors.iceberg.maintenance.operations_table import record_operation
-from connectors.iceberg.maintenance.orphan_search import orphans_of, own_files, why_not_removed
-from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, TableState, measure
-from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
+from connectors.iceberg_tools.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg_tools.maintenance.operations_table import record_operation
+from connectors.iceberg_tools.maintenance.orphan_search import (
+    orphans_of,
+    own_files,
+    why_not_removed,
+)
+from connectors.iceberg_tools.maintenance.table_state import (
+    ORPHANS_CHECKED_KEY,
+    TableState,
+    measure,
+)
 
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_catalog import JavaTable

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
-from connectors.iceberg.maintenance.maintenance_result import COUNTED, MaintenanceResult
+from connectors.iceberg_tools.maintenance.maintenance_result import COUNTED, MaintenanceResult
 
 if TYPE_CHECKING:
     from connectors.iceberg.driver.lake_session import LakeSession

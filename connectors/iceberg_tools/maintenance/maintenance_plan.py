@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
-from connectors.iceberg.maintenance.table_state import TableState
+from connectors.iceberg_tools.maintenance.table_state import TableState
 
 _FILES_PER_MANIFEST = 1000
 

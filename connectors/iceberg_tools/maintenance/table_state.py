@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.sql_names import quoted, relation
-from connectors.iceberg.maintenance.cold_partitions import cold_partitions
 from connectors.iceberg.maintenance.compaction import SMALL, TARGET_BYTES, target_size
 from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.maintenance.cold_partitions import cold_partitions
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
