@@ -120,7 +120,7 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
         (
             {"iceberg.ext.commit-engine": "merge"},
             "iceberg.ext.commit-engine",
-            "merge needs keys; rows are appended here",
+            "merge requires merged tables, but rows are appended",
         ),
         (
             {"iceberg.tables.default-partition-by": "days(ts"},

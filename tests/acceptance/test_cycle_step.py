@@ -70,7 +70,7 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     refused = httpx.put(
         url, json=case.config() | {"iceberg.ext.cycle-transform": "os:system"}, timeout=60
     )
-    assert (refused.status_code, "names code that runs in the worker's Spark" in refused.text) == (
+    assert (refused.status_code, "runs code in the worker's Spark driver" in refused.text) == (
         400,
         True,
     )

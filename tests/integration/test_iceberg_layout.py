@@ -8,8 +8,7 @@ import json
 import pytest
 from fixtures.iceberg_commit import BY_REGION, Lake, lake, order
 
-from connectors.iceberg.config.partition_by import list_items, parse_partition_by
-from connectors.iceberg.config.sort_by import parse_sort_by
+from connectors.iceberg.config.layout_terms import list_items, parse_partition_by, parse_sort_by
 from connectors.iceberg.errors import TableUnsuitableError
 
 __all__ = ["lake"]

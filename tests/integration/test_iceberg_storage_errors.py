@@ -20,8 +20,8 @@ from worker_process import free_port
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.spark_config import SparkConfig
+from connectors.iceberg.config.storage_settings import file_io_properties
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 from connectors.iceberg.staging.file_output import FileOutput

@@ -10,14 +10,14 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
-from connectors.iceberg.config.java_pattern import compile_java_pattern
-from connectors.iceberg.config.partition_by import (
+from connectors.iceberg.config.layout_terms import (
     PartitionTerm,
     parse_partition_by,
     split_outside_brackets,
 )
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, Unrouted
+from connectors.iceberg.config.table_config import compile_java_pattern
 from connectors.iceberg.connector import IcebergSinkConnector
 from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.table.table import WriteMode
@@ -53,7 +53,10 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
 @pytest.mark.parametrize(
     ("props", "message"),
     [
-        ({"iceberg.tables": "db.a", "iceberg.ext.envelope": "debezium"}, "needs MERGE"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.ext.envelope": "debezium"},
+            "requires iceberg.tables.upsert-mode-enabled=true",
+        ),
         (
             {"iceberg.tables": "db.a", "iceberg.catalog.type": None},
             "Must specify Iceberg catalog properties",
@@ -98,10 +101,10 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
             "has no effect without",
         ),
         ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
-        ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
+        ({"iceberg.ext.topic-to-table": "a:{1}"}, "is not a group of the pattern"),
         (
             {"iceberg.tables": "db.a", "iceberg.ext.snapshot-events": "ignore"},
-            "needs iceberg.ext.envelope=debezium",
+            "requires iceberg.ext.envelope=debezium",
         ),
         (
             {
@@ -109,12 +112,12 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
                 "iceberg.tables.cdc-field": "_cdc.op.kind",
                 "iceberg.ext.snapshot-events": "ignore",
             },
-            "Debezium's own op or __op",
+            "Debezium's op or __op",
         ),
-        ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
+        ({"iceberg.ext.topic-to-table": "no-template"}, "expected pattern:template"),
         (
             {"iceberg.tables": "db.a", "iceberg.ext.commit-engine": "merge"},
-            "merge needs keys; rows are appended here",
+            "merge requires merged tables, but rows are appended",
         ),
         ({"iceberg.tables": "db.a", "iceberg.ext.unrouted": "explode"}, "must be one of"),
     ],
@@ -245,11 +248,11 @@ def test_old_spellings_of_keys_are_read_with_a_warning() -> None:
             "the namespace is part of a table's name, as in iceberg.tables=sales.orders",
         ),
         ("iceberg.ext.snapshot-event", "did you mean iceberg.ext.snapshot-events?"),
-        ("iceberg.ext.uri", "iceberg.ext.uri is not known and has no effect"),
-        ("iceberg.ext.nonsense", "iceberg.ext.nonsense is not known and has no effect"),
+        ("iceberg.ext.uri", "iceberg.ext.uri is unknown and has no effect"),
+        ("iceberg.ext.nonsense", "iceberg.ext.nonsense is unknown and has no effect"),
         ("iceberg.table.a.id-colums", "did you mean iceberg.table.a.id-columns?"),
-        ("iceberg.table.db.orders.id-columns", "no rows go to a table db.orders"),
-        ("iceberg.table.db.b.id-columns", "no rows go to a table db.b; did you mean db.a?"),
+        ("iceberg.table.db.orders.id-columns", "no rows are routed to table db.orders"),
+        ("iceberg.table.db.b.id-columns", "no rows are routed to table db.b; did you mean db.a?"),
     ],
 )
 def test_unknown_key_warning_gives_nearest_key_or_a_reason(key: str, said: str) -> None:
@@ -435,7 +438,7 @@ def test_partition_by_text_is_parsed_into_its_term(text: str, term: PartitionTer
         ("bucket(16, id)", "the column comes first"),
         ("bucket(id)", "should have 2 parts"),
         ("Days(ts)", "Unsupported transform"),
-        ("bucket(id, 0)", "not a positive whole number"),
+        ("bucket(id, 0)", "not a positive integer"),
         ("days()", "expected one column"),
     ],
 )

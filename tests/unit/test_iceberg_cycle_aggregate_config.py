@@ -43,13 +43,13 @@ def test_only_its_own_table_has_the_aggregate() -> None:
 @pytest.mark.parametrize(
     ("given", "tables", "why"),
     [
-        (settings(), ("db.orders",), r"regions\.keys: is missing"),
-        (settings(keys="region"), ("db.orders", "db.lines"), r"regions\.from: is missing"),
-        (settings(keys="region"), None, r"regions\.from: is missing"),
+        (settings(), ("db.orders",), r"regions\.keys: is required"),
+        (settings(keys="region"), ("db.orders", "db.lines"), r"regions\.from: is required"),
+        (settings(keys="region"), None, r"regions\.from: is required"),
         (
             settings(keys="region") | {"db.regions.from": "db.x"},
             ("db.orders",),
-            "no rows go to a table db.x",
+            "no rows are routed to table db.x",
         ),
         (
             settings(keys="region", add="region"),
@@ -59,19 +59,19 @@ def test_only_its_own_table_has_the_aggregate() -> None:
         (
             settings(keys="region") | {"db.regions": "SELECT 1"},
             ("db.orders",),
-            "does not read staged, removed",
+            "must read staged, removed",
         ),
         (
             settings(keys="region") | {"db.regions": "DROP TABLE x"},
             ("db.orders",),
             "expected a query",
         ),
-        (settings(keys="region"), ("db.regions",), "is a table of the records"),
+        (settings(keys="region"), ("db.regions",), "is a destination table"),
         (settings(keys="[region"), ("db.orders",), "regions"),
         (
             {"db.regions.keys": "region"},
             ("db.orders",),
-            r"there is no iceberg\.ext\.cycle-aggregate\.db\.regions",
+            r"iceberg\.ext\.cycle-aggregate\.db\.regions is not set",
         ),
     ],
 )

@@ -30,12 +30,12 @@ def test_step_of_a_table_wins_over_the_connectors() -> None:
     ("settings", "why"),
     [
         ({"ext__cycle_sql": "DROP TABLE x"}, "expected a query"),
-        ({"ext__cycle_sql": "SELECT 1"}, "does not read staged"),
+        ({"ext__cycle_sql": "SELECT 1"}, "must read staged"),
         ({"ext__cycle_sql": "SELECT reflect('a', 'b') FROM staged"}, "must not contain reflect"),
         ({"ext__cycle_sql": "SELECT * FROM staged, parquet.`s3://x`"}, "must not contain"),
-        ({"ext__cycle_transform": "steps"}, "is not module:function"),
+        ({"ext__cycle_transform": "steps"}, "expected module:function"),
         ({"ext__cycle_sql": SQL, "ext__cycle_transform": "a:b"}, "cannot be combined"),
-        ({"table__orders__cycle_sql": "SELECT 1"}, "does not read staged"),
+        ({"table__orders__cycle_sql": "SELECT 1"}, "must read staged"),
     ],
 )
 def test_step_that_makes_no_sense_is_refused(settings: dict[str, str], why: str) -> None:
@@ -55,7 +55,5 @@ def test_steps_need_the_leave_of_the_worker() -> None:
 
     assert refused("*") == {}
     assert list(refused("iceberg.ext.*")) == ["iceberg.table.db.orders.cycle-transform"]
-    assert refused("")["iceberg.ext.cycle-sql"].startswith("is SQL that runs in the worker's Spark")
-    assert refused("")["iceberg.table.db.orders.cycle-transform"].startswith(
-        "names code that runs in"
-    )
+    assert refused("")["iceberg.ext.cycle-sql"].startswith("runs SQL in the worker's Spark driver")
+    assert refused("")["iceberg.table.db.orders.cycle-transform"].startswith("runs code in")

@@ -335,8 +335,8 @@ def test_the_table_is_appended_to_and_created_in_every_mode() -> None:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ("letters", "is not of the form namespace.table"),
-        ("db.orders", "dead letters need their own"),
+        ("letters", "expected namespace.table"),
+        ("db.orders", "use a separate table"),
     ],
 )
 def test_a_table_that_cannot_hold_letters_is_refused(table: str, problem: str) -> None:

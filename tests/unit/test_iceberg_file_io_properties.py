@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyiceberg.io import S3_RETRY_STRATEGY_IMPL, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from connectors.iceberg.config.file_io_properties import (
+from connectors.iceberg.config.storage_settings import (
     PATIENT_RETRIES,
+    credentials_expiry_ms,
     file_io_properties,
-    lent_until_ms,
 )
 from connectors.iceberg.staging.s3_retry_strategy import ATTEMPTS, PatientRetries
 
@@ -59,11 +59,12 @@ def test_pyiceberg_makes_the_retries_by_their_name() -> None:
 
 def test_lent_keys_end_with_the_first_of_them() -> None:
     assert (
-        lent_until_ms(
+        credentials_expiry_ms(
             {"s3.session-token-expires-at-ms": "2000", "gcs.oauth2.token-expires-at": "1000"}
         )
         == 1000
     )
     assert (
-        lent_until_ms({"s3.session-token-expires-at-ms": "soon", "s3.session-token": "5"}) is None
+        credentials_expiry_ms({"s3.session-token-expires-at-ms": "soon", "s3.session-token": "5"})
+        is None
     )

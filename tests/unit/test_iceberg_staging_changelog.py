@@ -150,7 +150,7 @@ def test_no_other_table_may_have_a_name_of_a_changelog(props: dict[str, str]) ->
         "iceberg.ext.envelope": "debezium",
         "errors.tolerance": "all",
     }
-    with pytest.raises(ConfigError, match="ends so itself"):
+    with pytest.raises(ConfigError, match="must not end with the suffix"):
         IcebergSinkConfig.parse({**given, "iceberg.ext.changelog-suffix": "_changes"})
     IcebergSinkConfig.parse({**given, "iceberg.ext.changelog-suffix": "_log"})
 
@@ -234,9 +234,7 @@ def test_change_log_by_itself_takes_every_table() -> None:
     assert [field["name"] for field in wish["schema"]["fields"]][:3] == ["id", "v", "__op"]
     with pytest.raises(ConfigError, match="changelog needs"):
         config(ext__write_mode="changelog")
-    with pytest.raises(
-        ConfigError, match=r"needs MERGE, set .*; or iceberg\.ext\.write-mode=changelog"
-    ):
+    with pytest.raises(ConfigError, match=r"requires .* or iceberg\.ext\.write-mode=changelog"):
         config(ext__envelope="debezium")
     with pytest.raises(ConfigError, match="changelog-suffix"):
         config(ext__write_mode="changelog", ext__envelope="debezium", ext__changelog_suffix="_c")

@@ -33,7 +33,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
+from connectors.iceberg.config.layout_terms import parse_partition_by, split_outside_brackets
 from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.conversion.types import (
     TypeOptions,

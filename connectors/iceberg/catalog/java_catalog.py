@@ -17,8 +17,7 @@ from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import EXCEPTIONS, is_a, translating
 from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.catalog.table_update import RecordedTable, TableChange, TableUpdate
-from connectors.iceberg.config.partition_by import PartitionTerm
-from connectors.iceberg.config.sort_by import SortTerm
+from connectors.iceberg.config.layout_terms import PartitionTerm, SortTerm
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.conversion.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.conversion.full_names import Field, columns_inside

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.own_classes import java_array
-from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.layout_terms import PartitionTerm
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 if TYPE_CHECKING:

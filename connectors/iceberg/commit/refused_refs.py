@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.iceberg.config.expectations import EXPECT
-from connectors.iceberg.config.keys import (
-    COMMIT_BRANCH,
-    EXPECT_PREFIX,
-    MAINTENANCE_PREFIX,
-    TABLE_PREFIX,
-    TAGS,
+from connectors.iceberg.config.ref_settings import (
+    BRANCH,
+    FULL_MAINTENANCE,
+    HOLD,
+    SCHEDULED_TAGS,
+    RefSetting,
 )
 from connectors.iceberg.errors import TableUnsuitableError
 
@@ -26,7 +25,7 @@ def naming_ref_settings(
     refs = update.changed_refs()
     if not refs:
         return error
-    settings = sorted({_setting(ref, request) for ref in refs})
+    settings = sorted({_setting(ref, request).keys_of(request.table) for ref in refs})
     return TableUnsuitableError(
         request.table,
         f"{error.why}; {', '.join(settings)} requires a catalog that supports branches and tags "
@@ -34,13 +33,10 @@ def naming_ref_settings(
     )
 
 
-def _setting(ref: str, request: CommitRequest) -> str:
-    """Return the key that makes commits change a ref."""
-    table = f"{TABLE_PREFIX}{request.table}."
+def _setting(ref: str, request: CommitRequest) -> RefSetting:
+    """Return the setting that makes commits change a ref."""
     if ref == request.unpublished_branch:
-        return f"action hold of {EXPECT_PREFIX}* or {table}{EXPECT}.*"
+        return HOLD
     if ref == request.ref:
-        return f"{table}commit-branch or {COMMIT_BRANCH}"
-    if ref == request.ledger_tag:
-        return f"{MAINTENANCE_PREFIX}enabled=true"
-    return f"{TAGS} or {table}tags"
+        return BRANCH
+    return FULL_MAINTENANCE if ref == request.ledger_tag else SCHEDULED_TAGS

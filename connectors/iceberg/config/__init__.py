@@ -1,2 +1,1 @@
-"""What a connector may set, and the frozen values that the keys become: the only place that reads
-strings."""
+"""Keys of the Iceberg sink, parsed to frozen values."""

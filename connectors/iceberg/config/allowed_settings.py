@@ -1,8 +1,8 @@
-"""Which settings of Spark, Hadoop and the catalog a connector may have: those that tune.
+"""Settings of Spark, Hadoop, and the catalog that connectors may have without permission.
 
-A user who creates connectors by REST must not run code on the worker's machine. Settings that load
-code, run code, or write to places of one's choice need the worker's leave: the property
-`connect_py.spark.settings.allowed` names them.
+Users who create connectors over REST must not run code on the worker's machine. Therefore, settings
+that load code, run code, or write to arbitrary locations require the worker's permission, the
+property `connect_py.spark.settings.allowed`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from connectors.iceberg.config.keys import (
     OPENLINEAGE_FILE,
     SPARK_PREFIX,
 )
-from connectors.iceberg.config.worker_defaults import is_of_worker
+from connectors.iceberg.config.worker_defaults import is_worker_default
 
-# worker property: patterns of keys, comma separated, `*` is any
+# worker property: comma-separated list of patterns of keys
 ALLOWED: Final = "connect_py.spark.settings.allowed"
-# the same, for keys whose values are SQL or name code
+# the same for keys whose values are SQL or names of functions
 USER_CODE: Final = "connect_py.spark.user-code.allowed"
-REMOTE: Final = "spark.remote"  # of Spark Connect, see docs/decisions/0013-no-spark-connect.md
+REMOTE: Final = "spark.remote"  # Spark Connect, see docs/decisions/0013-no-spark-connect.md
 
 _TUNING: Final = re.compile(
     r"spark\.("
@@ -46,7 +46,7 @@ _TUNING: Final = re.compile(
     r"ui|variable|caseSensitive|cbo|legacy)(\..*)?"
     r")"
 )
-# Values of these keys are names of classes, which Java loads.
+# The values of these keys are names of classes that Java loads.
 _NAMES_CLASS: Final = re.compile(
     r".*(-impl|\.impl|[.-]factory|[.-]class|\.provider|\.providers|\.plugin|-reporter)"
 )
@@ -72,24 +72,23 @@ _CODE_IN_URI: Final = re.compile(
 def refused_settings(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """The connector's keys that need the worker's leave and do not have it, each with what to do.
+    """Iterate over the keys that lack the worker's permission, with the reason and the remedy.
 
     Args:
-        props: The connector's configuration.
-        worker_settings: Of `SharedServices`.
+        props: The configuration of the connector.
+        worker_settings: See `SharedServices`.
     """
     allowed = _patterns(worker_settings, ALLOWED)
     for key, value in props.items():
-        why = _why_refused(key, value)
-        if why is None or is_of_worker(key, value, worker_settings):
+        reason = _refusal(key, value)
+        if reason is None or is_worker_default(key, value, worker_settings):
             continue
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
-            yield key, f"{why}; the worker's property {ALLOWED} has to name this key"
+            yield key, f"{reason}; add the key to the worker's property {ALLOWED} to allow it"
 
 
 def no_spark_connect(master_key: str) -> str:
-    """Return why `spark.remote` is refused. `master_key`: the key or option that selects a Spark
-    cluster instead."""
+    """Return why `spark.remote` is refused. `master_key` selects a Spark cluster instead."""
     return (
         "Spark Connect is no longer supported; to run commits on a Spark cluster, "
         f"set {master_key} to spark://host:port, yarn, or k8s://https://host:port"
@@ -99,67 +98,73 @@ def no_spark_connect(master_key: str) -> str:
 def refused_code(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """As `refused_settings`, of the keys that hold SQL of the connector's own, or name code."""
+    """Iterate over the keys with SQL or names of functions that lack the worker's permission."""
     allowed = _patterns(worker_settings, USER_CODE)
     for key in (*expectation_keys(props), *cycle_step_keys(props), *aggregate_keys(props)):
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
-            what = "names code" if key.endswith("transform") else "is SQL"
+            kind = "code" if key.endswith("transform") else "SQL"
             yield (
                 key,
-                f"{what} that runs in the worker's Spark; the worker's property {USER_CODE} has to "
-                f"name this key",
+                f"runs {kind} in the worker's Spark driver; add the key to the worker's property "
+                f"{USER_CODE} to allow it",
             )
 
 
 def check_allowed(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> None:
-    """Refuse a configuration that came another way than by a request, which is validated.
+    """Raise if a configuration has a key without permission.
+
+    Requests are validated, but a configuration may also have been written to the config topic.
 
     Raises:
-        ConfigError: A key needs the worker's leave, and does not have it.
+        ConfigError: A key lacks the worker's permission.
     """
-    for key, why in [
+    for key, reason in [
         *refused_settings(props, worker_settings),
         *refused_code(props, worker_settings),
     ]:
-        raise ConfigError(key, why)
+        raise ConfigError(key, reason)
 
 
 def _patterns(worker_settings: Callable[[str], Mapping[str, str]], name: str) -> list[str]:
     return [part.strip() for part in worker_settings(name).get(name, "").split(",") if part.strip()]
 
 
-def _why_refused(key: str, value: str) -> str | None:
+def _refusal(key: str, value: str) -> str | None:
     if key.startswith(SPARK_PREFIX):
         name = key.removeprefix(SPARK_PREFIX)
-        return _of_spark(name if name.startswith("spark.") else f"spark.{name}", value)
+        return _refusal_of_spark_setting(
+            name if name.startswith("spark.") else f"spark.{name}", value
+        )
     if key.startswith((CATALOG_PREFIX, HADOOP_PREFIX)):
-        return _of_class(key, value)
+        return _refusal_of_class(key, value)
     if key == OPENLINEAGE_FILE and value.strip():
-        return "writes to a file of one's choice"
+        return "writes to an arbitrary file"
     return None
 
 
-def _of_spark(name: str, value: str) -> str | None:
+def _refusal_of_spark_setting(name: str, value: str) -> str | None:
     if (catalog := _SPARK_CATALOG.fullmatch(name)) is not None:
         if catalog[2] is None:
-            return None if value in _ICEBERG_CATALOGS else f"{value} is no catalog of Iceberg's"
-        return _of_class(name, value)
+            return (
+                None if value in _ICEBERG_CATALOGS else f"{value} is not a catalog class of Iceberg"
+            )
+        return _refusal_of_class(name, value)
     if name.startswith("spark.hadoop."):
-        return _of_class(name, value)
-    if name == REMOTE:  # a validation error of its own, which no worker property can lift
+        return _refusal_of_class(name, value)
+    if name == REMOTE:  # a separate validation error that no worker property disables
         return None
     if _TUNING.fullmatch(name) is not None and _NAMES_CLASS.fullmatch(name) is None:
         return None
-    return "may load code, run code, or write to a place of one's choice"
+    return "may load code, run code, or write to an arbitrary location"
 
 
-def _of_class(name: str, value: str) -> str | None:
+def _refusal_of_class(name: str, value: str) -> str | None:
     if _NAMES_CLASS.fullmatch(name) is not None:
-        named = [part.strip() for part in value.split(",")]
-        if any("." in part and not part.startswith(_KNOWN_CLASSES) for part in named):
-            return "names a class that is none of Iceberg's"
+        classes = [part.strip() for part in value.split(",")]
+        if any("." in part and not part.startswith(_KNOWN_CLASSES) for part in classes):
+            return "names a class that is not part of Iceberg"
     if name.endswith(".uri") and _CODE_IN_URI.search(value):
-        return "has a parameter that names a class"
+        return "has a parameter whose value is a class"
     return None

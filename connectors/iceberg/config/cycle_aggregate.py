@@ -1,8 +1,8 @@
-"""`iceberg.ext.cycle-aggregate.<table>`: a second table that is kept in step with a table of the
-connector.
+"""`CycleAggregate`: table that follows the commits of another table.
 
-Beside the query stand `.keys`, the columns that name a row; `.add`, the columns whose values are
-added to those of the table; and `.from`, the table whose commits it follows.
+The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Below it are `.keys`, the columns
+that identify a row; `.add`, the columns whose values are added to those in the table; and `.from`,
+the table whose commits the aggregate follows.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from typing import Final
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.cycle_step import STAGED, parse_query
 from connectors.iceberg.config.keys import AGGREGATE_PREFIX
-from connectors.iceberg.config.partition_by import list_items
+from connectors.iceberg.config.layout_terms import list_items
 
 VIEWS: Final = (STAGED, "removed", "before", "after", "current")
 _KEYS, _ADD, _FROM = _SETTINGS = ".keys", ".add", ".from"
-# Spark's own SQL has the word elsewhere, too: `CURRENT ROW`. After FROM, relations with their
-# aliases may come first.
+# Spark SQL also has the word in `CURRENT ROW`. Other relations and their aliases may precede it
+# after FROM.
 _READS_CURRENT: Final = re.compile(
     r"(?i)\b(?:from|join|table)\s+(?:[\w.`]+(?:\s+(?:as\s+)?\w+)?\s*,\s*)*`?current\b(?!\s*[.(])"
 )
-# and comments
+# string literals and comments
 _LITERALS: Final = re.compile(r"""(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""")
 _READS_ROWS: Final = re.compile(rf"(?i)\b({'|'.join(VIEWS[:-1])})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class CycleAggregate:
-    """One such table."""
+    """Declaration of an aggregate."""
 
     table: str
-    sql: str  # a query over `VIEWS`
+    sql: str  # query over `VIEWS`
     keys: tuple[str, ...]
-    add: tuple[str, ...]  # columns of numbers; others are replaced
-    source: str  # the table whose commits it follows
+    add: tuple[str, ...]  # numeric columns; the values of other columns are replaced
+    source: str  # table whose commits the aggregate follows
 
     @property
     def key(self) -> str:
-        """The setting, for messages."""
+        """Config key of the query, for messages."""
         return AGGREGATE_PREFIX + self.table
 
     @property
     def reads_current(self) -> bool:
-        """Whether the query reads the rows that the table has."""
+        """True if the query reads the existing rows of the aggregate."""
         return _READS_CURRENT.search(_LITERALS.sub(" ", self.sql)) is not None
 
     @property
     def digest(self) -> str:
-        """Tells this query from others."""
+        """Digest that changes with the declaration."""
         return hashlib.sha256(
             repr((self.sql, self.keys, self.add, self.source)).encode()
         ).hexdigest()[:16]
@@ -61,14 +61,14 @@ class CycleAggregate:
 def parse_aggregates(
     settings: Mapping[str, str], tables: Sequence[str] | None
 ) -> tuple[CycleAggregate, ...]:
-    """Parse the connector's settings.
+    """Parse the declarations of a connector.
 
     Args:
-        settings: Those below `iceberg.ext.cycle-aggregate.`.
-        tables: Of the connector; None: they are not known beforehand.
+        settings: The keys below `iceberg.ext.cycle-aggregate.` with their values.
+        tables: The tables of the connector. None: the records determine them.
 
     Raises:
-        ConfigError: One of them makes no sense.
+        ConfigError: A setting is not valid.
     """
     queries = {
         key: text for key, text in settings.items() if not key.endswith(_SETTINGS) and text.strip()
@@ -76,46 +76,43 @@ def parse_aggregates(
     for key in settings:
         table = key.rpartition(".")[0]
         if key not in queries and key.endswith(_SETTINGS) and table not in queries:
-            raise ConfigError(AGGREGATE_PREFIX + key, f"there is no {AGGREGATE_PREFIX}{table}")
-    found = []
+            raise ConfigError(AGGREGATE_PREFIX + key, f"{AGGREGATE_PREFIX}{table} is not set")
+    aggregates = []
     for table, text in queries.items():
         key = AGGREGATE_PREFIX + table
         if not all(table.split(".")) or table in (tables or ()):
-            raise ConfigError(
-                key,
-                f"{table} is {'a table of the records' if table in (tables or ()) else 'no table'}",
-            )
+            problem = "a destination table" if table in (tables or ()) else "not a table name"
+            raise ConfigError(key, f"{table} is {problem}")
         try:
             sql = parse_query(
-                text, _READS_ROWS, f"does not read {', '.join(VIEWS[:-2])} or {VIEWS[-2]}"
+                text, _READS_ROWS, f"must read {', '.join(VIEWS[:-2])}, or {VIEWS[-2]}"
             )
-            keys, add = (list_items(settings.get(table + each, "")) for each in (_KEYS, _ADD))
+            keys, add = (list_items(settings.get(table + name, "")) for name in (_KEYS, _ADD))
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
         if not keys:
-            raise ConfigError(key + _KEYS, f"is missing: the columns that name a row of {table}")
-        if both := [name for name in add if name in keys]:
-            raise ConfigError(key + _ADD, f"{both[0]} is a key column")
-        found.append(
-            CycleAggregate(
-                table, sql, keys, add, _source(key, settings.get(table + _FROM, "").strip(), tables)
+            raise ConfigError(
+                key + _KEYS, f"is required: the columns that identify a row of {table}"
             )
-        )
-    return tuple(found)
+        if added_keys := [name for name in add if name in keys]:
+            raise ConfigError(key + _ADD, f"{added_keys[0]} is a key column")
+        source = _source(key, settings.get(table + _FROM, "").strip(), tables)
+        aggregates.append(CycleAggregate(table, sql, keys, add, source))
+    return tuple(aggregates)
 
 
-def _source(key: str, named: str, tables: Sequence[str] | None) -> str:
-    if not named and tables is not None and len(tables) == 1:
+def _source(key: str, table: str, tables: Sequence[str] | None) -> str:
+    if not table and tables is not None and len(tables) == 1:
         return tables[0]
-    if not named:
-        raise ConfigError(key + _FROM, "is missing: the table whose commits it follows")
-    if tables and named not in tables:
-        raise ConfigError(key + _FROM, f"no rows go to a table {named}")
-    return named
+    if not table:
+        raise ConfigError(key + _FROM, "is required: the table whose commits the aggregate follows")
+    if tables and table not in tables:
+        raise ConfigError(key + _FROM, f"no rows are routed to table {table}")
+    return table
 
 
 def aggregate_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """The keys of a connector that hold queries of its own."""
+    """Iterate over the keys whose values are queries."""
     for key, value in props.items():
         if key.startswith(AGGREGATE_PREFIX) and not key.endswith(_SETTINGS) and value.strip():
             yield key

@@ -1,7 +1,7 @@
-"""`iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`: a step of the user's own over the rows
-of a commit.
+"""`CycleStep`: a query or function of the user that transforms the rows of a commit.
 
-The same settings stand below `iceberg.table.<table>.` for one table.
+The keys are `iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`, and for one table
+`iceberg.table.<table>.cycle-sql` and `iceberg.table.<table>.cycle-transform`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connectors.iceberg.config.expectations import FORBIDDEN_SQL
+from connectors.iceberg.config.expectations import FORBIDDEN_SQL, QUERY
 from connectors.iceberg.config.keys import CYCLE_SQL, CYCLE_TRANSFORM, OWN_PREFIX, TABLE_PREFIX
 
-STAGED: Final = "staged"  # the view of the rows
-_QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+STAGED: Final = "staged"  # view of the rows
 _READS_STAGED: Final = re.compile(rf"(?i)\b{STAGED}\b")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SETTINGS: Final = tuple(
@@ -25,59 +24,72 @@ _SETTINGS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class CycleStep:
-    """One of them is set."""
+    """Step of a commit. Either the query or the function is set."""
 
-    sql: str = ""  # a query over `STAGED`
-    function: str = ""  # module:function, of a DataFrame and the facts of the commit
+    sql: str = ""  # query over `STAGED`
+    function: str = ""  # module:function, of a DataFrame and a description of the commit
 
     @property
     def key(self) -> str:
-        """The setting, for messages."""
+        """Config key of the step, for messages."""
         return CYCLE_SQL if self.sql else CYCLE_TRANSFORM
 
 
 def parse_cycle_sql(text: str) -> str:
-    """A query. ValueError: it is none, or may not be run."""
-    return parse_query(
-        text, _READS_STAGED, f"does not read {STAGED}, which are the rows of the commit"
-    )
-
-
-def parse_query(text: str, reads: re.Pattern[str], why: str) -> str:
-    """A query that reads rows of the commit, or an empty text. `why`: the message where it does not
-    read them.
+    """Return a query over the rows of a commit, without surrounding blanks.
 
     Raises:
-        ValueError: It is no query, does not read them, or may not be run.
+        ValueError: The string is not a query, or not an allowed one.
     """
-    if text.strip() and _QUERY.match(text) is None:
+    return parse_query(text, _READS_STAGED, f"must read {STAGED}, the rows of the commit")
+
+
+def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
+    """Return a query that reads rows of the commit, or an empty string.
+
+    Args:
+        query: The query.
+        reads: Matches in a query that reads the rows.
+        reason: The message for a query that does not.
+
+    Raises:
+        ValueError: The string is not a query, does not read the rows, or is not allowed.
+    """
+    if query.strip() and QUERY.match(query) is None:
         raise ValueError(f"expected a query, such as SELECT * FROM {STAGED} WHERE amount > 0")
-    if text.strip() and reads.search(text) is None:
-        raise ValueError(why)
-    if (found := FORBIDDEN_SQL.search(text)) is not None:
-        raise ValueError(f"must not contain {found[0]}")
-    return text.strip()
+    if query.strip() and reads.search(query) is None:
+        raise ValueError(reason)
+    if (match := FORBIDDEN_SQL.search(query)) is not None:
+        raise ValueError(f"must not contain {match[0]}")
+    return query.strip()
 
 
-def parse_cycle_transform(text: str) -> str:
-    """The name of a function. ValueError: it is none."""
-    if text.strip() and _FUNCTION.fullmatch(text.strip()) is None:
-        raise ValueError(f"{text} is not module:function")
-    return text.strip()
+def parse_cycle_transform(function: str) -> str:
+    """Return the name of a function, without surrounding blanks.
+
+    Raises:
+        ValueError: The string is not of the form module:function.
+    """
+    if function.strip() and _FUNCTION.fullmatch(function.strip()) is None:
+        raise ValueError(f"invalid function {function!r}: expected module:function")
+    return function.strip()
 
 
 def cycle_step(sql: str, function: str) -> CycleStep | None:
-    """The step of a table; None: there is none. ValueError: there are two."""
+    """Return the step of a table, or None if both strings are empty.
+
+    Raises:
+        ValueError: Both are set.
+    """
     if sql and function:
         raise ValueError(f"cannot be combined with {CYCLE_TRANSFORM}")
     return CycleStep(sql, function) if sql or function else None
 
 
 def cycle_step_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """The keys of a connector that hold SQL of its own, or name code."""
+    """Iterate over the keys whose values are queries or names of functions."""
+    suffixes = tuple(f".{setting}" for setting in _SETTINGS)
     for key, value in props.items():
-        of_table = key.startswith(TABLE_PREFIX) and key.endswith(
-            tuple(f".{each}" for each in _SETTINGS)
-        )
-        if value.strip() and (of_table or key in (CYCLE_SQL, CYCLE_TRANSFORM)):
+        is_table_setting = key.startswith(TABLE_PREFIX) and key.endswith(suffixes)
+        if value.strip() and (is_table_setting or key in (CYCLE_SQL, CYCLE_TRANSFORM)):
             yield key

@@ -1,8 +1,7 @@
-"""`iceberg.ext.expect.<name>`: what rows of a table are expected to be, and what happens when they
-are not.
+"""Data quality checks: expectations about rows, and the handling of rows that violate them.
 
-The same settings stand below `iceberg.ext.expect.` for the tables of a connector and below
-`iceberg.table.<table>.expect.` for one table.
+The keys are `iceberg.ext.expect.<name>` for the tables of a connector and
+`iceberg.table.<table>.expect.<name>` for one table.
 """
 
 from __future__ import annotations
@@ -16,68 +15,74 @@ from typing import Final
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.keys import EXPECT_PREFIX, TABLE_PREFIX
 
-EXPECT: Final = "expect"  # below a table's prefix
+EXPECT: Final = "expect"  # below the prefix of a table
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
-# What reaches code of the JVM by a name in a text, and files by their path.
+QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+# functions that call Java code by its name, and files that a path in backquotes names
 _CALLS_JAVA: Final = r"\b(reflect|java_method|try_reflect)\b"
 JAVA_FUNCTIONS: Final = re.compile(f"(?i){_CALLS_JAVA}")
 FORBIDDEN_SQL: Final = re.compile(rf"(?i){_CALLS_JAVA}|`[^`]*[/:][^`]*`")
 
 
 class ExpectationAction(Enum):
-    """What happens to rows that are not as expected, or to the commit that has them."""
+    """Handling of rows that violate an expectation, or of their commit."""
 
-    DROP = "drop"  # the rows are left out
-    DEAD_LETTER = "dead-letter"  # they are left out, and kept in the table of rejected rows
-    HOLD = "hold"  # the commit and those after it are kept from readers until a user decides
-    FAIL = "fail"  # nothing is committed, and the task fails
-    ALERT = "alert"  # the commit is made; a log line and a metric say so
+    DROP = "drop"  # skip the rows
+    DEAD_LETTER = "dead-letter"  # write the rows to the table of rejected rows instead
+    HOLD = "hold"  # hide this commit and all later commits from readers until a user approves them
+    FAIL = "fail"  # commit nothing, and fail the task
+    ALERT = "alert"  # commit the rows; a log line and a metric report the violation
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether rows do not reach the table."""
+    def rejects_rows(self) -> bool:
+        """True if the rows are not written to the table."""
         return self in (ExpectationAction.DROP, ExpectationAction.DEAD_LETTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One expectation of one table."""
+    """One expectation about the rows of one table."""
 
     name: str
-    sql: str  # a condition on a row, or a query with one row and one column; true: as expected
+    sql: str  # condition on a row, or query with one row and one column; true: satisfied
     action: ExpectationAction = ExpectationAction.HOLD
 
     @property
     def is_query(self) -> bool:
-        """Whether it speaks of the whole commit, and not of each row."""
-        return _QUERY.match(self.sql) is not None
+        """True if the expectation is about the whole commit instead of each row."""
+        return QUERY.match(self.sql) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationRules:
-    """The expectations of a connector, before it is known which table they are for."""
+    """Expectations of a connector with the tables that they apply to."""
 
     expectations: tuple[Expectation, ...] = ()
-    # by expectation; without one: every table
+    # by expectation; those without a pattern apply to all tables
     tables: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
-    def of_table(self, table: str, own: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
-        """Those of a table; its own win over the connector's of the same name."""
+    def of_table(
+        self, table: str, table_expectations: tuple[Expectation, ...]
+    ) -> tuple[Expectation, ...]:
+        """Return the expectations of a table.
+
+        `table_expectations` take precedence over the connector's expectations of the same name.
+        """
         patterns = self.tables
-        chosen = {
-            e.name: e
-            for e in self.expectations
-            if e.name not in patterns or patterns[e.name].fullmatch(table)
+        expectations = {
+            expectation.name: expectation
+            for expectation in self.expectations
+            if expectation.name not in patterns or patterns[expectation.name].fullmatch(table)
         }
-        return tuple({**chosen, **{each.name: each for each in own}}.values())
+        expectations |= {expectation.name: expectation for expectation in table_expectations}
+        return tuple(expectations.values())
 
 
 def expectation_rules(settings: Mapping[str, str]) -> ExpectationRules:
-    """Parse the connector's settings; `settings`: those below `iceberg.ext.expect.`.
+    """Parse the keys of a connector below `iceberg.ext.expect.`.
 
     Raises:
-        ConfigError: One of them makes no sense.
+        ConfigError: A setting is not valid.
     """
     patterns = {}
     for key, text in settings.items():
@@ -87,69 +92,70 @@ def expectation_rules(settings: Mapping[str, str]) -> ExpectationRules:
                 patterns[name] = re.compile(text)
             except re.error as error:
                 raise ConfigError(
-                    EXPECT_PREFIX + key, f"is no regular expression: {error}"
+                    EXPECT_PREFIX + key, f"invalid regular expression: {error}"
                 ) from error
-    others = {key: text for key, text in settings.items() if not key.endswith(".tables")}
-    found = parse_expectations(others, EXPECT_PREFIX)
-    for name in patterns.keys() - {each.name for each in found}:
-        raise ConfigError(f"{EXPECT_PREFIX}{name}.tables", f"there is no {EXPECT_PREFIX}{name}")
-    return ExpectationRules(found, patterns)
+    remaining_settings = {k: text for k, text in settings.items() if not k.endswith(".tables")}
+    expectations = parse_expectations(remaining_settings, EXPECT_PREFIX)
+    for name in patterns.keys() - {expectation.name for expectation in expectations}:
+        raise ConfigError(f"{EXPECT_PREFIX}{name}.tables", f"{EXPECT_PREFIX}{name} is not set")
+    return ExpectationRules(expectations, patterns)
 
 
 def parse_expectations(settings: Mapping[str, str], prefix: str) -> tuple[Expectation, ...]:
-    """Parse `<name>` and `<name>.action`.
+    """Parse the settings `<name>` and `<name>.action`.
 
     Args:
-        settings: By what follows the prefix.
-        prefix: For messages.
+        settings: The settings by their names below the prefix.
+        prefix: The prefix, for messages.
 
     Raises:
-        ConfigError: One of them makes no sense.
+        ConfigError: A setting is not valid.
     """
-    actions, found = {}, []
+    actions, expectations = {}, []
     for key, text in settings.items():
         name, _, setting = key.partition(".")
         if setting == "action":
             choices = [each.value for each in ExpectationAction]
             if text.strip() not in choices:
-                raise ConfigError(prefix + key, f"{text} is none of {', '.join(choices)}")
+                raise ConfigError(
+                    prefix + key,
+                    f"invalid action {text.strip()!r}: expected one of {', '.join(choices)}",
+                )
             actions[name] = ExpectationAction(text.strip())
         elif setting:
             raise ConfigError(
-                prefix + key, f"is not known; {prefix}{name} is followed by .action or .tables only"
+                prefix + key, f"unknown key: only .action and .tables may follow {prefix}{name}"
             )
     for name, sql in settings.items():
         if "." in name:
             continue
-        each = Expectation(name, sql.strip(), actions.pop(name, ExpectationAction.HOLD))
-        if why := _why_refused(each):
-            raise ConfigError(prefix + name, why)
-        found.append(each)
+        expectation = Expectation(name, sql.strip(), actions.pop(name, ExpectationAction.HOLD))
+        if reason := _refusal(expectation):
+            raise ConfigError(prefix + name, reason)
+        expectations.append(expectation)
     for name in actions:
-        raise ConfigError(f"{prefix}{name}.action", f"there is no {prefix}{name}")
-    return tuple(found)
+        raise ConfigError(f"{prefix}{name}.action", f"{prefix}{name} is not set")
+    return tuple(expectations)
 
 
-def _why_refused(expectation: Expectation) -> str | None:
+def _refusal(expectation: Expectation) -> str | None:
+    """Return why an expectation is not valid, or None if it is."""
     if _NAME.fullmatch(expectation.name) is None:
-        return "the name may have letters, digits, - and _"
+        return "the name may contain only letters, digits, - and _"
     if not expectation.sql:
         return (
             "is empty; expected a condition such as `amount >= 0`, or `SELECT count(*) < 9 FROM "
             "deleted`"
         )
-    if (found := FORBIDDEN_SQL.search(expectation.sql)) is not None:
-        return f"must not contain {found[0]}"
-    if expectation.is_query and expectation.action.leaves_out:
-        return (
-            f"is a query, which names no rows: {expectation.action.value} needs a condition on "
-            f"a row"
-        )
+    if (match := FORBIDDEN_SQL.search(expectation.sql)) is not None:
+        return f"must not contain {match[0]}"
+    if expectation.is_query and expectation.action.rejects_rows:
+        return f"is a query, but the action {expectation.action.value} requires a condition on rows"
     return None
 
 
 def expectation_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """The keys of a connector that hold SQL of its own."""
+    """Iterate over the keys whose values are SQL."""
     for key in props:
         if key.startswith(EXPECT_PREFIX):
             name = key.removeprefix(EXPECT_PREFIX)

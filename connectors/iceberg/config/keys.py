@@ -1,5 +1,4 @@
-"""The keys of the Iceberg sink: those of both Java sinks, and our own below `iceberg.ext.` and
-`iceberg.spark.`."""
+"""Keys of the Iceberg sink: the keys of both Java sinks, and our own, `iceberg.ext.*`."""
 
 from __future__ import annotations
 
@@ -9,7 +8,10 @@ HADOOP_PREFIX = "iceberg.hadoop."
 KAFKA_PREFIX = "iceberg.kafka."
 SPARK_PREFIX = "iceberg.spark."
 AUTO_CREATE_PREFIX = "iceberg.tables.auto-create-props."
-WRITE_PREFIXES = ("iceberg.table.write-props.", "iceberg.tables.write-props.")  # the second wins
+WRITE_PREFIXES = (
+    "iceberg.table.write-props.",
+    "iceberg.tables.write-props.",
+)  # the second takes precedence
 TABLE_PREFIX = "iceberg.table."
 TABLES = "iceberg.tables"
 DYNAMIC = "iceberg.tables.dynamic-enabled"
@@ -63,8 +65,7 @@ OPENLINEAGE_FILE = "iceberg.ext.openlineage.file"
 NOTICES_WEBHOOK = "iceberg.ext.notices.webhook"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
-# Below these there may be anything: it is for Iceberg, Hadoop, Kafka or Spark, or has a name that a
-# user chose.
+# Any name may follow these prefixes: Iceberg, Hadoop, Kafka, Spark, or the user defines it.
 FREE_PREFIXES = (
     CATALOG_PREFIX,
     HADOOP_PREFIX,

@@ -1,17 +1,21 @@
-"""`MaintenancePolicy`: when a table is compacted, expired and cleaned. Standard library only.
+"""`MaintenancePolicy`: when a table is compacted, expired, and cleaned. Standard library only.
 
-The same settings stand below `iceberg.ext.maintenance.` for a connector and below
-`iceberg.table.<table>.maintenance.` for one table.
+The settings are keys of a connector, below `iceberg.ext.maintenance.`, and of single tables, below
+`iceberg.table.<table>.maintenance.`.
 """
+
+# ruff: noqa: RUF009 - a call declares the setting whose value an attribute holds
+
+# ruff: noqa: RUF009 - a call declares the setting whose value an attribute holds
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from connectors.iceberg.config.keys import MAINTENANCE_PREFIX, TABLE_PREFIX
 from connectors.iceberg.config.tag_schedule import parse_duration
@@ -32,19 +36,20 @@ CREATED_PROPERTIES: Final[Mapping[str, str]] = {
 _HOUR = r"([01]\d|2[0-3]):([0-5]\d)"
 _TABLE_SETTING: Final = ".maintenance."  # between the name of a table and a setting
 _WINDOW: Final = re.compile(f"{_HOUR}-{_HOUR}")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class HourWindow:
-    """A time of each day, in UTC; it may run over midnight."""
+    """A time of each day, in UTC. It may include midnight."""
 
     begin: int  # minutes since midnight
     end: int
 
     def holds(self, timestamp_ms: int) -> bool:
-        """Whether this time lies in it."""
-        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-        minute = at.hour * 60 + at.minute
+        """Return True if the window includes this time."""
+        time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        minute = time.hour * 60 + time.minute
         if self.begin <= self.end:
             return self.begin <= minute < self.end
         return minute >= self.begin or minute < self.end
@@ -59,296 +64,249 @@ class MaintenanceMode(Enum):
     FALSE = "false"
 
 
+def created_properties(mode: MaintenanceMode) -> Mapping[str, str]:
+    """Return the maintenance properties of a new table."""
+    return {CREATED_KEY: "true"} if mode is MaintenanceMode.FALSE else CREATED_PROPERTIES
+
+
+def _mode(string: str) -> MaintenanceMode:
+    value = string.strip().lower()
+    if value not in {mode.value for mode in MaintenanceMode}:
+        raise ValueError(f"invalid value {value!r}: expected auto, true, or false")
+    return MaintenanceMode(value)
+
+
+def _boolean(string: str) -> bool:
+    value = string.strip().lower()
+    if value not in ("true", "false"):
+        raise ValueError(f"invalid value {value!r}: expected true or false")
+    return value == "true"
+
+
+def _count(string: str) -> int:
+    if not string.strip().isdecimal():
+        raise ValueError(f"invalid value {string!r}: expected an integer of at least 0")
+    return int(string)
+
+
+def _positive(string: str) -> int:
+    if _count(string) < 1:
+        raise ValueError("must be at least 1")
+    return int(string)
+
+
+def _ratio(string: str) -> float:
+    if not 0 <= float(string) <= 1:
+        raise ValueError(f"invalid value {string!r}: expected a number between 0 and 1")
+    return float(string)
+
+
+def _window(string: str) -> HourWindow:
+    match = _WINDOW.fullmatch(string.strip())
+    if match is None:
+        raise ValueError(f"invalid window {string!r}: expected a value such as 22:00-06:00")
+    begin_hour, begin_minute, end_hour, end_minute = map(int, match.groups())
+    begin, end = begin_hour * 60 + begin_minute, end_hour * 60 + end_minute
+    if begin == end:
+        raise ValueError(f"invalid window {string!r}: it ends when it begins")
+    return HourWindow(begin, end)
+
+
+def _orphan_age(string: str) -> int:
+    age_ms = parse_duration(string)
+    if age_ms < DAYS:  # no snapshot refers to the files of a commit in progress yet
+        raise ValueError("must be at least 1d: younger files may belong to a commit in progress")
+    return age_ms
+
+
+def _operations_table(string: str) -> str | None:
+    return None if string.strip() == "none" else string.strip()
+
+
+def _optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """Return a parser whose result for an empty string is None."""
+    return lambda string: parse(string) if string.strip() else None
+
+
+def _setting(
+    name: str, default: str, parse: Callable[[str], Any], doc: str, *, applies_to_auto: bool = False
+) -> Any:
+    """Declare a setting and the attribute of the policy that holds its value."""
+    metadata = {
+        "name": name,
+        "default": default,
+        "parse": parse,
+        "doc": doc,
+        "applies_to_auto": applies_to_auto,
+    }
+    return field(default=parse(default), metadata=metadata)
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
     """Maintenance settings of one table, with defaults."""
 
-    mode: MaintenanceMode = MaintenanceMode.AUTO
-    window: HourWindow | None = None  # None: at all hours
-    interval_ms: int = MINUTES
-    budget_ms: int = 10 * MINUTES
-    small_files: int = 10
-    delete_ratio: float = 0.1
-    delete_files: int = 50
-    target_file_size_bytes: int | None = None  # None: the table's
-    snapshots: int | None = None  # None: `AUTO_SNAPSHOTS` or `FULL_SNAPSHOTS`
-    keep_ms: int = 5 * DAYS
-    keep_snapshots: int = 20
-    manifests: int = 100
-    orphan_age_ms: int | None = None  # None: orphan files stay
-    orphan_dry_run: bool = False
-    tiering_age_ms: int | None = None  # None: files stay where they are
-    tiering_location: str = ""  # empty: `cold` in the table's location
-    tiering_storage_class: str = ""  # of S3; empty: the storage's default
-    operations_table: str | None = ""  # empty: `<table>_operations`; None: none
+    mode: MaintenanceMode = _setting(
+        "enabled",
+        "auto",
+        _mode,
+        "`auto`: compact tables created by the sink and expire their old snapshots, between "
+        "commits and in the same Spark driver. `true`: apply the whole policy to all tables, in a "
+        "separate driver. `false`: no maintenance.",
+        applies_to_auto=True,
+    )
+    window: HourWindow | None = _setting(
+        "window",
+        "",
+        _optional(_window),
+        "Hours of the day, in UTC, in which maintenance starts, such as `22:00-06:00`. Unset: all "
+        "hours.",
+        applies_to_auto=True,
+    )
+    interval_ms: int = _setting(
+        "interval", "1m", parse_duration, "Interval at which a table with new commits is inspected."
+    )
+    budget_ms: int = _setting(
+        "budget", "10m", parse_duration, "Maximum duration of one round of actions on a table."
+    )
+    small_files: int = _setting(
+        "small-files",
+        "10",
+        _count,
+        "Number of data files of one partition below 75 % of the target size from which they are "
+        "compacted. 0: never.",
+        applies_to_auto=True,
+    )
+    delete_ratio: float = _setting(
+        "delete-ratio",
+        "0.1",
+        _ratio,
+        "Ratio of deleted rows to all rows in data files from which data files are rewritten. 0: "
+        "never.",
+        applies_to_auto=True,
+    )
+    delete_files: int = _setting(
+        "delete-files",
+        "50",
+        _count,
+        "Number of position delete files from which they are compacted, in tables of format "
+        "version 2. 0: never.",
+    )
+    target_file_size_bytes: int | None = _setting(  # None: the size of the table
+        "target-file-size-bytes",
+        "",
+        _optional(_positive),
+        "Size of compacted data files, in bytes. Unset: the table property "
+        "`write.target-file-size-bytes`.",
+        applies_to_auto=True,
+    )
+    snapshots: int | None = _setting(  # None: `AUTO_SNAPSHOTS` or `FULL_SNAPSHOTS`
+        "snapshots",
+        "",
+        _optional(_count),
+        "Number of snapshots above which old snapshots expire. 0: never. Unset: "
+        f"{FULL_SNAPSHOTS}; with `enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire "
+        "before they reach the age `keep`, but not within an hour.",
+        applies_to_auto=True,
+    )
+    keep_ms: int = _setting(
+        "keep",
+        "5d",
+        parse_duration,
+        "Age up to which snapshots are retained, unless there are more than `snapshots`.",
+        applies_to_auto=True,
+    )
+    keep_snapshots: int = _setting(
+        "keep-snapshots",
+        "20",
+        _positive,
+        "Number of the newest snapshots, which never expire.",
+        applies_to_auto=True,
+    )
+    manifests: int = _setting(
+        "manifests",
+        "100",
+        _count,
+        "Number of manifests from which they are rewritten into fewer manifests. 0: never.",
+    )
+    orphan_age_ms: int | None = _setting(  # None: orphan files are not removed
+        "orphan-age",
+        "",
+        _optional(_orphan_age),
+        "Age from which files without a snapshot are removed, at least `1d`. They are searched for "
+        "once a day. Unset: never.",
+    )
+    orphan_dry_run: bool = _setting(
+        "orphan-dry-run", "false", _boolean, "Whether to only count these files."
+    )
+    tiering_age_ms: int | None = _setting(  # None: files are not moved
+        "tiering-age",
+        "",
+        _optional(parse_duration),
+        "Age from which the files of a time partition are moved to another location, such as "
+        "`90d`. Unset: never.",
+    )
+    tiering_location: str = _setting(  # empty: `cold` in the location of the table
+        "tiering-location",
+        "",
+        str.strip,
+        "URI of the folder to which they are moved. Each table has a separate folder in it. Unset: "
+        "`cold` in the location of the table.",
+    )
+    tiering_storage_class: str = _setting(  # of S3; empty: the default of the storage
+        "tiering-storage-class",
+        "",
+        str.strip,
+        "S3 storage class of the moved files, such as `GLACIER_IR`. Unset: the default.",
+    )
+    operations_table: str | None = _setting(  # empty: `<table>_operations`; None: none
+        "operations-table",
+        "",
+        _operations_table,
+        "Table that receives one row for each action. Unset: the name of the table, followed by "
+        "`_operations`. `none`: no such table.",
+    )
 
     @property
     def is_full(self) -> bool:
-        """Return True if the whole policy applies, in a separate driver."""
+        """True if the whole policy applies, in a separate driver."""
         return self.mode is MaintenanceMode.TRUE
 
     @property
     def is_auto(self) -> bool:
-        """Return True if the driver of the commits maintains the table, provided that the sink
-        created it."""
+        """True if the driver of the commits maintains the table, if the sink created it."""
         return self.mode is MaintenanceMode.AUTO
 
     @property
     def full_snapshots(self) -> int:
-        """Return the number of snapshots above which the whole policy expires old snapshots; 0:
-        never."""
+        """Number of snapshots above which the whole policy expires old snapshots; 0: never."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property
     def auto_snapshots(self) -> int:
-        """Return the number of snapshots above which `auto` expires the oldest at any age; 0:
-        never."""
+        """Number of snapshots above which `auto` expires the oldest at any age; 0: never."""
         return AUTO_SNAPSHOTS if self.snapshots is None else self.snapshots
-
-
-def created_properties(mode: MaintenanceMode) -> Mapping[str, str]:
-    """Return the maintenance properties of a new table."""
-    return {CREATED_KEY: "true"} if mode is MaintenanceMode.FALSE else CREATED_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
     """One setting as users write it."""
 
+    member: str  # attribute of `MaintenancePolicy`
     name: str  # below the prefix
-    member: str  # of `MaintenancePolicy`
     default: str
     parse: Callable[[str], Any]
     doc: str
-
-    @property
-    def applies_to_auto(self) -> bool:
-        """Return True if the setting has an effect with `enabled=auto`."""
-        return self.name in _AUTO_SETTINGS
+    applies_to_auto: bool  # the others concern the whole policy or its separate driver
 
 
-# The other settings concern actions of the whole policy, or its separate driver.
-_AUTO_SETTINGS: Final = frozenset(
-    {
-        "enabled",
-        "window",
-        "small-files",
-        "delete-ratio",
-        "target-file-size-bytes",
-        "snapshots",
-        "keep",
-        "keep-snapshots",
-    }
+SETTINGS: Final = tuple(
+    PolicySetting(member.name, **member.metadata) for member in fields(MaintenancePolicy)
 )
-
-
-def _mode(text: str) -> MaintenanceMode:
-    value = text.strip().lower()
-    if value not in {mode.value for mode in MaintenanceMode}:
-        raise ValueError(f"invalid value {value!r}: expected auto, true, or false")
-    return MaintenanceMode(value)
-
-
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"{text} is neither true nor false")
-    return text.strip().lower() == "true"
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError(f"{text} is no number of 0 or more")
-    return int(text)
-
-
-def _optional_count(text: str) -> int | None:
-    return _count(text) if text.strip() else None
-
-
-def _positive(text: str) -> int:
-    if _count(text) < 1:
-        raise ValueError("must be at least 1")
-    return int(text)
-
-
-def _ratio(text: str) -> float:
-    if not 0 <= float(text) <= 1:
-        raise ValueError(f"{text} is not between 0 and 1")
-    return float(text)
-
-
-def _window(text: str) -> HourWindow | None:
-    if not text.strip():
-        return None
-    found = _WINDOW.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text} is no window such as 22:00-06:00")
-    begin_hour, begin_minute, end_hour, end_minute = map(int, found.groups())
-    begin, end = begin_hour * 60 + begin_minute, end_hour * 60 + end_minute
-    if begin == end:
-        raise ValueError(f"{text} begins when it ends")
-    return HourWindow(begin, end)
-
-
-def _size(text: str) -> int | None:
-    return _positive(text) if text.strip() else None
-
-
-def _orphan_age(text: str) -> int | None:
-    if not text.strip():
-        return None
-    age = parse_duration(text)
-    if age < DAYS:  # a file of a commit under way belongs to no snapshot yet
-        raise ValueError("must be at least 1d: younger files may belong to a commit under way")
-    return age
-
-
-def _age(text: str) -> int | None:
-    return parse_duration(text) if text.strip() else None
-
-
-def _operations(text: str) -> str | None:
-    return None if text.strip() == "none" else text.strip()
-
-
-SETTINGS: Final = (
-    PolicySetting(
-        "enabled",
-        "mode",
-        "auto",
-        _mode,
-        "`auto`: compact tables created by the sink and expire their old snapshots, between "
-        "commits and in the same Spark driver. `true`: apply the whole policy to all tables, in a "
-        "separate driver. `false`: no maintenance.",
-    ),
-    PolicySetting(
-        "window",
-        "window",
-        "",
-        _window,
-        "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all.",
-    ),
-    PolicySetting(
-        "interval",
-        "interval_ms",
-        "1m",
-        parse_duration,
-        "How often a table with new commits is looked at.",
-    ),
-    PolicySetting(
-        "budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."
-    ),
-    PolicySetting(
-        "small-files",
-        "small_files",
-        "10",
-        _count,
-        "Data files of one partition below 75 % of the target size, from which on they are "
-        "compacted. 0: never.",
-    ),
-    PolicySetting(
-        "delete-ratio",
-        "delete_ratio",
-        "0.1",
-        _ratio,
-        "Deleted rows that data files still hold, as a share of all, from which on they are "
-        "rewritten. 0: never.",
-    ),
-    PolicySetting(
-        "delete-files",
-        "delete_files",
-        "50",
-        _count,
-        "Position delete files from which on they are compacted, in tables of format 2. 0: never.",
-    ),
-    PolicySetting(
-        "target-file-size-bytes",
-        "target_file_size_bytes",
-        "",
-        _size,
-        "Bytes of compacted data files. Unset: the table's property "
-        "`write.target-file-size-bytes`.",
-    ),
-    PolicySetting(
-        "snapshots",
-        "snapshots",
-        "",
-        _optional_count,
-        "Number of snapshots above which old snapshots expire. 0: never. Unset: "
-        f"{FULL_SNAPSHOTS}; with `enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire "
-        "before they reach the age `keep`, but not within an hour.",
-    ),
-    PolicySetting(
-        "keep",
-        "keep_ms",
-        "5d",
-        parse_duration,
-        "Age up to which snapshots are kept; `snapshots` may overrule it.",
-    ),
-    PolicySetting(
-        "keep-snapshots",
-        "keep_snapshots",
-        "20",
-        _positive,
-        "Newest snapshots that are never expired.",
-    ),
-    PolicySetting(
-        "manifests",
-        "manifests",
-        "100",
-        _count,
-        "Manifests from which on they are written anew, in fewer. 0: never.",
-    ),
-    PolicySetting(
-        "orphan-age",
-        "orphan_age_ms",
-        "",
-        _orphan_age,
-        "Age from which on files that no snapshot needs are removed, at least `1d`; once a day. "
-        "Unset: never.",
-    ),
-    PolicySetting("orphan-dry-run", "orphan_dry_run", "false", _boolean, "Only count such files."),
-    PolicySetting(
-        "tiering-age",
-        "tiering_age_ms",
-        "",
-        _age,
-        "Age from which on the files of a partition of time move to another place, such as `90d`. "
-        "Unset: never.",
-    ),
-    PolicySetting(
-        "tiering-location",
-        "tiering_location",
-        "",
-        str.strip,
-        "Folder that gets them, as a URI; a folder of its own per table. Unset: `cold` in the "
-        "table's location.",
-    ),
-    PolicySetting(
-        "tiering-storage-class",
-        "tiering_storage_class",
-        "",
-        str.strip,
-        "Storage class of S3 with which they are written, such as `GLACIER_IR`. Unset: the "
-        "default.",
-    ),
-    PolicySetting(
-        "operations-table",
-        "operations_table",
-        "",
-        _operations,
-        "Table that gets a row for each thing done. Unset: the table's name and `_operations`. "
-        "`none`: no such table.",
-    ),
-)
-assert {setting.name for setting in SETTINGS} >= _AUTO_SETTINGS
-assert {setting.member for setting in SETTINGS} == {
-    field.name for field in fields(MaintenancePolicy)
-}
 
 
 def keys_without_effect(props: Mapping[str, str]) -> list[str]:
-    """Return the keys of a connector that have no effect because their tables have `enabled=auto`.
+    """Return the keys of a connector without effect, because their tables have `enabled=auto`.
 
     A key of the connector has an effect if any table has `enabled=true`.
     """

@@ -1,5 +1,4 @@
-"""`OptionParser`: a connector's properties become the members of its configuration, or problems by
-key."""
+"""`OptionParser`: converts the properties of a connector to the attributes of `SinkOptions`."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
 from connectors.iceberg.config.cycle_aggregate import parse_aggregates
 from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import expectation_rules
+from connectors.iceberg.config.layout_terms import list_items
 from connectors.iceberg.config.maintenance_policy import (
     SETTINGS,
     MaintenancePolicy,
     keys_without_effect,
 )
-from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.sink_options import (
     CONFIG_DEF,
     ClassFamily,
     LogicalTypes,
     SinkOptions,
 )
-from connectors.iceberg.config.spellings import respelled, unknown_keys
+from connectors.iceberg.config.spellings import unknown_keys, with_current_spellings
 from connectors.iceberg.config.table_config import (
     TableConfig,
     checked,
@@ -54,42 +53,40 @@ _EVOLVE: Mapping[ChangeKind, str] = MappingProxyType(
 
 
 class OptionParser:
-    """Used once. Options are looked at group by group, and the first problem is the one that an
-    error names."""
+    """Parser of one configuration, for one call of `parse`."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         self._props = props
-        self._known, self._warnings = respelled(props)
-        self._values = CONFIG_DEF.parse(self._known)
+        self._current, self._warnings = with_current_spellings(props)
+        self._values = CONFIG_DEF.parse(self._current)
         self._problems: list[tuple[str, str]] = []
         self._connector = props.get("name", "")
         self._family = ClassFamily.of(props.get("connector.class", ""))
         self._tables: tuple[str, ...] | None = (
             None if self._values[keys.TABLES] is None else tuple(self._values[keys.TABLES])
         )
-        self._table_props = with_prefix(self._known, keys.TABLE_PREFIX)
+        self._table_props = with_prefix(self._current, keys.TABLE_PREFIX)
         self._catalog = {
             key: value
-            for key, value in with_prefix(self._known, keys.CATALOG_PREFIX).items()
+            for key, value in with_prefix(self._current, keys.CATALOG_PREFIX).items()
             if key
         }
-        # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
-        spark = with_prefix(self._known, keys.SPARK_PREFIX)
+        # both `iceberg.spark.master` and `iceberg.spark.spark.master` mean `spark.master`
+        spark = with_prefix(self._current, keys.SPARK_PREFIX)
         self._spark = {"spark." + key.removeprefix("spark."): value for key, value in spark.items()}
-        self._create = with_prefix(self._known, keys.AUTO_CREATE_PREFIX)
-        asked = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
-        usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
-        self._mode = {"auto": usual_mode, "merge": WriteMode.MERGE}.get(
-            self._values[keys.WRITE_MODE], WriteMode.APPEND
-        )
-        self._changelogs_only = self._values[keys.WRITE_MODE] == "changelog"
+        self._create = with_prefix(self._current, keys.AUTO_CREATE_PREFIX)
+        write_mode = self._values[keys.WRITE_MODE]
+        has_changes = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
+        is_merged = write_mode == "merge" or (write_mode == "auto" and has_changes)
+        self._mode = WriteMode.MERGE if is_merged else WriteMode.APPEND
+        self._changelogs_only = write_mode == "changelog"
         self._apache_merges = self._mode is WriteMode.MERGE and self._family is ClassFamily.APACHE
         self._default_table = TableConfig("")
         self._rules: tuple[TopicRule, ...] = ()
         self._unavailable = b""
 
     def parse(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-        """The members of the configuration, or the (key, problem) pairs that stand against it."""
+        """Return the attributes of the configuration, or None and its problems by key."""
         self._check_destinations()
         self._read_tables()
         self._check_changes()
@@ -100,10 +97,10 @@ class OptionParser:
         self._check_dead_letters()
         self._check_notices()
         self._check_maintenance()
-        return (None, self._problems) if self._problems else (self._members(), [])
+        return (None, self._problems) if self._problems else (self._attributes(), [])
 
-    def _refuse(self, key: str, why: str) -> None:
-        self._problems.append((key, why))
+    def _refuse(self, key: str, reason: str) -> None:
+        self._problems.append((key, reason))
 
     def _check_destinations(self) -> None:
         tables, dynamic = self._tables, self._values[keys.DYNAMIC]
@@ -144,7 +141,7 @@ class OptionParser:
                 values[keys.COMMIT_BRANCH] or None,
                 tags=checked(keys.TAGS, parse_tags, values[keys.TAGS] or ""),
                 maintenance=self._maintenance(),
-                rules=expectation_rules(with_prefix(self._known, keys.EXPECT_PREFIX)),
+                rules=expectation_rules(with_prefix(self._current, keys.EXPECT_PREFIX)),
                 step=checked_step(
                     checked(keys.CYCLE_SQL, parse_cycle_sql, values[keys.CYCLE_SQL] or ""),
                     checked(
@@ -154,7 +151,7 @@ class OptionParser:
                     ),
                 ),
                 aggregates=parse_aggregates(
-                    with_prefix(self._known, keys.AGGREGATE_PREFIX), self._tables
+                    with_prefix(self._current, keys.AGGREGATE_PREFIX), self._tables
                 ),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
@@ -170,30 +167,30 @@ class OptionParser:
             self._refuse(error.key, error.why)
 
     def _maintenance(self) -> MaintenancePolicy:
-        found = {}
+        attributes = {}
         for setting in SETTINGS:
             key = keys.MAINTENANCE_PREFIX + setting.name
-            found[setting.member] = checked(key, setting.parse, self._values[key] or "")
-        return MaintenancePolicy(**found)
+            attributes[setting.member] = checked(key, setting.parse, self._values[key] or "")
+        return MaintenancePolicy(**attributes)
 
     def _check_changes(self) -> None:
-        """What rows mean, and what that needs."""
+        """Check the keys that determine the operation of a row."""
         values, merges = self._values, self._mode is WriteMode.MERGE
         envelopes = values[keys.ENVELOPE] == "debezium"
         if envelopes and values[keys.CDC_FIELD]:
             self._refuse(
                 keys.ENVELOPE,
-                f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}",
+                f"debezium determines the operation; cannot be combined with {keys.CDC_FIELD}",
             )
         if envelopes and not merges and not self._changelogs_only:
             self._refuse(
                 keys.ENVELOPE,
-                f"needs MERGE, set {keys.UPSERT_MODE}; or {keys.WRITE_MODE}=changelog",
+                f"requires {keys.UPSERT_MODE}=true or {keys.WRITE_MODE}=changelog",
             )
         if self._changelogs_only and not envelopes:
             self._refuse(
                 keys.WRITE_MODE,
-                f"changelog needs {keys.ENVELOPE}=debezium to see the rows before and after",
+                f"changelog requires {keys.ENVELOPE}=debezium, which has the rows before and after",
             )
         no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in (
             "op",
@@ -201,51 +198,52 @@ class OptionParser:
         )
         applied = merges or self._changelogs_only
         if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not applied):
-            needed = (
-                f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
+            self._refuse(
+                keys.SNAPSHOT_EVENTS,
+                f"requires {keys.ENVELOPE}=debezium, or Debezium's op or __op as {keys.CDC_FIELD}",
             )
-            self._refuse(keys.SNAPSHOT_EVENTS, f"needs {needed}")
         suffix = values[keys.CHANGELOG_SUFFIX]
         if suffix and (not envelopes or not merges):
             self._refuse(
                 keys.CHANGELOG_SUFFIX,
-                f"needs MERGE, and {keys.ENVELOPE}=debezium to see the rows before",
+                f"requires merged tables, and {keys.ENVELOPE}=debezium, which has the rows before",
             )
         elif suffix:
             templates = [name for rule in self._rules for name in rule.templates]
             for name in (*(self._tables or ()), *templates, values[keys.DEAD_LETTER_TABLE] or ""):
                 if name.strip().endswith(suffix):
-                    why = "ends so itself, and would be taken for the changes of another one"
-                    self._refuse(keys.CHANGELOG_SUFFIX, f"table {name} {why}")
+                    self._refuse(
+                        keys.CHANGELOG_SUFFIX,
+                        f"table {name} must not end with the suffix of change logs",
+                    )
 
     def _check_commits(self) -> None:
         values = self._values
         if (values[keys.CDC_FIELD] or values[keys.UPSERT_MODE]) and self._apache_merges:
             self._warnings.append(
-                f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} turn on MERGE; Apache's sink ignored them"
+                f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} enable MERGE; Apache's sink ignored them"
             )
         engine = values[keys.COMMIT_ENGINE]
         if engine in ("append", "delta"):
-            self._warnings.append(
-                f"{keys.COMMIT_ENGINE}={engine} means auto: there is one engine now"
-            )
+            self._warnings.append(f"{keys.COMMIT_ENGINE}={engine} is deprecated and means auto")
         if engine == "merge" and self._mode is WriteMode.APPEND:
-            self._refuse(keys.COMMIT_ENGINE, "merge needs keys; rows are appended here")
+            self._refuse(keys.COMMIT_ENGINE, "merge requires merged tables, but rows are appended")
         if (
             keys.COMMIT_TIMEOUT in self._props
             and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]
         ):
             self._warnings.append(
-                f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays "
-                f"the next commit"
+                f"{keys.COMMIT_TIMEOUT} should be less than {keys.COMMIT_INTERVAL}: a slow task "
+                "delays the next commit"
             )
 
     def _check_group(self) -> None:
-        group, usual = self._group(), f"connect-{self._connector}"
-        real_group = self._props.get("consumer.override.group.id", usual)
-        if group != real_group:
+        group, default_group = self._group(), f"connect-{self._connector}"
+        consumer_group = self._props.get("consumer.override.group.id", default_group)
+        if group != consumer_group:
             self._warnings.append(
-                f"{keys.CONNECT_GROUP} is {group}, but the connector reads in group {real_group}"
+                f"{keys.CONNECT_GROUP} is {group}, but the group of the consumer is "
+                f"{consumer_group}"
             )
 
     def _group(self) -> str:
@@ -260,15 +258,19 @@ class OptionParser:
                 self._refuse(key, no_spark_connect(f"{keys.SPARK_PREFIX}master"))
 
     def _check_new_tables(self) -> None:
-        given = "format-version" in self._create
+        is_set = "format-version" in self._create
         version = self._create.get("format-version", "2")
         if version not in ("1", "2", "3"):
-            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3")
-        elif self._values[keys.JSON_TYPE] == "variant" and version != "3" and given:
-            self._refuse(keys.JSON_TYPE, "variant needs format version 3")
+            self._refuse(
+                keys.AUTO_CREATE_PREFIX + "format-version",
+                f"invalid value {version}: expected 1, 2, or 3",
+            )
+        elif self._values[keys.JSON_TYPE] == "variant" and version != "3" and is_set:
+            self._refuse(keys.JSON_TYPE, "variant requires format version 3")
         elif version == "1" and self._mode is WriteMode.MERGE:
             self._refuse(
-                keys.AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"
+                keys.AUTO_CREATE_PREFIX + "format-version",
+                "merged tables require format version 2 or 3",
             )
 
     def _check_dead_letters(self) -> None:
@@ -280,12 +282,13 @@ class OptionParser:
         if dead_letters:
             if not is_table_name(dead_letters) or "." not in dead_letters:
                 self._refuse(
-                    keys.DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table"
+                    keys.DEAD_LETTER_TABLE,
+                    f"invalid table {dead_letters}: expected namespace.table",
                 )
             elif dead_letters in (self._tables or ()):
                 self._refuse(
                     keys.DEAD_LETTER_TABLE,
-                    f"{dead_letters} is one of {keys.TABLES}: dead letters need their own",
+                    f"{dead_letters} is one of {keys.TABLES}; use a separate table",
                 )
             elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
                 self._warnings.append(
@@ -296,12 +299,12 @@ class OptionParser:
         elif replay and replay in [
             topic.strip() for topic in (props.get("topics") or "").split(",")
         ]:
-            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the connector's own topics")
+            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the topics of the connector")
         if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
             self._warnings.append(
-                f"{keys.REPLAY_TOPIC}: of merged tables without {keys.ORDERING_COLUMNS} it is not "
-                "known whether a record that is tried again is older than its row: it is "
-                "inserted where its key is missing, and left out elsewhere"
+                f"{keys.REPLAY_TOPIC}: without {keys.ORDERING_COLUMNS}, it is unknown whether a "
+                "replayed record is older than the row in a merged table; it is inserted if its "
+                "key is missing, and skipped otherwise"
             )
 
     def _check_notices(self) -> None:
@@ -315,34 +318,35 @@ class OptionParser:
             self._refuse(keys.OPENLINEAGE_FILE, f"cannot be combined with {keys.OPENLINEAGE_URL}")
         elif lineage and importlib.util.find_spec("openlineage") is None:
             self._refuse(
-                lineage[0], "needs a library: pip install 'connect-py[lineage]' on each worker"
+                lineage[0],
+                "requires a library: run pip install 'connect-py[lineage]' on each worker",
             )
         for key in (keys.OPENLINEAGE_URL, keys.NOTICES_WEBHOOK):
-            given = (values[key] or "").strip()
-            if given and urlsplit(given).scheme not in ("http", "https"):
-                self._refuse(key, "is no address that begins with http:// or https://")
+            url = (values[key] or "").strip()
+            if url and urlsplit(url).scheme not in ("http", "https"):
+                self._refuse(key, "must be a URL that starts with http:// or https://")
 
     def _check_maintenance(self) -> None:
-        if ignored := keys_without_effect(self._known):
+        if ignored := keys_without_effect(self._current):
             enabled = keys.MAINTENANCE_PREFIX + "enabled"
             self._warnings.append(
                 f"{enabled}=auto ignores {', '.join(sorted(ignored))}: only {enabled}=true applies "
                 f"{'it' if len(ignored) == 1 else 'them'}"
             )
 
-    def _members(self) -> dict[str, Any]:
-        known, values, tables = self._known, self._values, self._tables
+    def _attributes(self) -> dict[str, Any]:
+        current, values, tables = self._current, self._values, self._tables
         suffix, dead_letters = (
             values[keys.CHANGELOG_SUFFIX],
             (values[keys.DEAD_LETTER_TABLE] or "").strip(),
         )
         changelogs = [name + suffix for name in tables or () if suffix]
-        followers = [each.table for each in self._default_table.aggregates]
+        aggregates = [aggregate.table for aggregate in self._default_table.aggregates]
         destinations = (
-            list(filter(None, [*tables, *changelogs, *followers, dead_letters])) if tables else ()
+            list(filter(None, [*tables, *changelogs, *aggregates, dead_letters])) if tables else ()
         )
-        warnings = [*self._warnings, *unknown_keys(known, CONFIG_DEF.keys, destinations)]
-        usual_types = LogicalTypes.FULL if self._apache_merges else LogicalTypes.CONNECT
+        warnings = [*self._warnings, *unknown_keys(current, CONFIG_DEF.keys, destinations)]
+        default_types = LogicalTypes.FULL if self._apache_merges else LogicalTypes.CONNECT
         options = [
             (member.name, member.metadata) for member in fields(SinkOptions) if member.metadata
         ]
@@ -357,35 +361,36 @@ class OptionParser:
             "write_props": {
                 k: v
                 for prefix in keys.WRITE_PREFIXES
-                for k, v in with_prefix(known, prefix).items()
+                for k, v in with_prefix(current, prefix).items()
             },
             "table_props": self._table_props,
             "catalog": self._catalog,
-            "hadoop": with_prefix(known, keys.HADOOP_PREFIX),
-            "kafka": with_prefix(known, keys.KAFKA_PREFIX),
+            "hadoop": with_prefix(current, keys.HADOOP_PREFIX),
+            "kafka": with_prefix(current, keys.KAFKA_PREFIX),
             "spark": self._spark,
             "mode": self._mode,
             "changelogs_only": self._changelogs_only,
-            "logical_types": usual_types
+            "logical_types": default_types
             if values[keys.LOGICAL_TYPES] == "auto"
             else LogicalTypes(values[keys.LOGICAL_TYPES]),
             "unavailable_value": self._unavailable,
             "connect_group": self._group(),
             "control_group": values[keys.CONTROL_GROUP] or f"cg-control-{self._connector}",
             "commit_max_failures": values[keys.COMMIT_MAX_FAILURES]
-            if keys.COMMIT_MAX_FAILURES in known
+            if keys.COMMIT_MAX_FAILURES in current
             else None,
             "target_file_size_bytes": values[keys.TARGET_FILE_SIZE]
-            if keys.TARGET_FILE_SIZE in known
+            if keys.TARGET_FILE_SIZE in current
             else None,
         }
 
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
-    usual = ChangeAction.APPLY if values[keys.EVOLVE_SCHEMA] else ChangeAction.IGNORE
-    given = {kind: values[key] for kind, key in _EVOLVE.items()}
+    default = ChangeAction.APPLY if values[keys.EVOLVE_SCHEMA] else ChangeAction.IGNORE
+    actions = {kind: values[key] for kind, key in _EVOLVE.items()}
     return {
-        kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()
+        kind: default if action == "auto" else ChangeAction(action)
+        for kind, action in actions.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Settings that need branches or tags in tables, checked against what a REST catalog reports.
+"""Check of settings that need branches or tags in tables against the reports of a REST catalog.
 
 The REST specification has no way to ask whether a catalog accepts branches and tags of tables.
 Nessie accepts only `main`, because its own branches span the whole catalog, and marks its
@@ -10,18 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.config import with_prefix
-from connectors.iceberg.config.expectations import EXPECT, Expectation, ExpectationAction
-from connectors.iceberg.config.keys import (
-    COMMIT_BRANCH,
-    EXPECT_PREFIX,
-    MAINTENANCE_PREFIX,
-    TABLE_PREFIX,
-    TAGS,
-)
+from connectors.iceberg.config.ref_settings import ref_settings
 
 if TYPE_CHECKING:
     import httpx  # imported for a request only
@@ -43,7 +36,7 @@ def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]
     Sends up to two requests to a REST catalog if there is such a key. The list is empty if the
     catalog does not respond or requires authentication other than a token or a credential.
     """
-    settings = dict(_ref_settings(config))
+    settings = dict(ref_settings(config))
     if not settings or not _accepts_only_main(config.catalog_properties()):
         return []
     return [
@@ -54,38 +47,6 @@ def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]
         )
         for key, feature in settings.items()
     ]
-
-
-def _ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
-    """Iterate over the keys that need branches or tags, with the reason."""
-    default = config.default_table
-    tables = [config.table(name) for name in config.tables or ()]
-    branch = "requires a branch"
-    hold = "requires a branch for commits that await approval (action hold)"
-    if default.commit_branch:
-        yield COMMIT_BRANCH, branch
-    for name in _names_that_hold(default.rules.expectations):
-        yield EXPECT_PREFIX + name, hold
-    if default.tags:
-        yield TAGS, "requires tags"
-    if default.maintenance.is_full:
-        yield MAINTENANCE_PREFIX + "enabled", "requires a tag at the last commit (value true)"
-    for table in tables:
-        prefix = f"{TABLE_PREFIX}{table.name}."
-        if table.commit_branch and table.commit_branch != default.commit_branch:
-            yield f"{prefix}commit-branch", branch
-        own = [each for each in table.expectations if each not in default.rules.expectations]
-        for name in _names_that_hold(own):
-            yield f"{prefix}{EXPECT}.{name}", hold
-        if table.tags and table.tags != default.tags:
-            yield f"{prefix}tags", "requires tags"
-        if table.maintenance.is_full and not default.maintenance.is_full:
-            yield f"{prefix}maintenance.enabled", "requires a tag at the last commit (value true)"
-
-
-def _names_that_hold(expectations: Iterable[Expectation]) -> list[str]:
-    """Return the names of the expectations that hold commits."""
-    return [each.name for each in expectations if each.action is ExpectationAction.HOLD]
 
 
 def _accepts_only_main(properties: Mapping[str, str]) -> bool:

@@ -1,7 +1,7 @@
-"""`IcebergSinkConfig`: the configuration of the Iceberg sink, parsed once.
+"""`IcebergSinkConfig`: the configuration of the Iceberg sink.
 
-`validate` answers the validate endpoint, `IcebergSinkConfig.parse` makes the one frozen object that
-everything after `start` reads.
+`validate` serves the validate endpoint. `IcebergSinkConfig.parse` creates the frozen object that
+the task and the coordinator use.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from connectors.iceberg.config.keys import (
 )
 from connectors.iceberg.config.option_parser import OptionParser
 from connectors.iceberg.config.sink_options import CONFIG_DEF, SinkOptions
-from connectors.iceberg.config.spellings import respelled
+from connectors.iceberg.config.spellings import with_current_spellings
 
-# Java's texts stand alone
+# messages of Java's sink, which do not start with a key
 _WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergSinkConfig(SinkOptions):
-    """The configuration, parsed once. Secrets do not show in its `repr`."""
+    """The parsed configuration. Its `repr` shows no secrets."""
 
     @staticmethod
     def parse(props: Mapping[str, str]) -> IcebergSinkConfig:
-        """Parse a connector's or task's properties.
+        """Parse the properties of a connector or task.
 
         Raises:
-            ConfigError: A value or a combination is not acceptable.
+            ConfigError: A value, or a combination of values, is not valid.
         """
-        members, problems = OptionParser(props).parse()
-        if members is None:
-            key, why = problems[0]
-            raise ConfigError("" if key in _WHOLE_MESSAGES else key, why)
-        return IcebergSinkConfig(**members)
+        attributes, problems = OptionParser(props).parse()
+        if attributes is None:
+            key, reason = problems[0]
+            raise ConfigError("" if key in _WHOLE_MESSAGES else key, reason)
+        return IcebergSinkConfig(**attributes)
 
 
 def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-    """What the validate endpoint shows: every key, with the problems of values and of combinations.
+    """Return all keys with the problems of values and of combinations of values.
 
-    Keys that are not defined (per table, below a prefix) are shown if they have a problem, without
-    their value.
+    Keys that are not declared, such as the keys of a table, are included without a value if they
+    have a problem.
     """
-    given = {key: value for key, value in props.items() if value is not None}
-    known, _ = respelled(given)
-    values = CONFIG_DEF.validate({**props, **known})
+    complete = {key: value for key, value in props.items() if value is not None}
+    current, _ = with_current_spellings(complete)
+    values = CONFIG_DEF.validate({**props, **current})
     if any(value.errors for value in values.values()):
         return values
-    _, problems = OptionParser(given).parse()
-    for key, why in problems:
-        shown = CATALOG_NAME if key == CATALOG_PREFIX else key
-        values.setdefault(shown, ConfigValue(shown)).errors.append(why)
+    _, problems = OptionParser(complete).parse()
+    for key, reason in problems:
+        name = CATALOG_NAME if key == CATALOG_PREFIX else key
+        values.setdefault(name, ConfigValue(name)).errors.append(reason)
     return values

@@ -1,7 +1,6 @@
-"""`SinkOptions`: every option of the sink, with its definition beside the member that it
-becomes."""
+"""`SinkOptions`: the options of the sink, each next to the attribute that holds its value."""
 
-# ruff: noqa: RUF009 - a call defines the key whose value a member is
+# ruff: noqa: RUF009 - a call declares the key whose value an attribute holds
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ from connect_py.api.config import (
 )
 from connectors.iceberg.config import keys
 from connectors.iceberg.config.expectations import ExpectationRules
-from connectors.iceberg.config.hadoop_files import read_hadoop_files
 from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.stop_at import StopAt, parse_stop_at, valid_stop_at
+from connectors.iceberg.config.storage_settings import read_hadoop_files
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
 from connectors.iceberg.config.topic_rules import TopicRule
 from connectors.iceberg.table.schema_change import ChangeAction, EvolutionPolicy
@@ -36,8 +35,8 @@ from connectors.iceberg.table.table import WriteMode
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
-TARGET_FILE_BYTES = 512 * MEGABYTE  # where neither the configuration nor the table says otherwise
-LONGEST_TOPIC = 249  # characters, as brokers have it
+TARGET_FILE_BYTES = 512 * MEGABYTE  # default of the option and of the table property
+LONGEST_TOPIC = 249  # characters, the limit of brokers
 _UNSAFE_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
 _SECRETS = (
@@ -56,21 +55,21 @@ _SECRETS = (
 
 
 class ClassFamily(Enum):
-    """Under which name the user asked for the sink; group names and defaults of new tables
-    differ."""
+    """Family of the sink's class name, which decides group names and defaults of new tables."""
 
     APACHE = "apache"
     TABULAR = "tabular"
 
     @staticmethod
     def of(connector_class: str) -> ClassFamily:
+        """Return the family of a class name."""
         return (
             ClassFamily.TABULAR if connector_class.startswith("io.tabular.") else ClassFamily.APACHE
         )
 
 
 class Unrouted(Enum):
-    """What becomes of a row that no table takes."""
+    """Handling of rows without a table."""
 
     IGNORE = "ignore"
     FAIL = "fail"
@@ -78,14 +77,14 @@ class Unrouted(Enum):
 
 
 class LogicalTypes(Enum):
-    """Which logical names decide the type of a new column."""
+    """Logical types that determine the types of new columns."""
 
-    CONNECT = "connect"  # Connect's own; all others give the base type, as Java's sink does
-    FULL = "full"  # Debezium's and Avro's too
+    CONNECT = "connect"  # Connect's own; other logical types are ignored, as in Java's sink
+    FULL = "full"  # also Debezium's and Avro's
 
 
 class OutOfRange(Enum):
-    """What becomes of a moment that Iceberg cannot hold: infinity, years of five digits, 24:00."""
+    """Handling of times that Iceberg cannot represent: infinity, the year 12345, 24:00."""
 
     ERROR = "error"
     NULL = "null"
@@ -104,10 +103,10 @@ def _at_least_one_if_set(name: str, value: Parsed) -> None:
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 BOOLEAN, STRING, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.LIST
 CONFIG_DEF = ConfigDef()
-_CHANGES = (
-    ". `apply` changes the table, `ignore` leaves it. `hold` stops the rows until a user changes "
-    "the table. `dead-letter` makes bad records of them. `auto` is `apply` with "
-    f"{keys.EVOLVE_SCHEMA}, else `ignore`."
+_ACTIONS = (
+    ": `apply` changes the table, `ignore` leaves it unchanged, `hold` delays the rows until a "
+    "user changes the table, and `dead-letter` rejects the rows. `auto` is `apply` if "
+    f"{keys.EVOLVE_SCHEMA} is true, and `ignore` otherwise."
 )
 
 
@@ -119,6 +118,7 @@ def _define(
     doc: str,
     validator: Validator | None = None,
 ) -> None:
+    """Declare a key that `OptionParser` reads together with other keys."""
     CONFIG_DEF.define(
         key, kind, default=default, importance=importance, validator=validator, doc=doc
     )
@@ -133,14 +133,16 @@ def _option(
     validator: Validator | None = None,
     read: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """A key whose value is a member of the configuration, read so, unless `_parse` says what else
-    it is."""
+    """Declare a key and the attribute that holds the result of `read` for its value.
+
+    `OptionParser` may replace the attribute by a value that depends on other keys.
+    """
     _define(key, kind, default, importance, doc, validator)
     return field(metadata={"key": key, "read": read})
 
 
 def _either(key: str, default: str, other: str, importance: Importance, doc: str) -> Any:
-    """A key that has one of two values; the member says whether it is the other one."""
+    """Declare a key with two values. The attribute is True if the value is not the default."""
     return _option(
         key, STRING, default, importance, doc, one_of(default, other), lambda value: value == other
     )
@@ -156,7 +158,7 @@ def _path(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The configuration, parsed once. Secrets do not show in its `repr`."""
+    """The parsed configuration. Its `repr` shows no secrets."""
 
     connector: str
     family: ClassFamily
@@ -166,31 +168,31 @@ class SinkOptions:
     evolution: EvolutionPolicy
     auto_create_props: Mapping[str, str]
     write_props: Mapping[str, str]
-    # everything below `iceberg.table.`, new spellings
+    # keys after `iceberg.table.`, in their current spelling
     table_props: Mapping[str, str] = field(repr=False)
     catalog: Mapping[str, str] = field(repr=False)
     hadoop: Mapping[str, str] = field(repr=False)
     kafka: Mapping[str, str] = field(repr=False)
-    changelogs_only: bool  # each table is a change log, with no mirror beside it
-    spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
-    # Each key beside the member that it is, in the order of the reference; `_define`: it is read
-    # together with others.
+    changelogs_only: bool  # every table is a change log
+    spark: Mapping[str, str] = field(repr=False)  # full keys, such as `spark.master`
+    # In the order of the reference. `_define` declares keys without an attribute.
     tables: tuple[str, ...] = _option(
-        keys.TABLES, LIST, None, H, "Destination tables, comma separated.", read=_tuple
+        keys.TABLES, LIST, None, H, "Comma-separated list of destination tables.", read=_tuple
     )
     dynamic: bool = _option(
         keys.DYNAMIC,
         BOOLEAN,
         False,
         M,
-        "Take each row's table name from the route field, lower-cased.",
+        "Whether to write each row to the table that its route field names, in lower case.",
     )
     route_field: tuple[str, ...] = _option(  # a path; empty: none
         keys.ROUTE_FIELD,
         STRING,
         None,
         M,
-        "Field whose value routes a row; dots lead into nested fields.",
+        "Field whose value determines the table of a row. Dots separate the names of nested "
+        "fields.",
         read=_path,
     )
     _define(
@@ -198,29 +200,30 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Branch to commit to, for tables without a commit-branch of their own. Unset: main.",
+        "Branch to commit to, for tables without a `commit-branch`. Unset: main.",
     )
     _define(
         keys.ID_COLUMNS,
         STRING,
         None,
         M,
-        "Comma separated key columns, for tables without id-columns of their own.",
+        "Comma-separated list of key columns, for tables without `id-columns`.",
     )
     _define(
         keys.PARTITION_BY,
         STRING,
         None,
         M,
-        "Partition fields of tables that the sink creates, such as `days(ts),bucket(id, 16)`.",
+        "Comma-separated list of partition fields of tables that the sink creates, such as "
+        "`days(ts),bucket(id, 16)`.",
     )
     cdc_field: tuple[str, ...] = _option(
         keys.CDC_FIELD,
         STRING,
         None,
         M,  # a path; empty: none
-        "Field that holds the kind of change (I, U, D or Debezium's c, r, u, d). Setting it turns "
-        "on MERGE.",
+        "Field with the operation of a change: I, U, or D, or Debezium's c, r, u, or d. If it is "
+        "set, changes are merged by key.",
         read=_path,
     )
     _define(
@@ -228,32 +231,32 @@ class SinkOptions:
         BOOLEAN,
         False,
         M,
-        "Keep one row per key: the last one. Setting it turns on MERGE.",
+        "Whether to keep only the last row of each key. If true, rows are merged by key.",
     )
     auto_create: bool = _option(
-        keys.AUTO_CREATE, BOOLEAN, False, M, "Create tables that are missing."
+        keys.AUTO_CREATE, BOOLEAN, False, M, "Whether to create missing tables."
     )
     _define(
         keys.EVOLVE_SCHEMA,
         BOOLEAN,
         False,
         M,
-        "Add columns, widen int and float columns and relax required ones as the records ask for "
-        "it.",
+        "Whether to add columns, widen int and float columns, and make required columns optional "
+        "if the records require it.",
     )
     force_optional: bool = _option(
         "iceberg.tables.schema-force-optional",
         BOOLEAN,
         False,
         M,
-        "Make every column optional that the sink creates, on every level.",
+        "Whether the sink creates all columns as optional, including nested fields.",
     )
     case_insensitive: bool = _option(
         "iceberg.tables.schema-case-insensitive",
         BOOLEAN,
         False,
         M,
-        "Find columns whatever the case of their names.",
+        "Whether to ignore the case of column names when fields are matched with columns.",
     )
     catalog_name: str = _option(keys.CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
     hadoop_conf_dir: str | None = _option(
@@ -261,47 +264,55 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Folder with core-site.xml, hdfs-site.xml and hive-site.xml; iceberg.hadoop.* wins.",
+        "Folder with core-site.xml, hdfs-site.xml, and hive-site.xml. Keys of `iceberg.hadoop.*` "
+        "take precedence.",
     )
     control_topic: str = _option(
         "iceberg.control.topic",
         STRING,
         "control-iceberg",
         M,
-        "Topic on which commits are announced; `<this>-<connect group id>` carries the sink's own "
-        "messages, with what a topic's name cannot have quoted.",
+        "Topic for events about commits. The sink's own messages use a second topic, "
+        "`<control topic>-<connect group ID>`, in which characters that topic names do not allow "
+        "are quoted.",
     )
     _define(
         "iceberg.control.group-id-prefix",
         STRING,
         "cg-control-",
         L,
-        "Accepted for compatibility; the sink needs no such groups.",
+        "Accepted for compatibility. The sink does not use such groups.",
     )
     control_group: str = _option(
         keys.CONTROL_GROUP,
         STRING,
         None,
         L,
-        "Group in which the Tabular sink kept offsets; read when taking over. Unset: "
-        "`cg-control-<name>`.",
+        "Group in which the Tabular sink stored its offsets, which are read during a migration. "
+        "Unset: `cg-control-<name>`.",
     )
     connect_group: str = _option(
         keys.CONNECT_GROUP,
         STRING,
         None,
         L,
-        "The connector's consumer group. Unset: `connect-<name>`.",
+        "Consumer group of the connector. Unset: `connect-<name>`.",
     )
     commit_interval_ms: int = _option(
-        keys.COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1)
+        keys.COMMIT_INTERVAL,
+        INT,
+        300_000,
+        M,
+        "Time between commits to the tables, in milliseconds.",
+        at_least(1),
     )
     commit_timeout_ms: int = _option(
         keys.COMMIT_TIMEOUT,
         INT,
         30_000,
         M,
-        "Milliseconds to wait for all tasks; then what was reported is committed.",
+        "Time to wait for the reports of all tasks, in milliseconds. Then the rows that were "
+        "reported are committed.",
         at_least(1),
     )
     commit_threads: int = _option(
@@ -309,7 +320,8 @@ class SinkOptions:
         INT,
         min(2 * (os.cpu_count() or 1), 4),
         M,
-        "Tables that are opened or committed at the same time, each in its own Spark session.",
+        "Number of tables that are opened or committed concurrently, each in a separate Spark "
+        "session.",
         at_least(1),
     )
     # None: not set; a table that cannot be committed holds its rows
@@ -318,9 +330,9 @@ class SinkOptions:
         INT,
         1,
         M,
-        "Consecutive cycles without a commit of a table, after which the task fails. Commit "
-        "intervals count, too, if the table is not available or the coordinator cannot start. "
-        "Without this key the rows wait, and other tables go on.",
+        "Number of consecutive cycles without a commit to a table after which the task fails. "
+        "Commit intervals in which the table is unavailable or the coordinator cannot start count, "
+        "too. If this is not set, the rows wait, and other tables are not affected.",
         at_least(1),
     )
     transactional_prefix: str = _option(
@@ -328,7 +340,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Prefix of transactional ids, where access rules ask for one.",
+        "Prefix of the coordinator's transactional ID, for ACLs that require one.",
         read=lambda text: text or "",
     )
     _define(
@@ -344,9 +356,9 @@ class SinkOptions:
         STRING,
         "auto",
         M,
-        "`append` writes every record as a row, `merge` keeps the last row per key, `changelog` "
-        "writes the row before and the row after each change of Debezium's events; `auto` merges "
-        "when cdc-field or upsert-mode-enabled is set.",
+        "`append` writes every record as a row. `merge` keeps the last row of each key. "
+        "`changelog` writes the rows before and after each change of a Debezium event. `auto` is "
+        f"`merge` if {keys.CDC_FIELD} or {keys.UPSERT_MODE} is set, and `append` otherwise.",
         one_of("auto", "append", "merge", "changelog"),
     )
     full_merge: bool = _option(
@@ -354,9 +366,9 @@ class SinkOptions:
         STRING,
         "auto",
         M,
-        "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes "
-        "replaced rows, and staged files join the table as they are. `append` and `delta` are "
-        "accepted, and mean the default.",
+        "With `merge`, Spark's MERGE inserts and updates rows. By default, MERGE only deletes the "
+        "replaced rows, and the staged files are added to the table unchanged. `append` and "
+        "`delta` are accepted and mean `auto`.",
         one_of("auto", "append", "merge", "delta"),
         lambda engine: engine == "merge",
     )
@@ -365,16 +377,17 @@ class SinkOptions:
         BOOLEAN,
         False,
         L,
-        "Whether a merge table without the property `write.merge.mode` stays so: Spark then "
-        "rewrites whole files. By default the sink sets the property to merge-on-read, once.",
+        "Whether to leave `write.merge.mode` unset for merged tables that do not have this "
+        "property, so that Spark rewrites whole files. By default, the sink sets it to "
+        "merge-on-read once.",
     )
     commit_attempt_timeout_ms: int = _option(
         keys.ATTEMPT_TIMEOUT,
         LONG,
         600_000,
         L,
-        "Milliseconds that a table's commit may take. Then its statement is interrupted, and the "
-        "commit is tried again.",
+        "Timeout of a commit to one table, in milliseconds. The statement is then interrupted and "
+        "the commit is retried.",
         at_least(1_000),
     )
     _define(
@@ -382,17 +395,17 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. "
-        "Patterns are regular expressions; templates may hold {topic}, {1}, {2} and named groups, "
-        "and several are joined by `+`.",
+        "Tables by topic: comma-separated pairs `pattern:template`, of which the first whose "
+        "pattern matches the whole topic applies. Patterns are regular expressions. Templates may "
+        "contain {topic}, {1}, {2}, and named groups; `+` separates several templates.",
     )
     only_tables: tuple[str, ...] = _option(
         keys.ONLY_TABLES,
         LIST,
         None,
         L,
-        "The tables that this connector writes, of all that its rows are routed to; rows of "
-        "others are left out. Unset: all of them.",
+        "Comma-separated list of the tables that this connector writes. Rows that are routed to "
+        "other tables are skipped. Unset: all tables.",
         read=_tuple,
     )
     unrouted: Unrouted = _option(
@@ -400,7 +413,8 @@ class SinkOptions:
         STRING,
         "ignore",
         M,
-        "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
+        "Handling of rows without a table: `ignore` counts and skips them, `fail` fails the task, "
+        "and `dlq` writes dead-letter records.",
         _one_of(Unrouted),
         Unrouted,
     )
@@ -409,24 +423,24 @@ class SinkOptions:
         "fail",
         "skip",
         M,
-        "A table is not available or takes no commit. `fail`: its partitions wait for it, without "
-        "limit unless iceberg.control.commit.max-consecutive-failures is set. `skip`: its rows "
-        "are counted and left out.",
+        "Handling of rows whose table is unavailable or cannot be committed to. With `fail`, their "
+        "partitions wait for the table, indefinitely unless "
+        f"{keys.COMMIT_MAX_FAILURES} is set. With `skip`, the rows are counted and skipped.",
     )
     lenient: bool = _option(
         "iceberg.ext.lenient-conversion",
         BOOLEAN,
         False,
         M,
-        "Convert as Java's sink does where that loses data: numbers wrap, decimals are rounded, "
-        "any other text is false.",
+        "Whether to convert values as Java's sink does even if data is lost: numbers overflow, "
+        "decimals are rounded, and strings other than true are false.",
     )
     _define(
         keys.EVOLVE_ADD,
         STRING,
         "auto",
         M,
-        f"A field has no column{_CHANGES}",
+        f"Action if a field has no column{_ACTIONS}",
         _one_of(ChangeAction, auto=True),
     )
     _define(
@@ -434,7 +448,8 @@ class SinkOptions:
         STRING,
         "auto",
         M,
-        f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
+        "Action if a field is wider than its column, such as a long for an int, a double for a "
+        f"float, or a decimal with more digits{_ACTIONS}",
         _one_of(ChangeAction, auto=True),
     )
     _define(
@@ -442,7 +457,7 @@ class SinkOptions:
         STRING,
         "auto",
         M,
-        f"A field is optional, but its column is required{_CHANGES}",
+        f"Action if a field is optional, but its column is required{_ACTIONS}",
         _one_of(ChangeAction, auto=True),
     )
     _define(
@@ -450,9 +465,10 @@ class SinkOptions:
         STRING,
         "ignore",
         M,
-        "A field has a column under a former name (alias of its schema, or "
-        "iceberg.table.<table>.renamed). `apply` renames it, `ignore` adds a column, `hold` stops "
-        "the rows, `dead-letter` makes bad records.",
+        "Action if a field has a column under a former name, according to an alias in its schema "
+        "or iceberg.table.<table>.renamed: `apply` renames the column, `ignore` adds a column, "
+        "`hold` delays the rows until a user changes the table, and `dead-letter` rejects the "
+        "rows.",
         _one_of(ChangeAction),
     )
     _define(
@@ -460,8 +476,9 @@ class SinkOptions:
         STRING,
         "ignore",
         M,
-        "A field's type does not fit its column. `apply` adds a column for it, `ignore` converts "
-        "each value or refuses it, `hold` stops the rows, `dead-letter` makes bad records.",
+        "Action if the type of a field is incompatible with its column: `apply` adds a column for "
+        "it, `ignore` converts each value or rejects it, `hold` delays the rows until a user "
+        "changes the table, and `dead-letter` rejects the rows.",
         _one_of(ChangeAction),
     )
     evolve_partitions: bool = _either(
@@ -469,18 +486,18 @@ class SinkOptions:
         "ignore",
         "apply",
         L,
-        "A table that is there has other partition fields than `partition-by` says. `apply` "
-        "changes its partition spec for new files, `ignore` leaves it.",
+        "Action if an existing table has other partition fields than `partition-by`: `apply` "
+        "changes the partition spec for new files, `ignore` leaves it unchanged.",
     )
     logical_types: LogicalTypes = _option(
         keys.LOGICAL_TYPES,
         STRING,
         "auto",
         M,
-        "Column types of new columns: `connect` knows Connect's logical types only, `full` "
-        "Debezium's and Avro's too. `auto` is full for MERGE under the Apache class name, else "
-        "connect. Tables that are merged get no columns of type time, because Spark cannot read "
-        "them.",
+        "Logical types that determine the types of new columns: `connect` supports only Kafka "
+        "Connect's types, `full` also Debezium's and Avro's. `auto` is `full` if rows are "
+        "merged and the class name is Apache's, and `connect` otherwise. Merged tables have no "
+        "columns of type time, because Spark cannot read them.",
         _one_of(LogicalTypes, auto=True),
     )
     json_variants: bool = _either(
@@ -488,16 +505,16 @@ class SinkOptions:
         "string",
         "variant",
         L,
-        "New columns of texts whose schema says that they are JSON: `string`, or `variant` in "
-        "tables of format 3.",
+        "Type of new columns for strings that contain JSON according to their schema: `string`, or "
+        "`variant` in tables of format version 3.",
     )
     out_of_range: OutOfRange = _option(
         "iceberg.ext.out-of-range",
         STRING,
         "error",
         M,
-        "Dates and times that Iceberg cannot hold (infinity, 24:00): a data error, null, or the "
-        "nearest.",
+        "Handling of dates and times that Iceberg cannot represent, such as infinity and 24:00: a "
+        "data error, null, or the nearest valid value (`clamp`).",
         _one_of(OutOfRange),
         OutOfRange,
     )
@@ -506,17 +523,18 @@ class SinkOptions:
         "fail",
         "skip",
         M,
-        "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out "
-        "(`skip`).",
+        "Merged tables: handling of rows with a null in their key. `fail` raises a data error, "
+        "`skip` counts and skips them.",
     )
     ordering_columns: tuple[str, ...] = _option(
         keys.ORDERING_COLUMNS,
         LIST,
         None,
         L,
-        "MERGE: fields that order changes of one key over several partitions, the most "
-        "significant first. They are paths into the value (`source.sequence` of an envelope, "
-        "`__source_sequence` of a row), or names of headers.",
+        "Merged tables: comma-separated list of fields that order the changes of one key across "
+        "partitions, the most significant field first. Each is a path in the value, such as "
+        "`source.sequence` in an envelope or `__source_sequence` in a row, or the name of a "
+        "header.",
         read=_tuple,
     )
     null_unknown: bool = _either(
@@ -524,16 +542,16 @@ class SinkOptions:
         "error",
         "null",
         M,
-        "MERGE: the insert of a changed key lacks values, and no partition has the delete of the "
-        "old key. The task fails (`error`), or the values are null (`null`).",
+        "Merged tables: handling of a changed key whose insert lacks values, if no partition has "
+        "the delete of the old key. `error` fails the task, `null` sets these values to null.",
     )
     key_change_wait_ms: int = _option(
         "iceberg.ext.key-change-wait-ms",
         LONG,
         600_000,
         L,
-        "MERGE: milliseconds that a partition waits before the insert of a changed key for the "
-        "delete of the old key. That delete may be in another partition.",
+        "Merged tables: time that a partition waits, before the insert of a changed key, for the "
+        "delete of the old key, which may be in another partition, in milliseconds.",
         at_least(0),
     )
     unavailable_value: bytes = _option(
@@ -541,57 +559,58 @@ class SinkOptions:
         STRING,
         UNAVAILABLE_DEFAULT,
         L,
-        "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its "
-        "value. `hex:` starts bytes.",
+        "Merged tables: Debezium's placeholder for a value that it could not read. The table keeps "
+        "the existing value. The prefix `hex:` specifies bytes.",
     )
-    # as Debezium makes them: op, before, after, source
+    # Debezium's envelopes: op, before, after, source
     envelopes: bool = _either(
         keys.ENVELOPE,
         "none",
         "debezium",
         M,
-        "`debezium`: values are Debezium's change events as they come, without a transformation "
-        "that unwraps them. The sink takes the row from `after` and the kind of change from `op`.",
+        "With `debezium`, values are Debezium's change events, and no transformation is required "
+        "to unwrap them. The sink takes the row from `after` and the operation from `op`.",
     )
     apply_truncates: bool = _either(
         "iceberg.ext.truncate-events",
         "ignore",
         "apply",
         M,
-        "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).",
+        "Merged tables: handling of events with op `t`. `ignore` skips them, `apply` deletes all "
+        "rows of the table.",
     )
     ignore_snapshots: bool = _either(
         keys.SNAPSHOT_EVENTS,
         "apply",
         "ignore",
         M,
-        "MERGE: an event with op `r` comes from a snapshot of the source. It is a new state "
-        "(`apply`), or is left out (`ignore`).",
+        "Merged tables: handling of events with op `r`, which a snapshot of the source emits. "
+        "`apply` writes their rows, `ignore` skips them.",
     )
     mark_deletes: bool = _either(
         "iceberg.ext.delete-mode",
         "remove",
         "mark",
         M,
-        "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and "
-        "leaves the rest (`mark`).",
+        "Merged tables: handling of deletes. `remove` deletes the row, `mark` sets its column "
+        "`__deleted` to true and retains its other values.",
     )
     record_keys: bool = _either(
         "iceberg.ext.key-source",
         "table",
         "record",
         L,
-        "MERGE: `record` takes the key columns of a table without id-columns and identifier "
-        "fields from its records' keys, or from `_cdc.key`.",
+        "Merged tables: with `record`, the keys of the records, or `_cdc.key`, determine the key "
+        "columns of tables without id-columns and identifier fields.",
     )
     changelog_suffix: str | None = _option(
         keys.CHANGELOG_SUFFIX,
         STRING,
         None,
         L,
-        "MERGE with envelopes: each table gets a change log, whose name ends with this suffix. "
-        "Its rows are the row before and the row after each change. No other table's name may end "
-        "so. Unset: none.",
+        "Merged tables with envelopes: suffix of the change logs. Each table gets a change log "
+        "with the rows before and after each change. The names of other tables must not end with "
+        "the suffix. Unset: no change logs.",
         read=optional_text,
     )
     refuse_foreign_rows: bool = _either(
@@ -599,23 +618,24 @@ class SinkOptions:
         "allow",
         "refuse",
         L,
-        "MERGE: `refuse` fails a commit when another writer added rows since the scan.",
+        "Merged tables: with `refuse`, a commit fails if another writer has added rows since the "
+        "scan.",
     )
     restart_recreated: bool = _either(
         "iceberg.ext.recreated-topic",
         "stop",
         "restart",
         L,
-        "A topic that was deleted and created again stops the connector, or is read from its "
-        "start.",
+        "Handling of a topic that was deleted and created again: `stop` fails the connector, "
+        "`restart` reads the new topic from its start.",
     )
     fail_after_waiting_ms: int | None = _option(
         keys.FAIL_AFTER_WAITING,
         INT,
         None,
         M,
-        "Milliseconds after which a task fails that waits for something: the catalog, a table, a "
-        "commit, a schema registry. Unset: it waits without a limit, and its status shows it.",
+        "Time after which a task fails that waits for the catalog, a table, a commit, or a schema "
+        "registry, in milliseconds. Unset: it waits indefinitely, which its status shows.",
         _at_least_one_if_set,
     )
     max_staged_cycles: int = _option(
@@ -623,7 +643,7 @@ class SinkOptions:
         INT,
         2,
         L,
-        "Cycles that may wait for their commit before tasks pause.",
+        "Number of cycles that may wait for their commit before a task pauses its partitions.",
         at_least(1),
     )
     max_staged_bytes: int = _option(
@@ -631,8 +651,8 @@ class SinkOptions:
         LONG,
         4096 * MEGABYTE,
         L,
-        "Bytes of rows, in memory and on disk, that a task collects for one cycle; beyond, it "
-        "pauses.",
+        "Maximum size of the rows that a task stages for one cycle, in memory and on disk, in "
+        "bytes. The task pauses its partitions at this size.",
         at_least(MEGABYTE),
     )
     staging_memory_bytes: int = _option(
@@ -640,7 +660,8 @@ class SinkOptions:
         LONG,
         128 * MEGABYTE,
         L,
-        "Bytes of rows that a task holds in memory; more goes to disk.",
+        "Maximum size of the rows in the memory of a task, in bytes. Other rows are written to "
+        "disk.",
         at_least(MEGABYTE),
     )
     # None: not set
@@ -649,8 +670,9 @@ class SinkOptions:
         LONG,
         TARGET_FILE_BYTES,
         L,
-        "Bytes of rows after which a staged file is followed by another one. Unless it is set, "
-        "the table's property `write.target-file-size-bytes` wins over the default.",
+        "Size at which a staged file is closed and another one is started, in bytes. If this is "
+        "not set, the table property `write.target-file-size-bytes` takes precedence over the "
+        "default.",
         at_least(MEGABYTE),
     )
     own_driver: bool = _either(
@@ -658,17 +680,18 @@ class SinkOptions:
         "shared",
         "own",
         L,
-        "`own` gives the connector a Spark driver process of its own. By default connectors of a "
-        "worker share one if their static settings of Spark are equal. The worker's "
-        "`connect_py.spark.drivers.max` limits their number.",
+        "With `own`, the connector uses a separate Spark driver process. By default, the "
+        "connectors of a worker share one if their static Spark settings are equal. The worker's "
+        "`connect_py.spark.drivers.max` limits the number of drivers.",
     )
     dead_letter_table: str | None = _option(
         keys.DEAD_LETTER_TABLE,
         STRING,
         None,
         M,
-        "Table in which records that fail are kept with their original bytes, exactly once; "
-        "beside or instead of the dead-letter topic. Needs `errors.tolerance=all`. Unset: none.",
+        "Table for failed records with their original bytes, which are written exactly once, in "
+        "addition to or instead of a dead-letter topic. Requires `errors.tolerance=all`. Unset: "
+        "none.",
         read=optional_text,
     )
     _define(
@@ -676,27 +699,29 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Query of Spark SQL over `staged`, the rows of a commit: what it returns is merged or "
-        "appended in their place. `iceberg.table.<table>.cycle-sql` wins. Needs the worker's "
-        "`connect_py.spark.user-code.allowed`.",
+        "Spark SQL query over `staged`, the rows of a commit. Its result is merged or appended "
+        "instead of these rows. `iceberg.table.<table>.cycle-sql` takes precedence. Requires the "
+        "worker's `connect_py.spark.user-code.allowed`.",
     )
     _define(
         keys.CYCLE_TRANSFORM,
         STRING,
         None,
         L,
-        "The same by a function of PySpark: `module:function`, of a DataFrame and the facts of "
-        "the commit. `iceberg.table.<table>.cycle-transform` wins.",
+        "PySpark function, `module:function`, that is called with a DataFrame of the rows of a "
+        "commit and a description of the commit. Its result is merged or appended instead of these "
+        "rows. `iceberg.table.<table>.cycle-transform` takes precedence. Requires the worker's "
+        "`connect_py.spark.user-code.allowed`.",
     )
     stop_at: StopAt | None = _option(
         keys.STOP_AT,
         STRING,
         None,
         L,
-        "Where the connector stops by itself: `latest` (the ends of the logs when it starts), a "
-        "time such as `2026-01-02T03:04:05Z` (the first record at or after it), or offsets such "
-        "as `orders:0:1234,orders:1:99`. Rows from there on stay out of the tables. Once all "
-        "tables have all rows before, the connector is stopped. Unset: it goes on.",
+        "Point at which the connector stops automatically: `latest` (the ends of the logs when it "
+        "starts), a time such as `2026-01-02T03:04:05Z` (the first record at or after it), or "
+        "offsets such as `orders:0:1234,orders:1:99`. Later rows are not written. The connector is "
+        "stopped when all tables have all earlier rows. Unset: it does not stop.",
         valid_stop_at,
         parse_stop_at,
     )
@@ -705,10 +730,11 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Tags of each table: `hourly`, `daily`, `weekly` and `monthly`, comma separated, each "
-        "with an age that ends it, as in `daily:keep 14d,monthly`. A tag names the table's last "
-        "state in that period, in UTC; the first commit after it sets the tag. "
-        "`iceberg.table.<table>.tags` wins. Unset: none.",
+        "Comma-separated list of scheduled tags of each table: `hourly`, `daily`, `weekly`, and "
+        "`monthly`, optionally with the age at which they expire, such as `daily:keep "
+        "14d,monthly`. A tag refers to the last state of the table in that period, in UTC. The "
+        "first commit after the period creates it. `iceberg.table.<table>.tags` takes precedence. "
+        "Unset: none.",
     )
     for _setting in SETTINGS:
         _define(
@@ -723,23 +749,23 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Address of a server that takes OpenLineage events: one for each commit, with its topics, "
-        "offsets and table. Unset: none.",
+        "URL of a server to which an OpenLineage event is sent for each commit, with its topics, "
+        "offsets, and table. Unset: none.",
         read=optional_text,
     )
     openlineage_endpoint: str = _option(
-        "iceberg.ext.openlineage.endpoint", STRING, "api/v1/lineage", L, "Path below that address."
+        "iceberg.ext.openlineage.endpoint", STRING, "api/v1/lineage", L, "Path below that URL."
     )
     openlineage_api_key: Password | None = _option(
-        "iceberg.ext.openlineage.api-key", Type.PASSWORD, None, L, "Key that the server asks for."
+        "iceberg.ext.openlineage.api-key", Type.PASSWORD, None, L, "API key of that server."
     )
     openlineage_file: str | None = _option(
         keys.OPENLINEAGE_FILE,
         STRING,
         None,
         L,
-        "File on the worker to which OpenLineage events are appended, one a line, instead of a "
-        "server. It needs the worker's leave.",
+        "File on the worker to which OpenLineage events are appended, one per line, instead of a "
+        "server. Requires the worker's `connect_py.spark.settings.allowed`.",
         read=optional_text,
     )
     openlineage_namespace: str = _option(
@@ -747,15 +773,15 @@ class SinkOptions:
         STRING,
         "kafka-connect",
         L,
-        "Namespace of the job, whose name is the connector's.",
+        "Namespace of the OpenLineage job. Its name is the name of the connector.",
     )
     notices_webhook: str | None = _option(
         keys.NOTICES_WEBHOOK,
         STRING,
         None,
         L,
-        "Address to which notices are posted as JSON: changes of schemas, rows that wait or are "
-        "not as expected, commits that readers do not see, stale tables. Unset: none.",
+        "URL to which notices are posted in JSON: schema changes, rows that wait, rows that "
+        "violate expectations, commits awaiting approval, and stale tables. Unset: none.",
         read=optional_text,
     )
     notices_topic: str | None = _option(
@@ -763,7 +789,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Topic to which the same notices are written. Unset: none.",
+        "Topic to which these notices are written. Unset: none.",
         read=optional_text,
     )
     stale_after_ms: int | None = _option(
@@ -771,8 +797,8 @@ class SinkOptions:
         LONG,
         None,
         L,
-        "Milliseconds that a table may lag behind its topics before a notice says so. Unset: no "
-        "such notice.",
+        "Time that a table may lag behind its topics before a notice is sent, in milliseconds. "
+        "Unset: no such notice.",
         _at_least_one_if_set,
     )
     replay_topic: str | None = _option(
@@ -780,24 +806,23 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Topic from which the connector reads dead letters again that `connect-py dlq replay` "
-        "writes there; it is created. The connector then reads committed records only. Unset: "
-        "none.",
+        "Topic to which `connect-py dlq replay` writes dead-letter records, which the connector "
+        "then reads again. The topic is created. The connector reads only committed records if "
+        "this is set. Unset: none.",
         read=optional_text,
     )
 
     def writes(self, table: str) -> bool:
-        """Whether rows that are routed to a table reach it."""
+        """Return True if the rows that are routed to a table are written to it."""
         return not self.only_tables or table in self.only_tables
 
     def hadoop_settings(self) -> dict[str, str]:
-        """Hadoop's settings: those of the files in `iceberg.hadoop-conf-dir`, and
-        `iceberg.hadoop.*`, which win.
+        """Return Hadoop's settings: `iceberg.hadoop.*`, and the files of `iceberg.hadoop-conf-dir`.
 
-        Reads the files.
+        Reads the files of the folder.
 
         Raises:
-            ConfigError: The folder is not there, or a file is not of Hadoop's form.
+            ConfigError: The folder does not exist, or a file is not a Hadoop configuration file.
         """
         files = (
             read_hadoop_files(keys.HADOOP_CONF_DIR, self.hadoop_conf_dir)
@@ -807,8 +832,10 @@ class SinkOptions:
         return {**files, **self.hadoop}
 
     def catalog_properties(self) -> dict[str, str]:
-        """Those of the catalog and its storage, in Iceberg's words and in Spark's, which win as in
-        the driver."""
+        """Return the properties of the catalog and its storage.
+
+        As in the driver, properties in the form of Spark settings take precedence.
+        """
         return {
             **self.catalog,
             **with_prefix(self.spark, f"spark.sql.catalog.{self.catalog_name}."),
@@ -816,38 +843,42 @@ class SinkOptions:
 
     @property
     def channel_topic(self) -> str:
-        """The topic that carries messages between tasks and coordinator.
+        """Topic for messages between the tasks and the coordinator.
 
-        `<control>-<group>`, where a topic may have that name. Else `<control>.` and the group with
-        what is not safe as `_` and six hexadecimal digits, or, if that is too long, its beginning
-        and its digest: no group that makes a safe name has this one, and no other group.
+        Its name is `<control topic>-<group>` if that is a valid name. Otherwise, it is
+        `<control topic>.` followed by the group, in which unsafe characters are replaced by `_` and
+        six hexadecimal digits, or, if that is too long, by its beginning and its digest. Different
+        groups have different topics.
         """
         control, group = self.control_topic, self.connect_group
         plain = f"{control}-{group}"
         if len(plain) <= LONGEST_TOPIC and not _UNSAFE_IN_TOPIC.search(group):
             return plain
-        quoted = re.sub(r"[^a-zA-Z0-9-]", lambda found: f"_{ord(found[0]):06x}", group)
-        room = LONGEST_TOPIC - len(control) - 1
-        if len(quoted) > room:
+        quoted = re.sub(r"[^a-zA-Z0-9-]", lambda match: f"_{ord(match[0]):06x}", group)
+        length = LONGEST_TOPIC - len(control) - 1
+        if len(quoted) > length:
             digest = hashlib.sha256(group.encode()).hexdigest()
-            quoted = f"{quoted[: max(room - len(digest) - 1, 0)]}.{digest}"
+            quoted = f"{quoted[: max(length - len(digest) - 1, 0)]}.{digest}"
         return f"{control}.{quoted}"
 
     @property
     def coordinator_transactional_id(self) -> str:
+        """Transactional ID of the coordinator."""
         return f"{self.transactional_prefix}connect-{self.connector}-coordinator"
 
     def format_version(self, name: str = "") -> int:
-        """The format version of a table if the sink creates it; no name: of those that rows are
-        routed to."""
-        given = self.auto_create_props.get("format-version")
-        if given is not None:
-            return int(given)
-        merged = self.mode_of(name) is WriteMode.MERGE and self.family is ClassFamily.APACHE
-        return 3 if merged or self.json_variants else 2
+        """Return the format version of a table that the sink creates.
+
+        Without a name, it is the version of the tables that rows are routed to.
+        """
+        configured = self.auto_create_props.get("format-version")
+        if configured is not None:
+            return int(configured)
+        merges = self.mode_of(name) is WriteMode.MERGE and self.family is ClassFamily.APACHE
+        return 3 if merges or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
-        """How rows reach a table: dead letters and changes are facts, whatever the others are."""
+        """Return the write mode of a table: always append for dead letters and change logs."""
         return (
             WriteMode.APPEND
             if name == self.dead_letter_table or self.is_changelog(name)
@@ -855,39 +886,48 @@ class SinkOptions:
         )
 
     def is_changelog(self, name: str) -> bool:
-        """Whether a table holds the changes of another one."""
+        """Return True if a table holds the changes of another table."""
         if self.changelogs_only:
             return name != self.dead_letter_table
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
     def marks_deletes(self, name: str) -> bool:
-        """Whether deleted rows of a table stay, and say so."""
+        """Return True if deleted rows of a table are marked instead of removed."""
         return self.mark_deletes and self.mode_of(name) is WriteMode.MERGE
 
     def may_create(self, name: str) -> bool:
-        """Whether the sink creates a table that is missing; the dead letters' always."""
+        """Return True if the sink creates a missing table, such as the dead-letter table."""
         return self.auto_create or name == self.dead_letter_table
 
     @property
     def has_full_maintenance(self) -> bool:
-        """True if some table has `maintenance.enabled=true`, even one that is not created yet."""
+        """True if any table has `maintenance.enabled=true`, even if it does not exist yet."""
         return self.default_table.maintenance.is_full or any(
             key.endswith(".maintenance.enabled") and value.strip().lower() == "true"
             for key, value in self.table_props.items()
         )
 
     def table(self, name: str) -> TableConfig:
-        """The settings of a table by its full name. Defaults are not for the dead letters' table.
+        """Return the settings of a table by its full name.
 
-        Raises: ConfigError: One of them does not parse; possible for dynamic tables only, static
-            ones are checked before.
+        The defaults of the connector do not apply to the dead-letter table.
+
+        Raises:
+            ConfigError: A setting is not valid. This is possible only for dynamic tables, because
+                the settings of static tables have been checked.
         """
         default = TableConfig("") if name == self.dead_letter_table else self.default_table
-        # its rows are those of before, too
+        # a change log also contains the rows before the changes
         if self.is_changelog(name) and not self.changelogs_only:
             default = replace(default, rules=ExpectationRules())
         return table_config(self.table_props, name, default, [])
 
 
 for _name in _SECRETS:
-    _define(_name, Type.PASSWORD, None, L, "A secret, passed on.")
+    _define(
+        _name,
+        Type.PASSWORD,
+        None,
+        L,
+        "Secret that is passed to the catalog, the storage, or Kafka unchanged.",
+    )

@@ -1,4 +1,4 @@
-"""`SparkConfig`: what a Spark driver and a connector's session are made from."""
+"""`SparkConfig`: settings of a Spark driver and of a connector's session."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from typing import Final
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect, refused_settings
+from connectors.iceberg.config.allowed_settings import (
+    REMOTE,
+    no_spark_connect,
+    refused_settings,
+)
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-# Spark reads staged files through it, and writes completed rows
+# for reading staged files and writing completed rows
 STAGING_CATALOG: Final = "connect_py_staging"
-# of tables whose MERGE is recorded instead of committed
+# for tables whose MERGE is recorded instead of committed
 RECORDED_CATALOG: Final = "connect_py_recorded"
 DEFAULT_HEAP: Final = "1g"
-JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
-# Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a
-# few times a minute. With C1 alone, Java reserves 48 MB for compiled code; the classes that Spark
-# generates fill it within days, and then Java stops compiling. 240 MB is Java's own default with
-# C2. Only used memory counts.
+JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # additional jars, separated by os.pathsep
+# Without C2, which took 7 of the 17 CPU seconds of a driver's first two minutes, for work that
+# occurs a few times per minute. With C1 alone, Java reserves 48 MB for compiled code. The classes
+# that Spark generates fill this within days, and then Java stops compiling. Java's default with C2
+# is 240 MB; unused memory is not allocated.
 JVM_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:ReservedCodeCacheSize=240m",
 )
-WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
-# what a command's options say: it wins over the connector
+WORKER_PREFIX: Final = "connect_py.spark."  # worker properties: defaults of all drivers
+# options of a command, which take precedence over the connector
 COMMAND_PREFIX: Final = "connect_py.command.spark."
-LOAD_PREFIX: Final = "connect_py.load.spark."  # the defaults of a load, below all others
+LOAD_PREFIX: Final = "connect_py.load.spark."  # defaults of a load, with the lowest precedence
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
 DRIVERS_MAX: Final = 4
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _LOOPBACK = "127.0.0.1"
-# Settings of Spark SQL that belong to the JVM, not to a session.
+# settings of Spark SQL that belong to the JVM instead of a session
 _STATIC_SQL = re.compile(
     r"spark\.sql\.(extensions|warehouse\.dir|catalogImplementation|ui\.\w+|codegen\.cache\.\w+|event\.\w+.*|"
     r"streaming\.ui\..+|broadcastExchange\..+|subquery\..+|artifact\..+|cache\.serializer|queryExecutionListeners|"
@@ -50,38 +54,38 @@ _STATIC_SQL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """Parsed once from the connector's properties."""
+    """Settings of Spark, from the properties of a connector and its worker."""
 
     catalog: str = "iceberg"  # name of the catalog
-    # without `iceberg.catalog.`
+    # without the prefix `iceberg.catalog.`
     catalog_properties: Mapping[str, str] = field(default_factory=dict)
-    hadoop_properties: Mapping[str, str] = field(default_factory=dict)  # without `iceberg.hadoop.`
-    spark_properties: Mapping[str, str] = field(default_factory=dict)  # `spark.…`
-    # the connector that has a driver process of its own; empty: it is shared
+    # without the prefix `iceberg.hadoop.`
+    hadoop_properties: Mapping[str, str] = field(default_factory=dict)
+    spark_properties: Mapping[str, str] = field(default_factory=dict)  # full keys, `spark.…`
+    # connector with a separate driver process; empty: the driver is shared
     own_driver_of: str = ""
-    drivers_max: int = DRIVERS_MAX  # drivers with different settings that a worker may run
+    drivers_max: int = DRIVERS_MAX  # drivers with different settings per worker
 
     @property
     def local(self) -> bool:
-        """Whether Spark runs in the driver's JVM, and not on a cluster."""
+        """True if Spark runs in the driver's JVM instead of on a cluster."""
         return self.spark_properties.get("spark.master", "local").startswith("local")
 
     def jvm_options(self) -> list[str]:
-        """Options that Spark cannot apply itself, because the JVM runs before the session
-        exists."""
-        own = list(JVM_OPTIONS)
-        extra = self.spark_properties.get("spark.driver.extraJavaOptions", "").split()
-        if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in extra):  # Java refuses two
-            own = [option for option in own if not _CHOOSES_COLLECTOR.fullmatch(option)]
-        return [
-            f"-Xmx{self.spark_properties.get('spark.driver.memory', DEFAULT_HEAP)}",
-            *own,
-            *extra,
-        ]
+        """Return the options of the JVM, which is started before the Spark session."""
+        defaults = list(JVM_OPTIONS)
+        options = self.spark_properties.get("spark.driver.extraJavaOptions", "").split()
+        if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in options):
+            # Java accepts only one collector
+            defaults = [option for option in defaults if not _CHOOSES_COLLECTOR.fullmatch(option)]
+        heap = self.spark_properties.get("spark.driver.memory", DEFAULT_HEAP)
+        return [f"-Xmx{heap}", *defaults, *options]
 
     def static_settings(self) -> dict[str, str]:
-        """Settings that all sessions of a driver share; connectors with equal ones may share the
-        driver."""
+        """Return the settings of all sessions of a driver.
+
+        Connectors with equal static settings may share a driver.
+        """
         settings = {
             "spark.app.name": "connect-py",
             "spark.master": f"local[{os.cpu_count() or 1}]",
@@ -95,15 +99,14 @@ class SparkConfig:
             "spark.ui.retainedJobs": "1",
             "spark.ui.retainedStages": "1",
         }
-        if self.local:  # else any process of the network could reach the driver
+        if self.local:  # otherwise, the driver would be reachable over the network
             settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
         else:
             settings |= self._jars_for_executors()
         return {**settings, **{k: v for k, v in self.spark_properties.items() if _is_static(k)}}
 
     def session_settings(self) -> dict[str, str]:
-        """Return the settings of the connector's session. Settings of the user come last and
-        win."""
+        """Return the settings of the connector's session. Settings of the user take precedence."""
         prefix = f"spark.sql.catalog.{self.catalog}"
         return {
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
@@ -120,34 +123,37 @@ class SparkConfig:
         }
 
     def catalog_settings(self) -> dict[str, str]:
-        """What Iceberg's catalog is made from; what is said in Spark's words wins."""
-        in_sparks_words = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.")
-        said = {k: v for k, v in in_sparks_words.items() if not k.startswith("hadoop.")}
-        settings = {"cache-enabled": "false", **self.catalog_properties, **said}
+        """Return the properties of the catalog. Those in Spark's form take precedence."""
+        spark_settings = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.")
+        settings = {
+            "cache-enabled": "false",
+            **self.catalog_properties,
+            **{k: v for k, v in spark_settings.items() if not k.startswith("hadoop.")},
+        }
         if "type" not in settings and "catalog-impl" not in settings:
             settings["type"] = "hive"  # as in Iceberg
         if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(
             ".JdbcCatalog"
         ):
-            # what PyIceberg's SQL catalog makes and reads
+            # the schema that PyIceberg's SQL catalog creates and reads
             settings.setdefault("jdbc.schema-version", "V1")
             uri = settings.get("uri", "")
             if uri.startswith("jdbc:sqlite:") and "synchronous=" not in uri.lower():
-                # Else a power loss may bring a deleted journal back, and SQLite takes a commit back
-                # with it.
+                # Otherwise, a deleted journal may reappear after a power failure, and SQLite would
+                # roll back a commit with it.
                 settings.setdefault("jdbc.synchronous", "EXTRA")
         return settings
 
     def hadoop_settings(self) -> dict[str, str]:
-        """The settings that Hadoop's file systems get; what is said in Spark's words wins."""
-        in_sparks_words = with_prefix(self.spark_properties, "spark.hadoop.")
-        of_the_catalog = with_prefix(
-            self.spark_properties, f"spark.sql.catalog.{self.catalog}.hadoop."
-        )
-        return {**self.hadoop_properties, **in_sparks_words, **of_the_catalog}
+        """Return the settings of Hadoop's file systems. Those in Spark's form take precedence."""
+        return {
+            **self.hadoop_properties,
+            **with_prefix(self.spark_properties, "spark.hadoop."),
+            **with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.hadoop."),
+        }
 
     def _jars_for_executors(self) -> dict[str, str]:
-        """A cluster's executors get Iceberg from here, unless it is said where they have it."""
+        """Return the jars that a cluster's executors load, unless their class path is set."""
         if "spark.executor.extraClassPath" in self.spark_properties:
             return {}
         return {
@@ -160,47 +166,48 @@ class SparkConfig:
 def worker_spark_config(
     config: IcebergSinkConfig, worker_settings: Callable[[str], Mapping[str, str]]
 ) -> SparkConfig:
-    """What a connector's session is made from: its own settings, and the worker's
-    `connect_py.spark.*` below them.
+    """Return the settings of a connector's Spark driver and session.
 
-    Options of a command come above both. What a load adds to the JVMs' options stands before what
-    others say of them.
+    Settings of the connector take precedence over the worker's `connect_py.spark.*`, and options of
+    a command over both. The JVM options of a load precede all others.
 
-    `worker_settings`: of `SharedServices`.
+    Args:
+        config: The configuration of the connector.
+        worker_settings: See `SharedServices`.
 
     Raises:
-        ConfigError: A setting needs the worker's leave, or is no longer supported.
+        ConfigError: A setting lacks the worker's permission, or is no longer supported.
     """
-    given = {
+    connector_settings = {
         **{SPARK_PREFIX + key.removeprefix("spark."): value for key, value in config.spark.items()},
         **{CATALOG_PREFIX + key: value for key, value in config.catalog.items()},
         **{HADOOP_PREFIX + key: value for key, value in config.hadoop.items()},
     }
-    for key, why in [
-        *refused_settings(given, worker_settings),
+    for key, reason in [
+        *refused_settings(connector_settings, worker_settings),
         *unsupported_worker_settings(worker_settings),
     ]:
-        raise ConfigError(key, why)
-    of_load, defaults, of_command = (
+        raise ConfigError(key, reason)
+    load_settings, defaults, command_settings = (
         {
             key[len(prefix) - len("spark.") :]: value
             for key, value in worker_settings(prefix).items()
         }
         for prefix in (LOAD_PREFIX, WORKER_PREFIX, COMMAND_PREFIX)
     )
-    for of_worker in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
-        defaults.pop(of_worker, None)
-    said = {**defaults, **config.spark, **of_command}
-    for key in of_load.keys() & said.keys():
+    for worker_key in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
+        defaults.pop(worker_key, None)
+    settings = {**defaults, **config.spark, **command_settings}
+    for key in load_settings.keys() & settings.keys():
         if key.endswith(".extraJavaOptions"):
-            said[key] = f"{of_load[key]} {said[key]}"  # of two that differ Java takes the last
-    own = config.connector if config.own_driver else ""
+            # Java uses the last one of contradictory options
+            settings[key] = f"{load_settings[key]} {settings[key]}"
     return SparkConfig(
         config.catalog_name,
         config.catalog,
         config.hadoop_settings(),
-        {**of_load, **said},
-        own,
+        {**load_settings, **settings},
+        config.connector if config.own_driver else "",
         _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
     )
 
@@ -208,8 +215,7 @@ def worker_spark_config(
 def unsupported_worker_settings(
     worker_settings: Callable[[str], Mapping[str, str]],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the worker's properties for Spark that are no longer supported, each with the
-    alternatives."""
+    """Iterate over the worker's properties that are no longer supported, with the alternatives."""
     for prefix in (WORKER_PREFIX, COMMAND_PREFIX):
         key = prefix + REMOTE.removeprefix("spark.")
         if key in worker_settings(key):
@@ -219,7 +225,8 @@ def unsupported_worker_settings(
 def _drivers_max(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ConfigError(
-            DRIVERS_MAX_KEY, f"of the worker must be a number of at least 1, not {text}"
+            DRIVERS_MAX_KEY,
+            f"invalid value {text!r} in the worker's properties: must be at least 1",
         )
     return int(text)
 

@@ -1,4 +1,4 @@
-"""Old spellings of keys, keys that have no effect, and keys that nothing reads."""
+"""Old spellings of keys, keys without effect, and unknown keys."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType(
         "dead-letter queue",
         "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and "
         "a dead-letter queue",
-        "iceberg.ext.preserve-case": "has no effect; names of the route field are lower-cased, "
-        "others keep their case",
-        "iceberg.ext.channel-replication-factor": "has no effect; create the topics before, or set "
-        "the broker's default",
-        "iceberg.ext.quick-jvm": "has no effect; the worker's "
-        "connect_py.spark.driver.extraJavaOptions sets the JVM's",
+        "iceberg.ext.preserve-case": "has no effect; table names in the route field are converted "
+        "to lower case, other names are case-sensitive",
+        "iceberg.ext.channel-replication-factor": "has no effect; create the topics yourself, or "
+        "set the default of the brokers",
+        "iceberg.ext.quick-jvm": "has no effect; set the JVM options with the worker's "
+        "connect_py.spark.driver.extraJavaOptions",
         "iceberg.ext.evolution.view": "has no effect; create a view that coalesces the columns c, "
-        "c_v2 and so on",
-        "iceberg.ext.variable-decimal-scale": "has no effect; create the column as decimal, else "
-        "it becomes a string",
+        "c_v2, and so on",
+        "iceberg.ext.variable-decimal-scale": "has no effect; create the column with type decimal, "
+        "otherwise it has type string",
         "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
         "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields "
         "of their keys",
@@ -73,28 +73,28 @@ _TABLE_SETTINGS = (
     EXPECT,
     *(f"maintenance.{setting.name}" for setting in SETTINGS),
 )
-_ALIKE = 0.75  # how like a known key a misspelt one is
+_SIMILARITY = 0.75  # minimum ratio for a suggestion
 _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
 
 
-def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Properties under their new names, and what to say about it."""
-    apache = ClassFamily.of(props.get("connector.class", "")) is ClassFamily.APACHE
-    known: dict[str, str] = dict(props)
+def with_current_spellings(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the properties with the current spelling of their keys, and warnings."""
+    is_apache = ClassFamily.of(props.get("connector.class", "")) is ClassFamily.APACHE
+    current: dict[str, str] = dict(props)
     warnings: list[str] = []
     for old, new in _OLD_SPELLINGS.items():
         if old not in props:
             continue
-        if old == "iceberg.control.group.id" and apache:
-            warnings.append(f"{old} has no effect under this class name")
+        if old == "iceberg.control.group.id" and is_apache:
+            warnings.append(f"{old} has no effect with this class name")
             continue
-        known.setdefault(new, known.pop(old))
+        current.setdefault(new, current.pop(old))
         warnings.append(f"{old} is an old spelling, use {new}")
     for key in props:
         for old, new in _OLD_TABLE_SPELLINGS.items():
             if key.startswith(keys.TABLE_PREFIX) and key.endswith("." + old):
                 renamed = key.removesuffix(old) + new
-                known.setdefault(renamed, known.pop(key))
+                current.setdefault(renamed, current.pop(key))
                 warnings.append(f"{key} is an old spelling, use {renamed}")
         if key in NEVER_VALID:
             warnings.append(f"{key} {NEVER_VALID[key]}")
@@ -102,25 +102,30 @@ def respelled(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
             warnings.append(
                 f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue"
             )
-    return known, warnings
+    return current, warnings
 
 
 def unknown_keys(
-    known: Mapping[str, str], defined_keys: Collection[str], tables: Collection[str]
+    props: Mapping[str, str], defined_keys: Collection[str], tables: Collection[str]
 ) -> list[str]:
-    """What to say of keys below `iceberg.` that nothing reads. `tables`: all that rows may go to;
-    empty: not known."""
+    """Return warnings about unknown keys below `iceberg.`.
+
+    Args:
+        props: The properties with the current spelling of their keys.
+        defined_keys: The keys of the options.
+        tables: All tables that rows may be routed to. Empty: they are not known.
+    """
     defined = [key for key in defined_keys if key.startswith(keys.OWN_PREFIX)]
     short = {name.rpartition(".")[2] for name in tables}
     warnings = []
-    for key in known:
-        read = (
+    for key in props:
+        is_known = (
             key in defined_keys
             or key in _OLD_SPELLINGS
             or key in NEVER_VALID
             or key.startswith(_FORK_PREFIXES)
         )
-        if read or not key.startswith(keys.OWN_PREFIX) or key.startswith(keys.FREE_PREFIXES):
+        if is_known or not key.startswith(keys.OWN_PREFIX) or key.startswith(keys.FREE_PREFIXES):
             continue
         table, _, setting = key.removeprefix(keys.TABLE_PREFIX).partition(f".{EXPECT}.")
         if setting and table:
@@ -130,37 +135,37 @@ def unknown_keys(
         if table.endswith(".maintenance"):
             table, setting = table.removesuffix(".maintenance"), f"maintenance.{setting}"
         if not key.startswith(keys.TABLE_PREFIX) or not table:
-            meant = _nearest(keys.OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
-            warnings.append(f"{key} is not known and has no effect{meant}")
+            suggestion = _suggestion(keys.OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
+            warnings.append(f"{key} is unknown and has no effect{suggestion}")
         elif setting not in _TABLE_SETTINGS:
-            near = [f"{keys.TABLE_PREFIX}{table}.{each}" for each in _TABLE_SETTINGS]
-            own = f"{keys.TABLE_PREFIX}{table}."
-            warnings.append(f"{key} is not known and has no effect{_nearest(own, key, near)}")
+            prefix = f"{keys.TABLE_PREFIX}{table}."
+            suggestion = _suggestion(prefix, key, [prefix + name for name in _TABLE_SETTINGS])
+            warnings.append(f"{key} is unknown and has no effect{suggestion}")
         elif tables and table not in tables and table not in short:
             warnings.append(
-                f"{key} has no effect: no rows go to a table {table}{_nearest('', table, tables)}"
+                f"{key} has no effect: no rows are routed to table {table}"
+                f"{_suggestion('', table, tables)}"
             )
     return warnings
 
 
 def _below_prefixes(key: str) -> list[str]:
-    """The key below each prefix under which anything may stand, where its own beginning is like
-    that prefix."""
-    found = []
+    """Return the key with each prefix of free names that is similar to its own prefix."""
+    candidates = []
+    parts = key.split(".")
     for prefix in keys.FREE_PREFIXES:
         depth = prefix.count(".")
-        parts = key.split(".")
-        begins = ".".join(parts[:depth]) + "."
-        alike = difflib.SequenceMatcher(
-            None, begins[len(keys.OWN_PREFIX) :], prefix[len(keys.OWN_PREFIX) :]
+        start = ".".join(parts[:depth]) + "."
+        similarity = difflib.SequenceMatcher(
+            None, start[len(keys.OWN_PREFIX) :], prefix[len(keys.OWN_PREFIX) :]
         ).ratio()
-        if len(parts) > depth and alike >= _ALIKE:
-            found.append(prefix + ".".join(parts[depth:]))
-    return found
+        if len(parts) > depth and similarity >= _SIMILARITY:
+            candidates.append(prefix + ".".join(parts[depth:]))
+    return candidates
 
 
-def _nearest(common: str, key: str, known: Collection[str]) -> str:
-    """What may have been meant, if something is alike in what follows the common beginning."""
-    start = len(common)
-    nearest = difflib.get_close_matches(key[start:], [name[start:] for name in known], 1, _ALIKE)
-    return f"; did you mean {common}{nearest[0]}?" if nearest else ""
+def _suggestion(prefix: str, key: str, names: Collection[str]) -> str:
+    """Return a suggestion if a name is similar to the key after their common prefix."""
+    start = len(prefix)
+    similar = difflib.get_close_matches(key[start:], [n[start:] for n in names], 1, _SIMILARITY)
+    return f"; did you mean {prefix}{similar[0]}?" if similar else ""

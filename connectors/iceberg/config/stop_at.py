@@ -1,4 +1,4 @@
-"""`iceberg.ext.stop-at`: where a connector stops by itself."""
+"""`iceberg.ext.stop-at`: the point at which a connector stops automatically."""
 
 from __future__ import annotations
 
@@ -21,43 +21,46 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """A time, offsets, or the ends of the logs when the connector begins."""
+    """A time, offsets, or the ends of the logs when the connector starts."""
 
     text: str  # as configured
-    time_ms: int | None = None  # since 1970: the first record at or after it is not wanted
-    # the first ones that are not wanted
+    time_ms: int | None = None  # Unix time of the first record that is not written
+    # first offsets that are not written
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def parse_stop_at(text: str | None) -> StopAt | None:
-    """Read the option; None: the connector does not stop by itself. ValueError: it is none of the
-    three forms."""
+    """Parse the option. None: the connector does not stop automatically.
+
+    Raises:
+        ValueError: The value has none of the three forms.
+    """
     text = (text or "").strip()
     if not text:
         return None
     if text.lower() == LATEST:
         return StopAt(LATEST)
     if text.startswith("{"):
-        return StopAt(text, offsets=_of_json(text))
+        return StopAt(text, offsets=_from_json(text))
     if text[:4].isdecimal() and text[4:5] == "-":
         return StopAt(text, time_ms=_time_ms(text))
-    return StopAt(text, offsets=_of_list(text))
+    return StopAt(text, offsets=_from_list(text))
 
 
 def valid_stop_at(name: str, value: Parsed) -> None:
-    """The validator of the option. A time that is to come has no offset yet."""
+    """Validate the option.
+
+    Raises:
+        ConfigError: The value has none of the three forms, or is a time in the future, whose
+            offsets are not known yet.
+    """
     try:
-        found = parse_stop_at(None if value is None else str(value))
+        stop_at = parse_stop_at(None if value is None else str(value))
     except ValueError as error:
         raise ConfigError(name, str(error)) from error
-    if (
-        found is not None
-        and found.time_ms is not None
-        and found.time_ms > datetime.now(UTC).timestamp() * 1000
-    ):
-        raise ConfigError(
-            name, f"{found.text} is to come: which offsets it stands for is not known yet"
-        )
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    if stop_at is not None and stop_at.time_ms is not None and stop_at.time_ms > now_ms:
+        raise ConfigError(name, f"{stop_at.text} is in the future: its offsets are not known yet")
 
 
 def _time_ms(text: str) -> int:
@@ -70,7 +73,7 @@ def _time_ms(text: str) -> int:
     return round(time.timestamp() * 1000)
 
 
-def _of_list(text: str) -> dict[TopicPartition, int]:
+def _from_list(text: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for item in text.split(","):
         parts = item.strip().split(":")
@@ -80,8 +83,8 @@ def _of_list(text: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def _of_json(text: str) -> dict[TopicPartition, int]:
-    """`{"orders": {"0": 1234}}`, as snapshots have it."""
+def _from_json(text: str) -> dict[TopicPartition, int]:
+    """Parse offsets in the form of snapshot summaries: `{"orders": {"0": 1234}}`."""
     offsets: dict[TopicPartition, int] = {}
     try:
         document: Any = json.loads(text)
@@ -100,5 +103,5 @@ def _add(offsets: dict[TopicPartition, int], topic: str, partition: str, offset:
         raise ValueError(_EXPECTED)
     key = TopicPartition(topic, int(partition))
     if key in offsets:
-        raise ValueError(f"names {key} twice")
+        raise ValueError(f"duplicate partition {key}")
     offsets[key] = int(offset)

@@ -1,4 +1,4 @@
-"""`TableConfig`: what is configured for one table."""
+"""`TableConfig`: settings of one table, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connect_py.java.regex import JavaRegexError, compile_java_regex
 from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.cycle_step import (
     CycleStep,
@@ -22,11 +23,15 @@ from connectors.iceberg.config.expectations import (
     ExpectationRules,
     parse_expectations,
 )
-from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import CYCLE_SQL, TABLE_PREFIX
+from connectors.iceberg.config.layout_terms import (
+    PartitionTerm,
+    SortTerm,
+    list_items,
+    parse_partition_by,
+    parse_sort_by,
+)
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
-from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
-from connectors.iceberg.config.sort_by import SortTerm, parse_sort_by
 from connectors.iceberg.config.tag_schedule import TagRule, parse_tags
 
 T = TypeVar("T")
@@ -34,14 +39,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What is configured for one table, defaults filled in."""
+    """Settings of one table, including defaults."""
 
     name: str
     id_columns: tuple[str, ...] = ()
     partition_by: tuple[PartitionTerm, ...] = ()
     commit_branch: str | None = None  # None: main
     route_regex: re.Pattern[str] | None = None
-    # field of the records -> the name it had
+    # by field of the records: its former name
     renamed: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[TagRule, ...] = ()
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
@@ -49,34 +54,40 @@ class TableConfig:
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
     expectations: tuple[Expectation, ...] = ()
     step: CycleStep | None = None
-    aggregates: tuple[
-        CycleAggregate, ...
-    ] = ()  # of the connector; of a table: those that follow it
+    # aggregates that follow the table; in the default: all of the connector
+    aggregates: tuple[CycleAggregate, ...] = ()
 
 
 def table_config(
     table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
 ) -> TableConfig:
-    """The settings of a table, by its full name or else the last part of it; what is missing is as
-    in `default`."""
+    """Return the settings of a table by its full name, or else by the last part of the name.
+
+    Missing settings have the values of `default`.
+
+    Raises:
+        ConfigError: A setting is not valid.
+    """
     short = name.rpartition(".")[2]
 
     def read(setting: str, parse: Callable[[str], T], default: T) -> T:
-        key, found = f"{TABLE_PREFIX}{name}.{setting}", table_props.get(f"{name}.{setting}")
-        if found is None and short != name:
-            found = table_props.get(f"{short}.{setting}")
-            if found is not None:
+        key, text = f"{TABLE_PREFIX}{name}.{setting}", table_props.get(f"{name}.{setting}")
+        if text is None and short != name:
+            text = table_props.get(f"{short}.{setting}")
+            if text is not None:
                 warnings.append(
-                    f"{TABLE_PREFIX}{short}.{setting} names the table by its last part only, use "
-                    f"{key}"
+                    f"{TABLE_PREFIX}{short}.{setting} contains only the last part of the table "
+                    f"name; use {key}"
                 )
-        return default if found is None else checked(key, parse, found)
+        return default if text is None else checked(key, parse, text)
 
     maintenance = {
-        each.member: read(
-            f"maintenance.{each.name}", each.parse, getattr(default.maintenance, each.member)
+        setting.member: read(
+            f"maintenance.{setting.name}",
+            setting.parse,
+            getattr(default.maintenance, setting.member),
         )
-        for each in SETTINGS
+        for setting in SETTINGS
     }
     return TableConfig(
         name,
@@ -89,7 +100,7 @@ def table_config(
         MaintenancePolicy(**maintenance),
         read("sort-by", parse_sort_by, default.sort_by),
         default.rules,
-        default.rules.of_table(name, _own_expectations(table_props, name)),
+        default.rules.of_table(name, _table_expectations(table_props, name)),
         _step(
             read("cycle-sql", parse_cycle_sql, None),
             read("cycle-transform", parse_cycle_transform, None),
@@ -100,41 +111,50 @@ def table_config(
 
 
 def _step(sql: str | None, function: str | None, default: TableConfig) -> CycleStep | None:
-    """The table's own; the connector's where it says nothing, and none where it says the empty
-    text."""
+    """Return the step of the table, or the connector's step if the table has no setting.
+
+    Empty settings disable the step of the connector.
+    """
     if sql is None and function is None:
         return default.step
     return checked_step(sql or "", function or "")
 
 
 def checked_step(sql: str, function: str) -> CycleStep | None:
-    """The step of these settings. ConfigError: there are two."""
+    """Return the step of these settings.
+
+    Raises:
+        ConfigError: Both are set.
+    """
     return checked(CYCLE_SQL, lambda text: cycle_step(text, function), sql)
 
 
-def _own_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:
-    """Those that are set for this table, by its full name or else the last part of it."""
-    for named in dict.fromkeys((name, name.rpartition(".")[2])):
-        if settings := with_prefix(table_props, f"{named}.{EXPECT}."):
-            return parse_expectations(settings, f"{TABLE_PREFIX}{named}.{EXPECT}.")
+def _table_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:
+    """Return the expectations of a table by its full name, or else by the last part of the name."""
+    for prefix in dict.fromkeys((name, name.rpartition(".")[2])):
+        if settings := with_prefix(table_props, f"{prefix}.{EXPECT}."):
+            return parse_expectations(settings, f"{TABLE_PREFIX}{prefix}.{EXPECT}.")
     return ()
 
 
 def _renamed(text: str) -> Mapping[str, str]:
-    """`new:old` pairs, comma separated. ValueError: not of that form."""
     pairs = [item.partition(":") for item in text.split(",") if item.strip()]
     if not all(new.strip() and old.strip() for new, _, old in pairs):
-        raise ValueError("expected new:old, comma separated")
+        raise ValueError("expected a comma-separated list of pairs new:old")
     return {new.strip(): old.strip() for new, _, old in pairs}
 
 
 def partition_terms(text: str) -> tuple[PartitionTerm, ...]:
-    """The terms of a partition spec."""
+    """Return the terms of a partition spec."""
     return parse_partition_by(list_items(text))
 
 
 def checked(key: str, read: Callable[[str], T], text: str) -> T:
-    """What a text of a key is read as."""
+    """Parse the value of a key.
+
+    Raises:
+        ConfigError: The value is not valid. The error names the key.
+    """
     try:
         return read(text)
     except ValueError as error:
@@ -142,5 +162,17 @@ def checked(key: str, read: Callable[[str], T], text: str) -> T:
 
 
 def optional_text(text: str | None) -> str | None:
-    """Without blanks around it; None: nothing is left."""
+    """Return a string without surrounding blanks, or None if it is empty."""
     return (text or "").strip() or None
+
+
+def compile_java_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression that was written for Java.
+
+    Raises:
+        ValueError: It is not valid, or has no equivalent in Python.
+    """
+    try:
+        return compile_java_regex(text)
+    except JavaRegexError as error:
+        raise ValueError(f"Invalid regex: {error}") from error

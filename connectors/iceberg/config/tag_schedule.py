@@ -1,5 +1,7 @@
-"""`iceberg.ext.tags`: tags that the sink makes at the end of each hour, day, week or month.
-Standard library only."""
+"""`iceberg.ext.tags`: tags that the sink creates at the end of each hour, day, week, or month.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _RULE: Final = re.compile(r"(\w+)(?:\s*:\s*keep\s+(.+))?")
 
 
 class TagPeriod(Enum):
-    """How often. Periods begin and end in UTC; weeks begin on Monday."""
+    """Interval between tags. Periods start and end in UTC, and weeks start on Monday."""
 
     HOURLY = "hourly"
     DAILY = "daily"
@@ -23,25 +25,25 @@ class TagPeriod(Enum):
     MONTHLY = "monthly"
 
     def start(self, timestamp_ms: int) -> int:
-        """When the period began that this time lies in, in milliseconds."""
-        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(
+        """Return the start of the period that includes this time, in milliseconds."""
+        start = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(
             minute=0, second=0, microsecond=0
         )
         if self is not TagPeriod.HOURLY:
-            at = at.replace(hour=0)
+            start = start.replace(hour=0)
         if self is TagPeriod.WEEKLY:
-            at -= timedelta(days=at.weekday())
+            start -= timedelta(days=start.weekday())
         if self is TagPeriod.MONTHLY:
-            at = at.replace(day=1)
-        return int(at.timestamp() * 1000)
+            start = start.replace(day=1)
+        return int(start.timestamp() * 1000)
 
     def name_before(self, start_ms: int, ref: str) -> str:
-        """The tag of a ref for the period that ended at this start."""
+        """Return the tag of a ref for the period before this start."""
         last = datetime.fromtimestamp(start_ms / 1000, UTC) - timedelta(seconds=1)
         return f"{self._prefix(ref)}{last.strftime(_NAMES[self][0])}"
 
     def is_name(self, tag: str, ref: str) -> bool:
-        """Whether a tag is called as those of this period and ref are."""
+        """Return True if a tag has the form of the tags of this period and ref."""
         return (
             tag.startswith(prefix := self._prefix(ref))
             and re.fullmatch(_NAMES[self][1], tag[len(prefix) :]) is not None
@@ -61,17 +63,17 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TagRule:
-    """One kind of scheduled tag."""
+    """Schedule of one kind of tags."""
 
     period: TagPeriod
-    keep_ms: int | None = None  # age of its snapshot at which a tag goes; None: it stays
+    keep_ms: int | None = None  # age of the snapshot at which its tag is removed; None: never
 
 
 def parse_tags(text: str) -> tuple[TagRule, ...]:
     """Parse `daily:keep 14d, monthly`.
 
     Raises:
-        ValueError: It is not of this form, or names a period twice.
+        ValueError: The string is not of this form, or has a duplicate period.
     """
     rules: dict[TagPeriod, TagRule] = {}
     for item in filter(None, map(str.strip, text.split(","))):
@@ -79,23 +81,25 @@ def parse_tags(text: str) -> tuple[TagRule, ...]:
         names = [period.value for period in TagPeriod]
         if match is None or match[1] not in names:
             raise ValueError(
-                f"{item}: expected one of {', '.join(names)}, perhaps with an age, as daily:keep "
-                f"14d"
+                f"invalid tag schedule {item!r}: expected one of {', '.join(names)}, optionally "
+                "with an age, such as daily:keep 14d"
             )
         period = TagPeriod(match[1])
         if period in rules:
-            raise ValueError(f"{period.value} is given twice")
+            raise ValueError(f"duplicate period {period.value}")
         rules[period] = TagRule(period, None if match[2] is None else parse_duration(match[2]))
     return tuple(rules.values())
 
 
-def parse_duration(text: str) -> int:
-    """Milliseconds of `20s`, `30m`, `36h`, `14d` or `4w`.
+def parse_duration(duration: str) -> int:
+    """Return the milliseconds of a duration such as `20s`, `30m`, `36h`, `14d`, or `4w`.
 
     Raises:
-        ValueError: It is not of this form.
+        ValueError: The string is not of this form.
     """
-    match = _DURATION.fullmatch(text.strip())
+    match = _DURATION.fullmatch(duration.strip())
     if match is None:
-        raise ValueError(f"{text} is no duration such as 30m, 36h, 14d or 4w")
+        raise ValueError(
+            f"invalid duration {duration!r}: expected a value such as 30m, 36h, or 14d"
+        )
     return int(match[1]) * _UNITS[match[2]]

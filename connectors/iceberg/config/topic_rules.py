@@ -1,4 +1,4 @@
-"""`TopicRule`: the tables of a topic, as `iceberg.ext.topic-to-table` says."""
+"""`TopicRule`: the tables of a topic according to `iceberg.ext.topic-to-table`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TOPIC_TO_TABLE
-from connectors.iceberg.config.partition_by import split_outside_brackets
-from connectors.iceberg.config.table_config import checked
+from connectors.iceberg.config.layout_terms import split_outside_brackets
+from connectors.iceberg.config.table_config import checked, compile_java_pattern
 
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,42 +18,51 @@ class TopicRule:
     """One pair of `iceberg.ext.topic-to-table`.
 
         pairs    := pair ("," pair)*       commas inside (), [] and {} do not split, nor do those after a backslash
-        pair     := pattern ":" templates  the last colon counts, so a pattern may hold some
+        pair     := pattern ":" templates  the last colon separates them, so a pattern may contain colons
         pattern  := a Java regular expression that must match the whole topic
-        templates := template ("+" template)*  every row goes to each of these tables
+        templates := template ("+" template)*  every row is written to each of these tables
         template := a table name; {topic} is the topic, {1} the first group, {name} the group of that name
 
-    Pairs are tried in order, the first match decides. Names keep their case.
-    """  # noqa: E501 - a table or a literal is wider
+    The first pair whose pattern matches applies. Names are case-sensitive.
+    """  # noqa: E501 - the grammar is wider
 
     pattern: re.Pattern[str]
     templates: tuple[str, ...]
 
     def tables(self, topic: str) -> tuple[str, ...] | None:
-        """The tables of a topic, or None when the pattern does not match all of it."""
+        """Return the tables of a topic, or None if the pattern does not match the whole topic."""
         match = self.pattern.fullmatch(topic)
         if match is None:
             return None
 
-        def filled(place: re.Match[str]) -> str:
-            group = place[1]
+        def filled(placeholder: re.Match[str]) -> str:
+            group = placeholder[1]
             return (
                 topic
                 if group == "topic"
                 else match[int(group) if group.isdecimal() else group] or ""
             )
 
-        return tuple(dict.fromkeys(_PLACE.sub(filled, template) for template in self.templates))
+        return tuple(
+            dict.fromkeys(_PLACEHOLDER.sub(filled, template) for template in self.templates)
+        )
 
 
 def topic_rules(text: str | None) -> tuple[TopicRule, ...]:
+    """Parse the option.
+
+    Raises:
+        ConfigError: The value is not valid.
+    """
     rules = []
     for item in split_outside_brackets(text or ""):
         pattern, colon, template = item.rpartition(":")
         if not colon or not pattern.strip() or not template.strip():
-            raise ConfigError(TOPIC_TO_TABLE, f"{item} is not of the form pattern:template")
-        matches = checked(TOPIC_TO_TABLE, compile_java_pattern, pattern.strip())
-        rule = TopicRule(matches, tuple(part.strip() for part in template.split("+")))
+            raise ConfigError(TOPIC_TO_TABLE, f"invalid pair {item!r}: expected pattern:template")
+        rule = TopicRule(
+            checked(TOPIC_TO_TABLE, compile_java_pattern, pattern.strip()),
+            tuple(part.strip() for part in template.split("+")),
+        )
         for part in rule.templates:
             _check_template(rule.pattern, part)
         rules.append(rule)
@@ -62,18 +70,18 @@ def topic_rules(text: str | None) -> tuple[TopicRule, ...]:
 
 
 def _check_template(pattern: re.Pattern[str], template: str) -> None:
-    for place in _PLACE.findall(template):
-        known = place == "topic" or place in pattern.groupindex
-        if not known and not (place.isdecimal() and int(place) <= pattern.groups):
+    for placeholder in _PLACEHOLDER.findall(template):
+        is_name = placeholder == "topic" or placeholder in pattern.groupindex
+        if not is_name and not (placeholder.isdecimal() and int(placeholder) <= pattern.groups):
             raise ConfigError(
-                TOPIC_TO_TABLE, f"{{{place}}} in {template} names no group of the pattern"
+                TOPIC_TO_TABLE, f"{{{placeholder}}} in {template} is not a group of the pattern"
             )
-    if re.search(r"[{}]", _PLACE.sub("", template)):
-        raise ConfigError(TOPIC_TO_TABLE, f"{template} has a brace that belongs to no {{group}}")
-    if not is_table_name(_PLACE.sub("x", template)):
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
+        raise ConfigError(TOPIC_TO_TABLE, f"{template} has an unmatched brace")
+    if not is_table_name(_PLACEHOLDER.sub("x", template)):
         raise ConfigError(TOPIC_TO_TABLE, f"{template or 'an empty template'} is not a table name")
 
 
 def is_table_name(text: str) -> bool:
-    """Whether a text can name a table: parts between dots, none of them empty."""
+    """Return True if a string is a table name: parts separated by dots, none of them empty."""
     return all(part.strip() for part in text.split("."))

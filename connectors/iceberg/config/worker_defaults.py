@@ -1,5 +1,4 @@
-"""The worker's catalog, for connectors that name none: `connect_py.defaults.iceberg.*` in the
-worker's properties."""
+"""The worker's default catalog: `connect_py.defaults.iceberg.*` in the worker's properties."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from connectors.iceberg.config.keys import (
 DEFAULTS: Final = "connect_py.defaults."
 _PREFIXES: Final = (CATALOG_PREFIX, HADOOP_PREFIX)
 _KEYS: Final = (CATALOG_NAME, HADOOP_CONF_DIR)
-# What a connector must not have, to get the worker's; Spark's keys in both spellings.
+# A connector with any of these keys does not get the worker's catalog. Spark's keys have two forms.
 _SPARK: Final = (SPARK_PREFIX, f"{SPARK_PREFIX}spark.")
-_OWN: Final = (HADOOP_CONF_DIR, *(f"{prefix}master" for prefix in _SPARK))
-_OWN_PREFIXES: Final = (
+_CATALOG_KEYS: Final = (HADOOP_CONF_DIR, *(f"{prefix}master" for prefix in _SPARK))
+_CATALOG_PREFIXES: Final = (
     *_PREFIXES,
     *(
         f"{prefix}{name}"
@@ -36,18 +35,16 @@ T = TypeVar("T", bound=str | None)
 def with_worker_catalog(
     props: Mapping[str, T], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> dict[str, T | str]:
-    """The properties of a connector; one that says nothing of a catalog or storage gets the
-    worker's.
+    """Return the properties of a connector, with the worker's catalog if they specify none.
 
-    All or nothing: properties of two catalogs are never mixed. Else a user who may create
-    connectors could have the secrets of the worker's catalog sent to an address of their own, which
-    a Spark elsewhere is as well.
+    The properties of two catalogs are never combined. Otherwise, users who may create connectors
+    could send the secrets of the worker's catalog to their own server, such as a Spark cluster.
 
     Args:
-        props: The connector's or task's configuration.
-        worker_settings: Of `SharedServices`.
+        props: The configuration of the connector or task.
+        worker_settings: See `SharedServices`.
     """
-    if any(key in _OWN or key.startswith(_OWN_PREFIXES) for key in props):
+    if any(key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES) for key in props):
         return dict(props)
     defaults = with_prefix(worker_settings(DEFAULTS), DEFAULTS)
     return {
@@ -60,6 +57,8 @@ def with_worker_catalog(
     }
 
 
-def is_of_worker(key: str, value: str, worker_settings: Callable[[str], Mapping[str, str]]) -> bool:
-    """Whether a key has the value that the worker gives it, which therefore needs no leave."""
+def is_worker_default(
+    key: str, value: str, worker_settings: Callable[[str], Mapping[str, str]]
+) -> bool:
+    """Return True if the value of a key is the worker's default, which is always allowed."""
     return worker_settings(DEFAULTS).get(DEFAULTS + key) == value

@@ -29,7 +29,7 @@ from connect_py.api.schema import (
     decimal_scale,
 )
 from connect_py.columns.arrow import DECIMAL_DIGITS
-from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.layout_terms import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes
 from connectors.iceberg.conversion.full_names import FullNames, fields_of

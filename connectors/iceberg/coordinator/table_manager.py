@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.commit.rules.expectations import described
-from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
+from connectors.iceberg.config.layout_terms import SortTerm
 from connectors.iceberg.config.maintenance_policy import DAYS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.config.sort_by import SortTerm
+from connectors.iceberg.config.storage_settings import file_io_properties
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor

@@ -15,9 +15,8 @@ from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.commit import orphan_files
 from connectors.iceberg.commit.engine import CommitEngine
 from connectors.iceberg.commit.partial_rows import open_pairs
-from connectors.iceberg.config.file_io_properties import file_io_properties
-from connectors.iceberg.config.partition_by import PartitionTerm
-from connectors.iceberg.config.sort_by import SortTerm
+from connectors.iceberg.config.layout_terms import PartitionTerm, SortTerm
+from connectors.iceberg.config.storage_settings import file_io_properties
 from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableView

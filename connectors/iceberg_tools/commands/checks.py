@@ -54,8 +54,8 @@ def checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
 
 
 def _catalog_and_storage(config: IcebergSinkConfig, services: SharedServices) -> Sequence[Finding]:
-    from connectors.iceberg.config.file_io_properties import file_io_properties
     from connectors.iceberg.config.spark_config import worker_spark_config
+    from connectors.iceberg.config.storage_settings import file_io_properties
     from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.errors import TableMissingError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily
-from connectors.iceberg.config.spellings import NEVER_VALID, respelled
+from connectors.iceberg.config.spellings import NEVER_VALID, with_current_spellings
 
 Props = Mapping[str, str]
 
@@ -28,7 +28,7 @@ class ConfigReview:
 def review(props: Props) -> ConfigReview:
     """Review the properties of a connector, including `name`."""
     family = ClassFamily.of(props.get("connector.class", ""))
-    current, warnings = respelled(props)
+    current, warnings = with_current_spellings(props)
     dropped = _without_effect(current, family)
     config = {key: value for key, value in current.items() if key not in dict(dropped)}
     problems: list[str] = []

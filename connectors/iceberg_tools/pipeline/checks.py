@@ -9,11 +9,11 @@ from typing import Final
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
 from connectors.iceberg.config.expectations import EXPECT, parse_expectations
-from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.layout_terms import split_outside_brackets
 from connectors.iceberg.config.option_parser import OptionParser
-from connectors.iceberg.config.partition_by import split_outside_brackets
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spellings import NEVER_VALID, unknown_keys
+from connectors.iceberg.config.table_config import compile_java_pattern
 from connectors.iceberg.config.topic_rules import TopicRule, topic_rules
 from connectors.iceberg_tools.pipeline.compiler import (
     OWNER_KEY,

@@ -10,10 +10,9 @@ from typing import Any, Final
 from connectors.iceberg.config import keys
 from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import ExpectationAction
-from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.layout_terms import list_items, parse_partition_by, parse_sort_by
 from connectors.iceberg.config.maintenance_policy import SETTINGS
-from connectors.iceberg.config.partition_by import list_items, parse_partition_by
-from connectors.iceberg.config.sort_by import parse_sort_by
+from connectors.iceberg.config.table_config import compile_java_pattern
 from connectors.iceberg.config.tag_schedule import parse_duration, parse_tags
 from connectors.iceberg.config.topic_rules import is_table_name
 from connectors.iceberg_tools.pipeline.kinds import (

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.message_run import MessageRun
-from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.table_config import compile_java_pattern
 from connectors.iceberg_tools.client_error_log import TO_THE_END, consumer_of
 
 TIMEOUT_SECONDS: Final = 30.0  # timeout of each request to the cluster

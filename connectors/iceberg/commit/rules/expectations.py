@@ -100,7 +100,7 @@ class ExpectationCheck:
             TableUnsuitableError: A condition cannot be applied to this table.
         """
         self.failed = self._count(rows, self._conditions)
-        filters = [each for each in self._conditions if each.action.leaves_out]
+        filters = [each for each in self._conditions if each.action.rejects_rows]
         remaining_rows: DataFrame | None = None
         if any(each.name in self.failed for each in filters):
             remaining_rows = rows.where(reduce(lambda a, b: a & b, map(_is_met, filters)))
@@ -111,7 +111,7 @@ class ExpectationCheck:
             ]
             if rejecting:
                 self.rejected = _rejected(rows, rejecting)
-            counting = [each for each in self._conditions if not each.action.leaves_out]
+            counting = [each for each in self._conditions if not each.action.rejects_rows]
             if any(each.name in self.failed for each in counting):  # of the remaining rows only
                 filtered = (each.name for each in filters if each.name in self.failed)
                 counts = {name: self.failed[name] for name in filtered}

@@ -1,4 +1,4 @@
-"""The text of `partition-by`: what users write, parsed. Standard library only.
+"""Terms of `partition-by` and `sort-by`, as users write them. Standard library only.
 
     list      := fields | "[" fields "]"
     fields    := field ("," field)*            commas inside parentheses do not split; items are trimmed
@@ -7,44 +7,64 @@
                | bucket ( column , N )  |  truncate ( column , W )
     column    := a name, or a dotted path to a nested field
 
-Transform names are lower case, column names case-sensitive. A text without the form `name(...)` is
-an identity column. Blanks around a column are cut, also inside parentheses.
-"""  # noqa: E501 - a table or a literal is wider
+Names of transforms are in lower case, names of columns are case-sensitive. An item that is not of
+the form `name(...)` is a column with the identity transform. Blanks around columns are ignored,
+also inside parentheses. In `sort-by`, a direction may follow each field: `region, days(placed) desc
+nulls last`.
+"""  # noqa: E501 - the grammar is wider
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
 _TIMES = ("year", "month", "day", "hour")
+_SORT_ITEM: Final = re.compile(
+    r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE | re.DOTALL
+)
 _SUFFIX = {"bucket": "_bucket", "truncate": "_trunc", "identity": "", "void": "_null"}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTerm:
-    """One partition field as asked for: a transform over a column."""
+    """Transform of a column."""
 
     column: str  # dotted path
-    transform: str  # Iceberg's word: identity, void, year, month, day, hour, bucket, truncate
+    transform: str  # as in Iceberg: identity, void, year, month, day, hour, bucket, truncate
     argument: int | None = None  # of bucket and truncate
 
     @property
     def name(self) -> str:
-        """The partition field's name, as Java's sink gives it."""
+        """Name of the partition field, as in Java's sink."""
         return self.column + _SUFFIX.get(self.transform, f"_{self.transform}")
 
     @property
     def iceberg_transform(self) -> str:
-        """The transform as Iceberg writes it in a spec."""
+        """Transform in the form of Iceberg's partition specs."""
         return self.transform if self.argument is None else f"{self.transform}[{self.argument}]"
 
 
+@dataclass(frozen=True, slots=True)
+class SortTerm:
+    """Field of a sort order."""
+
+    term: PartitionTerm
+    descending: bool = False
+    nulls_first: bool = True
+
+    @property
+    def sorts_files(self) -> bool:
+        """True if rows that are sorted by the column are also sorted by the term."""
+        return self.term.transform not in ("bucket", "void")
+
+
 def split_outside_brackets(text: str) -> list[str]:
-    """Cut at commas that stand outside (), [] and {}; items are trimmed, empty ones left out."""
+    """Split at commas outside (), [], and {}. Items are trimmed, and empty items are omitted."""
     items, depth, start = [], 0, 0
     escaped = False
-    for at, character in enumerate(text):
+    for index, character in enumerate(text):
         if escaped:
             escaped = False
         elif character == "\\":
@@ -54,18 +74,17 @@ def split_outside_brackets(text: str) -> list[str]:
         elif character in ")]}":
             depth -= 1
         elif character == "," and depth <= 0:
-            items.append(text[start:at])
-            start = at + 1
+            items.append(text[start:index])
+            start = index + 1
     items.append(text[start:])
     return [item.strip() for item in items if item.strip()]
 
 
 def list_items(text: str) -> tuple[str, ...]:
-    """The items of a list of columns or partition fields, which may stand in brackets: `[a,
-    bucket(b, 4)]`.
+    """Return the items of a list, which may be in brackets: `[a, bucket(b, 4)]`.
 
     Raises:
-        ValueError: An item begins with a bracket, or has one without its counterpart.
+        ValueError: An item starts with a bracket or has an unmatched one.
     """
     text = text.strip()
     if (
@@ -78,7 +97,7 @@ def list_items(text: str) -> tuple[str, ...]:
     items = tuple(split_outside_brackets(text))
     for item in items:
         if item.startswith("[") or item.count("[") != item.count("]"):
-            raise ValueError(f"{item}: brackets may stand around the whole list only, as in [a, b]")
+            raise ValueError(f"{item}: brackets must enclose the whole list, as in [a, b]")
     return items
 
 
@@ -86,14 +105,39 @@ def parse_partition_by(items: tuple[str, ...]) -> tuple[PartitionTerm, ...]:
     """Parse the items of a partition-by list.
 
     Raises:
-        ValueError: An item is not in the grammar; the text says which and why.
+        ValueError: An item does not conform to the grammar.
     """
     terms = tuple(_parse_term(item) for item in items)
     names = [term.name for term in terms]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise ValueError(f"Partition field {name} is given twice")
+            raise ValueError(f"Duplicate partition field {name}")
     return terms
+
+
+def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
+    """Parse a `sort-by` list.
+
+    As in Iceberg, the default is ascending, with nulls as the smallest values.
+
+    Raises:
+        ValueError: An item does not conform to the grammar, or is a duplicate.
+    """
+    terms: list[SortTerm] = []
+    for item in list_items(text):
+        match = _SORT_ITEM.fullmatch(item)
+        if match is None:
+            raise ValueError(
+                f"invalid sort field {item!r}: expected a column, optionally followed by asc or "
+                "desc and nulls first or nulls last"
+            )
+        (term,) = parse_partition_by((match[1].strip(),))
+        descending = (match[2] or "asc").lower() == "desc"
+        nulls_first = not descending if match[3] is None else match[3].lower() == "first"
+        if term in [each.term for each in terms]:
+            raise ValueError(f"duplicate sort field {item}")
+        terms.append(SortTerm(term, descending, nulls_first))
+    return tuple(terms)
 
 
 def _parse_term(item: str) -> PartitionTerm:
@@ -118,9 +162,7 @@ def _parse_term(item: str) -> PartitionTerm:
                 f"{column})"
             )
         if not number.isdecimal() or int(number) < 1:
-            raise ValueError(
-                f"Invalid partition field {item}: {number} is not a positive whole number"
-            )
+            raise ValueError(f"Invalid partition field {item}: {number} is not a positive integer")
         return PartitionTerm(_column(item, column), name, int(number))
     raise ValueError(f"Unsupported transform: {name}")
 
