@@ -166,9 +166,9 @@ def test_merge_without_key_columns_fails_and_names_the_setting(case: SinkCase) -
     case.start(iceberg__tables__upsert_mode_enabled="true")
     trace = case.await_failure()
     assert (
-        f"table {case.table}: MERGE needs to know the key: set "
+        f"table {case.table}: MERGE requires key columns: set "
         f"iceberg.table.{case.table}.id-columns or iceberg.tables.default-id-columns, identifier "
-        "fields on the table, or iceberg.ext.key-source=record"
+        "fields of the table, or iceberg.ext.key-source=record"
     ) in trace
     assert case.offset() == 0
     case.start(
@@ -217,7 +217,7 @@ def test_table_with_a_time_column_is_refused_with_the_reason(
     case.start(**merge)
     trace = case.await_failure()
     assert f"table {case.table}: " in trace
-    assert "column at is of type time, which Spark cannot read" in trace
+    assert "column at has type time, which Spark cannot read" in trace
     assert case.offset() == 0
     with lakehouse.catalog.load_table(case.table).update_schema() as update:
         update.delete_column("at")

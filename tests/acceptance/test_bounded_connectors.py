@@ -79,7 +79,7 @@ def test_connectors_end_at_the_ends_of_logs_and_at_offsets(
 def test_bounded_connector_ends_exactly_at_the_logs_ends(case: SinkCase) -> None:
     case.produce_ids(range(300))
     case.start(iceberg__ext__stop_at="latest", iceberg__control__commit__interval_ms="4000")
-    case.await_log("stops by itself at")
+    case.await_log("will stop at")
     case.produce_ids(range(300, 400))  # behind the bounds, before anything is committed
     case.worker.kill_group()
     case.worker.start()

@@ -96,7 +96,7 @@ def _story(
             _return_when(
                 worker,
                 rest,
-                "coordinator begins anew: the catalog: RESTException",
+                "coordinator restarts: the catalog: RESTException",
                 "Connection refused",
             )
         worker.wait_for_death(SECONDS)
@@ -114,9 +114,7 @@ def _story(
         if rest is not None:
             worker.wait_until(lambda: rest.met == list(Fault), SECONDS, "all faults")
             rest.go_away()
-            _return_when(
-                worker, rest, "is not committed, its partitions wait", "Connection refused"
-            )
+            _return_when(worker, rest, "commit failed, its partitions wait", "Connection refused")
         produced = feed.finish(SECONDS)
         for name in names.values():
             worker.wait_until(

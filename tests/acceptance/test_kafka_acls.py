@@ -237,7 +237,7 @@ def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(
     try:
         one.start()
         why = refusal(one, "lake")
-        assert "transactional id 'connect-lake-coordinator' is not granted" in why
+        assert "the ACLs do not allow the transactional ID 'connect-lake-coordinator'" in why
         assert "ACL: Write and Describe" in why
         literal = ResourcePatternType.LITERAL
         broker.allow(
@@ -254,7 +254,7 @@ def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(
 def test_coordinator_without_transactional_acl_fails_and_names_the_id(broker: AclBroker) -> None:
     """A task that tried again would wait for ever, and look as if it ran."""
     with pytest.raises(
-        ConnectError, match=r"'connect-x-coordinator' is not granted \(ACL: Write and Describe"
+        ConnectError, match=r"transactional ID 'connect-x-coordinator' \(Write and Describe"
     ) as told:
         CoordinatorWriter(
             lambda kind: dict(translate(broker.client, kind)), "channel", "connect-x-coordinator"

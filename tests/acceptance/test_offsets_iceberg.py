@@ -154,7 +154,7 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
         sink.case.stop()
         assert sink.offsets.patch(name, {0: 101}) == (
             500,
-            f"offset 101 is not in the log of partition 0 of topic {name}, which goes from 0 to "
+            f"offset 101 is not in the log of partition 0 of topic {name}, which has offsets 0 to "
             f"100",
         )
         assert sink.offsets.patch(name, {0: 40}) == (200, ALTERED)

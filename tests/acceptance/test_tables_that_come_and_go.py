@@ -130,7 +130,7 @@ def test_rows_wait_for_a_schema_change_that_a_user_approves(
     case.start(iceberg__ext__evolution__add_column="hold")
     case.await_caught_up()
     case.produce({"id": 2, "new": "x"})
-    case.await_log("rows wait until a user lets it add column new of type string")
+    case.await_log("rows wait until a user allows the sink to add column new of type string")
     held = (
         f'connect_py_iceberg_held_changes{{change="add column new of type '
         f'string",connector="{case.name}"'

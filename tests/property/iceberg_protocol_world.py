@@ -43,7 +43,6 @@ from iceberg_protocol_tables import (
 
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
-from connectors.iceberg.protocol.bounds import Bounds
 from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import (
@@ -66,7 +65,7 @@ from connectors.iceberg.protocol.messages import (
     encode,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
-from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.positions import Bounds, Epoch, TopicPartition
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair

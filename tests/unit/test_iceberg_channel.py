@@ -33,7 +33,7 @@ def _reader(*answers: object) -> tuple[ChannelReader, MagicMock]:
 
 
 def test_reader_retries_a_topic_that_was_just_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_topic, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(channel_topic, "RETRY_SECONDS", 0.0)
     unknown = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
     reader, client = _reader(unknown, unknown, (0, 7))
     reader.start_at_end()

@@ -120,7 +120,7 @@ def test_table_that_wants_its_files_rewritten_is_merged_in_full(
     ("version", "mode", "says"),
     [
         (1, None, None),
-        (1, "merge-on-read", "write.merge.mode says merge-on-read"),
+        (1, "merge-on-read", "write.merge.mode=merge-on-read"),
         (1, "copy-on-write", None),
         (2, "merge-on-read", None),
     ],

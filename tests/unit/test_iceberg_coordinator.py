@@ -11,8 +11,13 @@ from typing import Any
 from iceberg_staging_rows import ORDERS_0, config
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
-from connectors.iceberg.coordinator.coordinator import RoundRobin, _CoordinatorEpoch
-from connectors.iceberg.coordinator.freshness import STALE_MS, Freshness
+from connectors.iceberg.coordinator.coordinator import (
+    CoordinatorEpoch,
+    CoordinatorParts,
+    RoundRobin,
+    RunStatus,
+)
+from connectors.iceberg.coordinator.freshness import EXPIRY_MS, Freshness
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.errors import TableUnsuitableError
@@ -104,14 +109,14 @@ def shown(metrics: FakePluginMetrics, table: str) -> tuple[float, float]:
 def test_quiet_table_age_follows_topic_checks_and_lags_without_them() -> None:
     metrics, now = FakePluginMetrics(), [1_000_000]
     made = Freshness(IcebergMetrics(metrics), lambda: now[0])
-    made.tell({GOOD: TableAge(900_000, complete=True), BAD: TableAge(900_000, complete=False)})
+    made.update({GOOD: TableAge(900_000, complete=True), BAD: TableAge(900_000, complete=False)})
     assert shown(metrics, GOOD) == (900, 0)
     assert shown(metrics, BAD) == (900, 100)
-    now[0] += STALE_MS
-    made.tell({GOOD: TableAge(1_080_000, complete=True), BAD: TableAge(None, complete=False)})
+    now[0] += EXPIRY_MS
+    made.update({GOOD: TableAge(1_080_000, complete=True), BAD: TableAge(None, complete=False)})
     assert shown(metrics, GOOD) == (1080, 0)
     assert shown(metrics, BAD) == (900, 190)
-    now[0] += STALE_MS + 1000
+    now[0] += EXPIRY_MS + 1000
     made.measure()
     assert shown(metrics, GOOD) == (1080, 101)
 
@@ -128,20 +133,23 @@ class Cycle:
     def __init__(self, tables: Tables, executor: Any, *names: str) -> None:
         self.channel, self.names = Channel(), names
         metrics = IcebergMetrics(FakePluginMetrics())
-        made: Any = (
+        manager: Any = tables
+        events: Any = Silent()
+        parts = CoordinatorParts(
             config(tables=",".join(names)),
             FakeSinkTaskContext(connector="c", topics={"orders": 1}),
-        )
-        troubles = RetryTracker(metrics, FakeSinkTaskContext(), None, 1000)
-        listener: Any = Silent()
-        manager: Any = tables
-        self.run = _CoordinatorEpoch(
-            *made, manager, listener, troubles, Freshness(metrics), None, None, threading.Event()
+            manager,
+            events,
+            RetryTracker(metrics, FakeSinkTaskContext(), None, 1000),
+            Freshness(metrics),
+            bounded=None,
+            schedule=None,
+            stopping=threading.Event(),
         )
         settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
-        writer: Any = self.channel
         self.state = CoordinatorState(settings, "x", new_uuid=iter("abcdefgh").__next__)
-        self.run._state, self.run._executor, self.run._writer = self.state, executor, writer
+        channel: Any = self.channel
+        self.epoch = CoordinatorEpoch(parts, RunStatus(), executor, channel, channel, self.state)
         self.state.begin(
             {"orders": TopicInfo("id", (0,))},
             {},
@@ -152,13 +160,13 @@ class Cycle:
 
     def start(self) -> None:
         """Begin the cycle and report five rows for each table."""
-        self.run._carry_out(self.state.on_tick(1000))
+        self.epoch._perform_all(self.state.on_tick(1000))
         file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
         parts = {name: TablePart(name, 0, 0, (file,)) for name in self.names}
         report = Report(
             "task", 0, self.state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)}
         )
-        self.run._carry_out(self.state.on_message(report))
+        self.epoch._perform_all(self.state.on_message(report))
 
     def finish(self) -> CommitComplete:
         """Carry out answers until the cycle is complete."""
@@ -167,7 +175,7 @@ class Cycle:
                 message for message in self.channel.sent if isinstance(message, CommitComplete)
             ]
         ):
-            self.run._carry_out(self.run._answers.get(timeout=10)())
+            self.epoch._perform_all(self.epoch._answers.get(timeout=10)())
         return complete[0]
 
 

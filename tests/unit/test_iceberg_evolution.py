@@ -446,8 +446,8 @@ def test_held_changes_are_listed_until_the_table_has_changed(
     for _ in range(3):
         held.hold("db.orders", [change])
     assert [r.getMessage() for r in caplog.records] == [
-        "table db.orders: rows wait until a user lets it add column new of type string "
-        "(change the table, or the configuration)"
+        "table db.orders: rows wait until a user allows the sink to add column new of type string, "
+        "or changes the table"
     ]
     labels = {"table": "db.orders", "change": "add column new of type string"}
     gauge = metrics.gauge("iceberg_held_changes", "", labels)

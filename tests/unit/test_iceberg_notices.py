@@ -18,7 +18,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config.allowed_settings import refused_settings
-from connectors.iceberg.coordinator.background_sender import MOST, BackgroundSender
+from connectors.iceberg.coordinator.background_sender import MAX_WAITING, BackgroundSender
 from connectors.iceberg.coordinator.lineage import Lineage, LineageJob, dataset_of, lineage_emitter
 from connectors.iceberg.coordinator.noticed_metrics import NoticedMetrics
 from connectors.iceberg.coordinator.notices import Notices, to_webhook
@@ -225,7 +225,7 @@ def test_messages_never_block_and_are_dropped_when_too_many() -> None:
     sender.put(0)
     begun.wait(20)
     started = time.monotonic()
-    for number in range(MOST + 5):
+    for number in range(MAX_WAITING + 5):
         sender.put(number)
     assert time.monotonic() - started < 5
     assert outcomes == ["dropped"] * 5

@@ -130,12 +130,12 @@ def test_a_reset_begins_where_a_new_connector_would(
         (
             P0,
             9,
-            "offset 9 is not in the log of partition 0 of topic orders, which goes from 10 to 100",
+            "offset 9 is not in the log of partition 0 of topic orders, which has offsets 10 to",
         ),
         (
             P1,
             51,
-            "offset 51 is not in the log of partition 1 of topic orders, which goes from 0 to 50",
+            "offset 51 is not in the log of partition 1 of topic orders, which has offsets 0 to 50",
         ),
         (OLD, 0, "does not consume partition 0 of topic gone"),
         (TopicPartition("orders", 2), 0, "does not consume partition 2 of topic orders"),

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import (
     RECORD_BYTES,
     Attach,
@@ -34,7 +33,7 @@ from connectors.iceberg.protocol.messages import (
     encode_all,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
-from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.positions import Bound, Epoch
 from connectors.iceberg.table.table import StagedFile, StagedKind
 
 EPOCH = Epoch(7, "a1b2")

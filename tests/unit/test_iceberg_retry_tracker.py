@@ -13,7 +13,7 @@ from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.catalog.java_errors import translated
 from connectors.iceberg.coordinator import coordinator
 from connectors.iceberg.coordinator.channel_topic import FencedError
-from connectors.iceberg.coordinator.coordinator import Coordinator, _why
+from connectors.iceberg.coordinator.coordinator import Coordinator, _reason
 from connectors.iceberg.coordinator.retry_tracker import (
     FORGET_SECONDS,
     LOG_SECONDS,
@@ -61,11 +61,11 @@ def test_repeated_error_is_logged_once_and_then_every_minute(
     told.cannot_open("db.t", AWAY.format(4))
     told.cannot_open("db.t", "another reason")
     assert [record.getMessage() for record in caplog.records] == [
-        "table db.t is not available now, its partitions wait: " + AWAY.format(0),
-        "table db.t is not available now, its partitions wait: "
+        "table db.t is unavailable, its partitions wait: " + AWAY.format(0),
+        "table db.t is unavailable, its partitions wait: "
         + AWAY.format(4)
-        + " (and 3 times more since this was logged last)",
-        "table db.t is not available now, its partitions wait: another reason",
+        + " (3 more times since the last log line)",
+        "table db.t is unavailable, its partitions wait: another reason",
     ]
 
 
@@ -129,7 +129,7 @@ def test_error_within_one_commit_interval_does_not_reach_the_limit() -> None:
     told.cannot_begin("away")
     clock.now += 10
     with pytest.raises(
-        ConnectError, match="the coordinator could not begin in 1 commit intervals in a row: away"
+        ConnectError, match="the coordinator did not start in 1 consecutive commit intervals: away"
     ):
         told.cannot_begin("away")
 
@@ -144,7 +144,7 @@ def test_failure_count_restarts_after_long_silence_but_not_slow_tries() -> None:
     clock.now += 10
     told.cannot_open("db.t", "away")
     clock.now += 10
-    with pytest.raises(ConnectError, match="in 2 commit intervals in a row"):
+    with pytest.raises(ConnectError, match="in 2 consecutive commit intervals"):
         told.cannot_open("db.t", "away")
 
 
@@ -156,7 +156,7 @@ def test_table_preparation_is_retried_forever_unless_a_limit_is_set() -> None:
         clock.now += 10
     with pytest.raises(
         ConnectError,
-        match=r"table db\.t was not available in 3 commit intervals in a row: read-only",
+        match=r"table db\.t was unavailable in 3 consecutive commit intervals: read-only",
     ):
         told.cannot_open("db.t", "read-only")
     for _ in range(100):
@@ -164,28 +164,24 @@ def test_table_preparation_is_retried_forever_unless_a_limit_is_set() -> None:
         patient.not_committed("db.t", 100, "read-only")
 
 
-class FailedLife:
-    """Ends before it begins; the second time by a newer coordinator."""
+class FailingRuns:
+    """Runs that fail before they have started, the second one because of a newer coordinator."""
 
-    lives = 0
-    begun = worked = False
+    def __init__(self) -> None:
+        self.runs = 0
 
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def run(self) -> None:
-        FailedLife.lives += 1
+    def __call__(self, _parts: object, _status: object) -> None:
+        self.runs += 1
         raise (
-            FencedError("newer")
-            if FailedLife.lives == 2
-            else CatalogUnavailableError("the catalog: away")
+            FencedError("newer") if self.runs == 2 else CatalogUnavailableError("the catalog: away")
         )
 
 
 def test_coordinator_that_cannot_begin_fails_task_after_configured_intervals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coordinator, "_CoordinatorEpoch", FailedLife)
+    failing_runs = FailingRuns()
+    monkeypatch.setattr(coordinator, "run_epoch", failing_runs)
     monkeypatch.setattr(coordinator, "FIRST_BACKOFF_SECONDS", 0.001)
     keys = {"control__commit__max_consecutive_failures": "3", "control__commit__interval_ms": "1"}
     metrics = FakePluginMetrics()
@@ -200,20 +196,20 @@ def test_coordinator_that_cannot_begin_fails_task_after_configured_intervals(
     made.start()
     made._thread.join(30)
     with pytest.raises(
-        ConnectError, match="could not begin in 3 commit intervals in a row: the catalog: away"
+        ConnectError, match="did not start in 3 consecutive commit intervals: the catalog: away"
     ):
         made.check()
     counter: Any = metrics.counter("iceberg_coordinator_beginnings_total", "")
     # who is overtaken did not fail, and the first failure is not an interval
-    assert counter.value == FailedLife.lives == 5
+    assert counter.value == failing_runs.runs == 5
     assert waits(metrics, "begin") == 1
 
 
 def test_a_reason_does_not_name_the_table_again() -> None:
-    assert _why("db.t", CatalogUnavailableError("db.t: UncheckedIOException: read-only")) == (
+    assert _reason("db.t", CatalogUnavailableError("db.t: UncheckedIOException: read-only")) == (
         "UncheckedIOException: read-only"
     )
-    assert _why("db.t", TableUnsuitableError("db.t", "no key")) == "no key"
+    assert _reason("db.t", TableUnsuitableError("db.t", "no key")) == "no key"
 
 
 class JavaException:

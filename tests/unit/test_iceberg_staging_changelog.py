@@ -232,7 +232,7 @@ def test_change_log_by_itself_takes_every_table() -> None:
     ]
     wish = json.loads(TableCreation(made).request("db.orders", rows))
     assert [field["name"] for field in wish["schema"]["fields"]][:3] == ["id", "v", "__op"]
-    with pytest.raises(ConfigError, match="changelog needs"):
+    with pytest.raises(ConfigError, match="changelog requires"):
         config(ext__write_mode="changelog")
     with pytest.raises(ConfigError, match=r"requires .* or iceberg\.ext\.write-mode=changelog"):
         config(ext__envelope="debezium")

@@ -15,10 +15,9 @@ from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.testing import FakeClock, FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.config.stop_at import StopAt, parse_stop_at
-from connectors.iceberg.coordinator.bounded_run import ASK_SECONDS, REPEAT_SECONDS, BoundedRun
+from connectors.iceberg.coordinator.bounded_run import REPEAT_SECONDS, STOP_SECONDS, BoundedRun
 from connectors.iceberg.coordinator.kafka_metadata import describe_topics, group_offsets
 from connectors.iceberg.protocol.actions import EpochEndedError, Fail, Pause, Resume
-from connectors.iceberg.protocol.bounds import Bound, Bounds
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import (
@@ -43,7 +42,7 @@ from connectors.iceberg.protocol.messages import (
     StartCommit,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
-from connectors.iceberg.protocol.positions import Epoch, Position
+from connectors.iceberg.protocol.positions import Bound, Bounds, Epoch, Position
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.protocol.task_state import TaskState
 
@@ -106,7 +105,7 @@ class Run:
 
     def resolve(self, messages: Iterable[Message] = ()) -> Mapping[TopicPartition, int]:
         """As a life of a coordinator does at its start."""
-        assert list(self.bounded.noted(messages)) == list(messages)
+        assert list(self.bounded.read(messages)) == list(messages)
         topics = describe_topics(self.context)
         return self.bounded.resolve(topics, group_offsets(self.context, topics)).ends
 
@@ -125,7 +124,7 @@ def test_each_form_is_resolved_to_one_offset_per_partition() -> None:
     timed = Run("1970-01-01T00:00:01Z")
     timed.context.record_times = {P0: {40: 900, 41: 1000, 42: 900}, P1: {49: 999}}
     assert timed.resolve() == {P0: 41, P1: 50, P2: 0}
-    with pytest.raises(ConnectError, match="names orders-9, which the connector does not read"):
+    with pytest.raises(ConnectError, match="contains orders-9, which the connector does not read"):
         Run("orders:9:1").resolve()
 
 
@@ -201,8 +200,8 @@ def test_stop_is_asked_for_once_the_group_has_the_bounds() -> None:
     run = Run("latest")
     run.resolve()
     bounded, context = run.bounded, run.context
-    assert bounded.is_look_due()
-    assert not bounded.is_look_due()
+    assert bounded.is_check_due()
+    assert not bounded.is_check_due()
     assert not bounded.is_reached(7)
     assert run.metrics.gauge("iceberg_stop_at_remaining_offsets", "").value == 7
     assert bounded.is_reached(0)
@@ -213,9 +212,9 @@ def test_stop_is_asked_for_once_the_group_has_the_bounds() -> None:
     bounded.stop_if_committed()
     reason = "iceberg.ext.stop-at=latest is reached: orders:0:100,orders:1:50,orders:2:0"
     assert context.stop_requests == [reason]
-    assert not bounded.is_look_due()
-    run.clock.now += ASK_SECONDS  # nothing happened: perhaps no worker leads
-    assert bounded.is_look_due()
+    assert not bounded.is_check_due()
+    run.clock.now += STOP_SECONDS  # nothing happened: perhaps no worker leads
+    assert bounded.is_check_due()
 
 
 # --- the coordinator's state

@@ -396,9 +396,9 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
 @pytest.mark.parametrize(
     ("settings", "keys", "column", "why"),
     [
-        ({}, (), ("id", "long"), "MERGE needs to know the key"),
+        ({}, (), ("id", "long"), "MERGE requires key columns"),
         ({"tables__default_id_columns": "no"}, (), ("id", "long"), "has no key column no"),
-        ({}, ("id",), ("id", "time"), "column id is of type time"),
+        ({}, ("id",), ("id", "time"), "column id has type time"),
         (
             {},
             ("id",),

@@ -225,7 +225,9 @@ class OptionParser:
             )
         engine = values[keys.COMMIT_ENGINE]
         if engine in ("append", "delta"):
-            self._warnings.append(f"{keys.COMMIT_ENGINE}={engine} is deprecated and means auto")
+            self._warnings.append(
+                f"{keys.COMMIT_ENGINE}={engine} means auto: there is only one engine"
+            )
         if engine == "merge" and self._mode is WriteMode.APPEND:
             self._refuse(keys.COMMIT_ENGINE, "merge requires merged tables, but rows are appended")
         if (

@@ -1,1 +1,1 @@
-"""Carries out what the protocol decides: the thread in task 0, its tables, its retries."""
+"""Performs the actions of the protocol: the thread in task 0, its tables, and its retries."""

@@ -1,5 +1,4 @@
-"""`BackgroundSender`: sends messages on a thread of its own, so that no commit waits for a server
-of others."""
+"""`BackgroundSender`: sends messages on a separate thread, so that no commit waits for a server."""
 
 from __future__ import annotations
 
@@ -12,45 +11,49 @@ from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-MOST = 1000  # messages that wait; then new ones are dropped
+MAX_WAITING = 1000  # messages; if more wait, new messages are dropped
 _PAUSES = (0.0, 1.0, 5.0)  # seconds before each attempt
-_LOG_SECONDS = 60.0  # between lines about what was not sent
+_LOG_SECONDS = 60.0  # between log lines about failures
 T = TypeVar("T")
 
 
 class BackgroundSender(Generic[T]):
-    """Owns its thread. Best effort: what is not sent after three attempts is dropped, logged and
-    counted."""
+    """Sends messages with at most three attempts each. Owns its thread.
+
+    Messages that cannot be sent are dropped, logged, and counted.
+    """
 
     def __init__(
-        self, what: str, send: Callable[[T], None], outcome: Callable[[str], None]
+        self, name: str, send: Callable[[T], None], outcome: Callable[[str], None]
     ) -> None:
-        """Start.
+        """Start the thread.
 
         Args:
-            what: For logs.
+            name: Name of the messages for logs.
             send: Sends one message, or raises.
-            outcome: Hears `sent`, `failed` or `dropped` for each message; any thread.
+            outcome: Called with `sent`, `failed`, or `dropped` for each message, on any thread.
         """
-        self._what = what
+        self._name = name
         self._send = send
         self._outcome = outcome
-        self._queue: queue.Queue[T | None] = queue.Queue(MOST)
+        self._queue: queue.Queue[T | None] = queue.Queue(MAX_WAITING)
         self._stopping = threading.Event()
         self._logged = -_LOG_SECONDS
-        self._thread = threading.Thread(target=self._run, name=what, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def put(self, message: T) -> None:
-        """Have it sent, soon. Never blocks."""
+        """Send a message soon. Never blocks."""
         try:
             self._queue.put_nowait(message)
         except queue.Full:
             self._outcome("dropped")
-            self._log("%s: more than %d messages wait, new ones are dropped", self._what, MOST)
+            self._log(
+                "%s: more than %d messages wait, new ones are dropped", self._name, MAX_WAITING
+            )
 
     def close(self, seconds: float) -> None:
-        """Send what waits, for so long at most, and end."""
+        """Send the waiting messages within this time, and end the thread."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -60,21 +63,21 @@ class BackgroundSender(Generic[T]):
 
     def _run(self) -> None:
         while not self._stopping.is_set() and (message := self._queue.get()) is not None:
-            self._outcome("sent" if self._sent(message) else "failed")
+            self._outcome("sent" if self._try_to_send(message) else "failed")
 
-    def _sent(self, message: T) -> bool:
+    def _try_to_send(self, message: T) -> bool:
         error: Exception | None = None
         for pause in _PAUSES:
             if self._stopping.wait(pause):
                 break
             try:
                 self._send(message)
-            except Exception as refused:  # a server of others, and a library of others
-                log.debug("%s: an attempt failed", self._what, exc_info=True)
-                error = refused
+            except Exception as failure:  # any error of the server or of a library
+                log.debug("%s: an attempt failed", self._name, exc_info=True)
+                error = failure
             else:
                 return True
-        self._log("%s: a message was not sent: %s", self._what, error)
+        self._log("%s: failed to send a message: %s", self._name, error)
         return False
 
     def _log(self, text: str, *arguments: object) -> None:

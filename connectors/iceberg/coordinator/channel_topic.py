@@ -1,8 +1,8 @@
-"""The channel topic: how tasks and the coordinator talk. Of what it stores, bounds alone must
-survive (rule 35).
+"""The channel topic, through which tasks and the coordinator communicate.
 
-One partition, made if missing. Tasks write plainly; the coordinator writes in transactions under a
-stable id, so that a new coordinator fences the old one. Everybody reads committed records only.
+It has one partition and is created if it is missing. Of its messages, only bounds must be retained
+(rule 35). Tasks write without transactions. The coordinator writes in transactions with a stable
+ID, so that a new coordinator fences the previous one. All readers read committed records only.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ log = logging.getLogger(__name__)
 
 PARTITION = 0
 RETENTION_MS = 24 * 3600 * 1000
-RETENTION_BYTES = 256 << 20  # a coordinator reads all that is there when its life begins
+RETENTION_BYTES = 256 << 20  # every run of a coordinator reads the whole topic
 SEGMENT_BYTES = 64 << 20  # retention removes whole segments
 REQUEST_SECONDS = 15.0
-# an open transaction of a dead coordinator blocks readers this long at worst
+# maximum time that the open transaction of a terminated coordinator blocks readers
 TRANSACTION_MS = 10_000
-MESSAGE_MS = 30_000  # a task asks again long before
+MESSAGE_MS = 30_000  # tasks repeat their requests much earlier
 POLL_MESSAGES = 500
-LOOK_AGAIN_SECONDS = 0.2
+RETRY_SECONDS = 0.2
 KEY = b"connect-py"
-_NOT_KNOWN_YET = frozenset(
+_NOT_AVAILABLE_YET = frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
@@ -53,9 +53,10 @@ _NOT_KNOWN_YET = frozenset(
 ClientConfig = Callable[[ClientKind], dict[str, Any]]
 
 
-def producer_settings(client_config: ClientConfig, timeout_ms: int, **own: Any) -> dict[str, Any]:
-    """Settings of a producer of the sink's own: messages are given up after `timeout_ms`, where
-    Connect never would."""
+def producer_settings(
+    client_config: ClientConfig, timeout_ms: int, **overrides: Any
+) -> dict[str, Any]:
+    """Return the settings of a producer whose messages expire, unlike those of Kafka Connect."""
     settings = client_config("producer")
     settings.pop("delivery.timeout.ms", None)
     return {
@@ -63,46 +64,46 @@ def producer_settings(client_config: ClientConfig, timeout_ms: int, **own: Any) 
         "message.timeout.ms": timeout_ms,
         "enable.idempotence": True,
         "linger.ms": 0,
-        **own,
+        **overrides,
     }
 
 
 class FencedError(ConnectError):
-    """Another coordinator has taken over, or it is no longer certain that none has."""
+    """Another coordinator has taken over, or this is possible."""
 
 
 class OvertakenError(FencedError):
-    """A newer coordinator leads."""
+    """A newer coordinator has taken over."""
 
 
 def create_topic(
     client_config: ClientConfig, topic: str, config: Mapping[str, str] | None = None
 ) -> None:
-    """Make a topic of one partition unless it exists, replicated as the broker does by default.
+    """Create a topic with one partition and the default replication, unless it exists.
 
     Raises:
-        RetriableError: The cluster does not answer.
-        ConnectError: It refuses.
+        RetriableError: The cluster does not respond.
+        ConnectError: The cluster refuses the request.
     """
     admin = AdminClient(client_config("admin"))
     try:
         if topic in admin.list_topics(timeout=REQUEST_SECONDS).topics:
             return
-        wanted = NewTopic(topic, num_partitions=1, config=dict(config or {}))
-        admin.create_topics([wanted], operation_timeout=REQUEST_SECONDS)[topic].result(
-            REQUEST_SECONDS
-        )
+        new_topic = NewTopic(topic, num_partitions=1, config=dict(config or {}))
+        futures = admin.create_topics([new_topic], operation_timeout=REQUEST_SECONDS)
+        futures[topic].result(REQUEST_SECONDS)
         log.info("created topic %s", topic)
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
-        kind = RetriableError if error.args[0].retriable() or code in _AWAY else ConnectError
+        is_temporary = error.args[0].retriable() or code in _UNREACHABLE
+        kind = RetriableError if is_temporary else ConnectError
         raise kind(f"cannot create topic {topic}: {error.args[0].str()}") from error
 
 
 def create_channel(client_config: ClientConfig, topic: str) -> None:
-    """Make the channel topic unless it exists; errors as for `create_topic`."""
+    """Create the channel topic unless it exists. Raises the errors of `create_topic`."""
     config = {
         "cleanup.policy": "delete",
         "retention.ms": str(RETENTION_MS),
@@ -112,11 +113,13 @@ def create_channel(client_config: ClientConfig, topic: str) -> None:
     create_topic(client_config, topic, config)
 
 
-_AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+_UNREACHABLE = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+)
 
 
 class ChannelReader:
-    """Reads the channel from a position on. Owned by one thread."""
+    """Reader of the channel. Owned by one thread."""
 
     def __init__(self, client_config: ClientConfig, topic: str) -> None:
         self._topic = topic
@@ -124,11 +127,11 @@ class ChannelReader:
         self._consumer = Consumer(
             {
                 **client_config("consumer"),
-                # required by the client; never joined, never committed
+                # required by the client, but never joined
                 "group.id": f"{topic}-reader",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "auto.offset.reset": "earliest",  # of a topic that was made again
+                "auto.offset.reset": "earliest",  # if the topic was created again
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
                 "fetch.wait.max.ms": 100,
@@ -138,38 +141,37 @@ class ChannelReader:
         )
 
     def start_at_end(self) -> None:
-        """Read what is written from now on.
+        """Read only messages that are written after this call.
 
         Raises:
-            RetriableError: The cluster does not answer.
+            RetriableError: The cluster does not respond.
         """
         self._consumer.assign([TopicPartition(self._topic, PARTITION, self._end())])
 
     def read_to_end(self) -> Iterator[Message]:
-        """Read everything that is there, from the beginning, and stay at its end.
+        """Iterate over all messages of the channel, up to its current end.
 
-        A day of short cycles is a lot: messages are handed out as they come, and nothing limits the
-        time but silence.
+        There may be many messages, so the time is limited only between messages.
 
         Raises:
-            RetriableError: The cluster does not answer in time.
+            RetriableError: The cluster does not respond in time.
         """
         self._consumer.assign([TopicPartition(self._topic, PARTITION, OFFSET_BEGINNING)])
         self._at_end = False
-        heard = time.monotonic()
+        received_at = time.monotonic()
         while not self._at_end:
             messages = self.poll(0.5)
             if messages:
-                heard = time.monotonic()
+                received_at = time.monotonic()
                 yield from messages
-            elif time.monotonic() > heard + REQUEST_SECONDS:
+            elif time.monotonic() > received_at + REQUEST_SECONDS:
                 raise RetriableError(
-                    f"channel topic {self._topic}: nothing for {REQUEST_SECONDS} s, and no end"
+                    f"channel topic {self._topic}: no message for {REQUEST_SECONDS} s before its "
+                    "end"
                 )
 
     def _end(self) -> int:
-        """The end of the topic. It may have been made a moment ago, and not be known to every
-        broker yet."""
+        """Return the end of the topic, which some brokers may not know yet if it is new."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -177,17 +179,16 @@ class ChannelReader:
                     TopicPartition(self._topic, PARTITION), REQUEST_SECONDS
                 )
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() > deadline:
+                if error.args[0].code() not in _NOT_AVAILABLE_YET or time.monotonic() > deadline:
                     raise RetriableError(
                         f"channel topic {self._topic}: {error.args[0].str()}"
                     ) from error
-                time.sleep(LOOK_AGAIN_SECONDS)
+                time.sleep(RETRY_SECONDS)
             else:
                 return int(end)
 
     def poll(self, seconds: float = 0.0) -> list[Message]:
-        """Return what has arrived, waiting a while when nothing has. Foreign records are
-        skipped."""
+        """Return new messages, after waiting for at most this time. Skip foreign records."""
         polled = self._consumer.consume(1, seconds)
         if polled:
             polled += self._consumer.consume(POLL_MESSAGES, 0)
@@ -206,21 +207,22 @@ class ChannelReader:
         return messages
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 
 class ChannelWriter:
-    """A task's side: messages may be lost, and are then asked for again. Owned by one thread."""
+    """Writer of a task, which repeats requests if messages are lost. Owned by one thread."""
 
     def __init__(self, client_config: ClientConfig, topic: str) -> None:
         self._topic = topic
         self._producer = Producer(producer_settings(client_config, MESSAGE_MS))
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Write messages in order, soon; does not wait.
+        """Write messages in order, without waiting.
 
         Raises:
-            ConnectError: The client takes a message never, most likely for its size.
+            ConnectError: The client rejects a message, probably because of its size.
         """
         for message in messages:
             for data in encode_all(message):
@@ -230,7 +232,7 @@ class ChannelWriter:
                     )
                 except BufferError:
                     log.warning(
-                        "channel topic %s: the queue is full, a message is dropped", self._topic
+                        "channel topic %s: the queue is full, dropping a message", self._topic
                     )
                 except KafkaException as error:
                     raise ConnectError(
@@ -240,11 +242,11 @@ class ChannelWriter:
         self._producer.poll(0)
 
     def poll(self) -> None:
-        """Serve deliveries."""
+        """Handle delivery reports."""
         self._producer.poll(0)
 
     def close(self) -> None:
-        """Wait a moment for what is on its way."""
+        """Wait briefly for messages in flight."""
         self._producer.flush(2.0)
 
 
@@ -254,62 +256,63 @@ def _log_failure(error: KafkaError | None, _record: object) -> None:
 
 
 class CoordinatorWriter:
-    """The coordinator's side: one transaction per call, under a stable id. Owned by one thread.
+    """Writer of the coordinator: one transaction per call. Owned by one thread.
 
-    A transaction whose outcome is unknown ends this coordinator's life: only a new one, which reads
-    everything again, may go on.
+    If the outcome of a transaction is unknown, the run of the coordinator ends. The next run reads
+    the channel again.
     """
 
     def __init__(self, client_config: ClientConfig, topic: str, transactional_id: str) -> None:
-        """Fence every earlier writer of this id.
+        """Fence all earlier writers with this ID.
 
         Raises:
-            RetriableError: The cluster does not answer.
-            FencedError: A newer coordinator came in between.
-            ConnectError: The cluster does not grant the id.
+            RetriableError: The cluster does not respond.
+            FencedError: A newer coordinator has taken over in the meantime.
+            ConnectError: The ACLs do not allow the ID.
         """
         self._topic = topic
         self._id = transactional_id
-        own = {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_MS}
-        self._producer = Producer(producer_settings(client_config, TRANSACTION_MS, **own))
-        self._during(
+        settings = {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_MS}
+        self._producer = Producer(producer_settings(client_config, TRANSACTION_MS, **settings))
+        self._perform(
             "fencing earlier coordinators",
             lambda: self._producer.init_transactions(REQUEST_SECONDS),
         )
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Write messages in one transaction; when this returns they are visible and no newer
-        coordinator has begun.
+        """Write messages in one transaction.
+
+        On return, they are visible, and no newer coordinator has started before them.
 
         Raises:
             FencedError: Another coordinator has taken over, or the outcome is unknown.
         """
-        self._during("beginning a transaction", self._producer.begin_transaction)
+        self._perform("beginning a transaction", self._producer.begin_transaction)
         for message in messages:
             for data in encode_all(message):
                 self._producer.produce(self._topic, data, KEY, PARTITION)
-        self._during(
+        self._perform(
             "committing a transaction", lambda: self._producer.commit_transaction(REQUEST_SECONDS)
         )
 
-    def _during(self, what: str, step: Callable[[], object]) -> None:
+    def _perform(self, description: str, step: Callable[[], object]) -> None:
         try:
             step()
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise ConnectError(
-                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on "
-                    f"TransactionalId '{self._id}'). The coordinator needs it for exactly-once "
-                    "commits; iceberg.coordinator.transactional.prefix puts a prefix before it"
+                    f"the ACLs do not allow the transactional ID '{self._id}' (Write and Describe "
+                    f"on TransactionalId '{self._id}'), which exactly-once commits require; "
+                    "iceberg.coordinator.transactional.prefix adds a prefix to it"
                 ) from error
-            if what.startswith("fencing") and cause.code() not in _FENCED:
-                raise RetriableError(f"{what}: {cause.str()}") from error
-            ended = OvertakenError if cause.code() in _FENCED else FencedError
-            raise ended(f"{what}: {cause.str()}") from error
+            if description.startswith("fencing") and cause.code() not in _FENCED:
+                raise RetriableError(f"{description}: {cause.str()}") from error
+            kind = OvertakenError if cause.code() in _FENCED else FencedError
+            raise kind(f"{description}: {cause.str()}") from error
 
     def close(self) -> None:
-        """Let go; an unfinished transaction is aborted by the broker or by the next coordinator."""
+        """Close the producer. The broker or the next coordinator aborts an open transaction."""
         self._producer.purge()
         self._producer.flush(1.0)
 

@@ -1,9 +1,8 @@
-"""What outside listeners of the control topic hear: COMMIT_TO_TABLE and COMMIT_COMPLETE, in Java's
-Avro form.
+"""Events on the control topic, COMMIT_TO_TABLE and COMMIT_COMPLETE, in the form of Java's sink.
 
-The events are information for others; nothing of ours reads them, and a failure to write one is
-logged, no more. Source of the encoding: Apache Iceberg's `AvroEncoderUtil` (magic, schema text in
-Java's modified UTF, Avro binary) and its event schemas, whose field ids ride in the schema.
+They are for other applications; the sink does not read them. If an event cannot be written, this is
+only logged. Source of the encoding: Apache Iceberg's `AvroEncoderUtil` (magic, schema in Java's
+modified UTF-8, Avro binary) and its event schemas with field IDs.
 """
 
 from __future__ import annotations
@@ -78,32 +77,35 @@ _PAYLOADS = {
 
 
 class EventWriter:
-    """Writes to the control topic, best effort: no caller waits. Safe to call from any thread."""
+    """Writer of the control topic, without guarantees and without waiting. Any thread."""
 
     def __init__(
         self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]
     ) -> None:
-        """Make the topic unless it exists, as a broker that creates topics by itself would for a
-        Java sink."""
+        """Create the topic unless it exists.
+
+        Java's sink relies on brokers that create topics automatically.
+        """
         try:
             create_topic(client_config, topic)
         except ConnectError as error:
-            log.warning("events for outside listeners may be lost: %s", error)
+            log.warning("events for other applications may be lost: %s", error)
         self._topic = topic
         self._producer = Producer(producer_settings(client_config, MESSAGE_MS, **overrides))
 
     def write(self, key: bytes, value: bytes) -> None:
+        """Write a record soon."""
         self._producer.produce(self._topic, value, key, on_delivery=_log_failure)
         self._producer.poll(0)
 
 
 def _log_failure(error: KafkaError | None, _record: object) -> None:
     if error is not None:
-        log.warning("an event for outside listeners was not written: %s", error.str())
+        log.warning("failed to write an event for other applications: %s", error.str())
 
 
 class EventPublisher:
-    """Announces commits on the control topic, from the coordinator's threads; never raises."""
+    """Publisher of commits on the control topic. Any thread; never raises."""
 
     def __init__(self, group: str, catalog: str, writer: EventWriter) -> None:
         self._group = group
@@ -114,7 +116,7 @@ class EventPublisher:
     def on_table_commit(
         self, request: CommitTable, snapshot: int, valid_through: datetime | None
     ) -> None:
-        """A snapshot of a table is visible."""
+        """Publish a snapshot of a table."""
         *namespace, name = request.table.split(".")
         table_uuid = _bytes(request.expected.uuid) if request.expected.uuid else None
         reference = {
@@ -123,13 +125,16 @@ class EventPublisher:
             "name": name,
             "uuid": table_uuid,
         }
-        made = {"commit_id": _bytes(request.commit), "table_reference": reference}
-        self._write(
-            COMMIT_TO_TABLE, {**made, "snapshot_id": snapshot, "valid_through_ts": valid_through}
-        )
+        payload = {
+            "commit_id": _bytes(request.commit),
+            "table_reference": reference,
+            "snapshot_id": snapshot,
+            "valid_through_ts": valid_through,
+        }
+        self._write(COMMIT_TO_TABLE, payload)
 
     def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
-        """All tables of a cycle are done."""
+        """Publish the end of a cycle."""
         self._write(
             COMMIT_COMPLETE, {"commit_id": _bytes(commit), "valid_through_ts": valid_through}
         )
@@ -140,12 +145,12 @@ class EventPublisher:
                 self._key, encode_event(kind, self._group, payload, datetime.now(UTC))
             )
         except Exception:
-            log.exception("an event for outside listeners was not written")
+            log.exception("failed to write an event for other applications")
 
 
 def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetime) -> bytes:
-    """The bytes of one event."""
-    import fastavro  # only the coordinator needs it
+    """Encode an event."""
+    import fastavro  # here: only task 0 needs it
 
     schema = _record(
         "Event",
@@ -155,7 +160,7 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         _member("group_id", "string", 10503),
         _member("payload", _PAYLOADS[kind], 10504),
     )
-    text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII: modified UTF is the same
+    text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII
     document = {
         "id": uuid.uuid4().bytes,
         "type": kind,
@@ -169,5 +174,5 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
 
 
 def _bytes(text: str) -> bytes:
-    """A UUID as the 16 bytes that Avro's fixed holds."""
+    """Return the 16 bytes of a UUID."""
     return uuid.UUID(text).bytes

@@ -1,13 +1,12 @@
-"""The coordinator: one thread in task 0 that carries out what `CoordinatorState` decides.
+"""The coordinator: a thread in task 0 that performs the actions of `CoordinatorState`.
 
-It reads the channel, keeps time, and hands everything that may take long (catalog, commits,
-questions to the cluster) to the threads of a `TableExecutor`: calls on different tables run in
-parallel, calls on one table one after another. So a commit under way keeps no task waiting that
-only asks where a partition stands.
+It reads the channel, keeps time, and passes calls that may take long (catalog, commits, requests to
+the cluster) to the threads of a `TableExecutor`. Calls on different tables run concurrently, calls
+on one table in sequence. Therefore, no commit delays the responses to other requests of tasks.
 
-A life begins with fencing every earlier coordinator and ends when a newer one is seen, a write's
-outcome is unknown, or the ground moved; then the next life reads everything again. What a crash
-leaves after each numbered step, and who repairs it, stands in `connectors.iceberg.protocol`.
+A run starts by fencing all earlier coordinators. It ends if a newer one takes over, if the outcome
+of a write is unknown, or if a change requires a restart. The next run reads everything again.
+`connectors.iceberg.protocol` documents the state that a crash leaves behind after each step.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -40,12 +39,12 @@ from connectors.iceberg.coordinator.channel_topic import (
 from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.freshness import Freshness
 from connectors.iceberg.coordinator.kafka_metadata import (
-    begins_at_end,
     describe_topics,
     first_positions,
     group_offsets,
     likely_tables,
     partitions_of,
+    starts_at_end,
 )
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceSchedule
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
@@ -96,30 +95,58 @@ from connectors.iceberg.protocol.source_progress import CoordinatorSettings, Top
 
 log = logging.getLogger(__name__)
 
-OUTLET_SECONDS = 0.5  # for messages to others that wait when the coordinator ends
-POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits run
-DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
-LOOK_SECONDS = 15.0  # how soon a roll-back of a quiet table is noticed, where there are few tables
-LOOKS = 10  # tables that are looked at each time: each costs a request to the catalog
-SCHEDULE_MS = 200  # between two questions whether maintenance is due
+OUTLET_SECONDS = 0.5  # for waiting messages of the outlets when the coordinator ends
+POLL_SECONDS = 0.05  # between two polls of the channel, also during commits
+DESCRIBE_SECONDS = 30.0  # until added partitions and replaced topics are detected
+LOOK_SECONDS = 15.0  # between two checks for rollbacks of tables that receive no rows
+LOOKS = 10  # tables per check, each of which costs a request to the catalog
+SCHEDULE_MS = 200  # between two checks for due maintenance
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
-NO_TABLE: Final = frozenset({""})  # of calls that need no table; they run one after another
+NO_TABLE: Final = frozenset({""})  # for calls that use no table; they run in sequence
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Answer = Callable[[], list[CoordinatorAction]]
+_FAULT_POINTS: Mapping[type[Message], tuple[str, ...]] = {  # before and after sending
+    EpochStarted: ("before_epoch_started",),
+    StartCommit: ("before_start_commit", "after_start_commit"),
+    CommitComplete: ("before_commit_complete", "after_commit_complete"),
+}
 
 
 class Outlet(Protocol):
-    """Tells others what happens."""
+    """Publisher of events about the connector."""
 
     def close(self, seconds: float) -> None:
-        """Send what waits, for so long at most, and end."""
+        """Send the waiting messages within this time, and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorParts:
+    """Parts of a coordinator that all of its runs share."""
+
+    config: IcebergSinkConfig
+    context: SinkTaskContext
+    tables: TableManager
+    events: EventPublisher
+    retries: RetryTracker
+    freshness: Freshness
+    bounded: BoundedRun | None  # None: the connector does not stop automatically
+    schedule: MaintenanceSchedule | None  # None: no table is maintained here
+    stopping: threading.Event
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """Progress of one run."""
+
+    started: bool = False  # True: everything that the run requires was available
+    completed_cycle: bool = False
 
 
 class Coordinator:
-    """Owns its thread, the table threads, and the table manager; started and stopped by task 0."""
+    """Owns its thread, the table threads, and the table manager. Task 0 starts and stops it."""
 
     def __init__(
         self,
@@ -130,77 +157,70 @@ class Coordinator:
         metrics: IcebergMetrics,
         outlets: Sequence[Outlet] = (),
         *,
-        begins_anew: bool = True,
+        restarts: bool = True,
         maintains: bool = True,
     ) -> None:
-        """Prepare a coordinator; nothing starts yet.
+        """Create a coordinator without starting it.
 
         Args:
-            outlets: Publish events; they end with the coordinator.
-            begins_anew: Take the lead back after a newer coordinator took it.
+            config: The configuration of the connector.
+            context: The context of task 0.
+            tables: The table manager, which the coordinator stops.
+            events: Publishes commits on the control topic.
+            metrics: Metrics of the sink.
+            outlets: Publish events. The coordinator closes them.
+            restarts: Take over again after a newer coordinator has taken over.
             maintains: Maintain tables between cycles, as configured.
         """
-        self._config = config
-        self._context = context
-        self._tables = tables
-        self._events = events
         self._metrics = metrics
         self._outlets = outlets
-        self._begins_anew = begins_anew
-        self._freshness = Freshness(metrics)
-        self._bounded = (
-            None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics)
-        )
-        self._retries = RetryTracker(
-            metrics, context, config.commit_max_failures, config.commit_interval_ms
-        )
-        self._schedule: MaintenanceSchedule | None = None
-        if maintains:
-            seconds = config.commit_interval_ms / 1000
-            self._schedule = MaintenanceSchedule(
-                seconds, lambda name: config.table(name).maintenance
+        self._restarts = restarts
+        self._parts = CoordinatorParts(
+            config,
+            context,
+            tables,
+            events,
+            RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms),
+            Freshness(metrics),
+            None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics),
+            MaintenanceSchedule(
+                config.commit_interval_ms / 1000, lambda name: config.table(name).maintenance
             )
-        self._stopping = threading.Event()
+            if maintains
+            else None,
+            threading.Event(),
+        )
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End the thread, the driver and its JVM; a commit under way is given this long."""
-        self._stopping.set()
+        """End the thread and the sessions. A commit in progress has this much time to finish."""
+        self._parts.stopping.set()
         self._thread.join(seconds)
-        self._tables.stop()
+        self._parts.tables.stop()
         for outlet in self._outlets:
             outlet.close(OUTLET_SECONDS)
 
     def check(self) -> None:
-        """Raise what ended the coordinator, if something did."""
-        self._freshness.measure()
+        """Raise the error that ended the coordinator, if any."""
+        self._parts.freshness.measure()
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
-        backoff = FIRST_BACKOFF_SECONDS
-        while not self._stopping.is_set():
-            life = _CoordinatorEpoch(
-                self._config,
-                self._context,
-                self._tables,
-                self._events,
-                self._retries,
-                self._freshness,
-                self._bounded,
-                self._schedule,
-                self._stopping,
-            )
+        stopping, backoff = self._parts.stopping, FIRST_BACKOFF_SECONDS
+        while not stopping.is_set():
+            status = RunStatus()
             self._metrics.coordinator_begins()
-            self._retries.begins()
+            self._parts.retries.begins()
             try:
-                life.run()
+                run_epoch(self._parts, status)
             except (FencedError, RetriableError) as error:
-                if not self._may_begin_anew(life, error):
+                if not self._may_restart(status, error):
                     return
             except ConnectError as error:
                 self._failure = error
@@ -212,202 +232,217 @@ class Coordinator:
                 )
                 self._failure.__cause__ = error
                 return
-            if life.worked:
+            if status.completed_cycle:
                 backoff = FIRST_BACKOFF_SECONDS
-            self._stopping.wait(backoff)
+            stopping.wait(backoff)
             backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
 
-    def _may_begin_anew(self, life: _CoordinatorEpoch, error: ConnectError) -> bool:
-        """Tell of the end of a life; one that could not even begin is counted."""
-        if (
-            isinstance(error, OvertakenError)
-            and not self._begins_anew
-            and not self._stopping.is_set()
-        ):
-            self._failure = ConnectError(f"another coordinator of the connector leads: {error}")
+    def _may_restart(self, status: RunStatus, error: ConnectError) -> bool:
+        """Log the end of a run, or count a run that could not start."""
+        is_stopping = self._parts.stopping.is_set()
+        if isinstance(error, OvertakenError) and not self._restarts and not is_stopping:
+            self._failure = ConnectError(
+                f"another coordinator of the connector has taken over: {error}"
+            )
             return False
-        if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
-            log.warning("coordinator begins anew: %s", error)
+        if status.started or isinstance(error, FencedError) or is_stopping:
+            log.warning("coordinator restarts: %s", error)
             return True
         try:
-            self._retries.cannot_begin(str(error))
-        except ConnectError as given_up:
-            self._failure = given_up
+            self._parts.retries.cannot_begin(str(error))
+        except ConnectError as failure:
+            self._failure = failure
             self._failure.__cause__ = error
             return False
         return True
 
 
 class RoundRobin:
-    """Takes turns among names that come and go."""
+    """Selects names in turn from a set that changes."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def next(self, names: Iterable[str], count: int) -> list[str]:
-        """The names that follow those of the last time, in order of the alphabet; each once at
-        most."""
+        """Return up to `count` names that follow the last selection in alphabetical order."""
         ordered = sorted(names)
         start = bisect_right(ordered, self._last)
-        found = [*ordered[start:], *ordered[:start]][:count]
-        self._last = found[-1] if found else self._last
-        return found
+        selection = [*ordered[start:], *ordered[:start]][:count]
+        self._last = selection[-1] if selection else self._last
+        return selection
 
 
-@dataclass
-class _CoordinatorEpoch:
-    """One epoch of a coordinator."""
+def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
+    """Run a coordinator until it is stopped, fenced, or overtaken.
 
-    _config: IcebergSinkConfig
-    _context: SinkTaskContext
-    _tables: TableManager
-    _events: EventPublisher
-    _retries: RetryTracker
-    _freshness: Freshness
-    _bounded: BoundedRun | None  # None: the connector does not stop by itself
-    _schedule: MaintenanceSchedule | None  # None: no table is maintained here
-    _stopping: threading.Event
-    _executor: TableExecutor = field(init=False)
-    _writer: CoordinatorWriter = field(init=False)
-    _state: CoordinatorState = field(init=False)
-    _answers: queue.SimpleQueue[Answer] = field(default_factory=queue.SimpleQueue)
-    _described_at: float = 0.0
-    _looked_at: float = field(default_factory=time.monotonic)
-    _to_look_at: RoundRobin = field(default_factory=RoundRobin)
-    _is_maintaining: bool = False
-    _asked_schedule_ms: int = 0
-    begun: bool = False  # what it needs was there
-    worked: bool = False  # at least one cycle was completed
-
-    def run(self) -> None:
-        """Live until stopped, fenced or overtaken.
-
-        Raises:
-            FencedError: A newer coordinator exists, or that is not known.
-            RetriableError: Kafka or the catalog is away; a new life may find them.
-            ConnectError: Something that a person must decide.
-        """
-        config, context = self._config, self._context
-        with ExitStack() as stack:
-            executor = self._executor = TableExecutor(config.commit_threads)
-            # A life does not begin while a commit of the last one runs; but who stops us also ends
-            # the driver.
-            stack.callback(lambda: executor.shutdown(wait=not self._stopping.is_set()))
-            starting = executor.submit(NO_TABLE, self._tables.start)
-            create_channel(context.client_config, config.channel_topic)
-            reader = stack.enter_context(
-                closing(ChannelReader(context.client_config, config.channel_topic))
+    Raises:
+        FencedError: A newer coordinator exists, or this is possible.
+        RetriableError: Kafka or the catalog is unavailable, but a later run may succeed.
+        ConnectError: A user must intervene.
+    """
+    config, context, stopping = parts.config, parts.context, parts.stopping
+    with ExitStack() as stack:
+        executor = TableExecutor(config.commit_threads)
+        # A run must not start during a commit of the previous one. If the task stops, there is no
+        # next run, and the driver ends as well.
+        stack.callback(lambda: executor.shutdown(wait=not stopping.is_set()))
+        driver_start = executor.submit(NO_TABLE, parts.tables.start)
+        create_channel(context.client_config, config.channel_topic)
+        reader = stack.enter_context(
+            closing(ChannelReader(context.client_config, config.channel_topic))
+        )
+        writer = stack.enter_context(
+            closing(
+                CoordinatorWriter(
+                    context.client_config, config.channel_topic, config.coordinator_transactional_id
+                )
             )
-            self._writer = CoordinatorWriter(
-                context.client_config, config.channel_topic, config.coordinator_transactional_id
-            )
-            stack.enter_context(closing(self._writer))
-            fault_point("after_fencing")
-            messages = reader.read_to_end()
-            highest = _highest_epoch(
-                messages if self._bounded is None else self._bounded.noted(messages)
-            )
-            self._await(starting)
-            actions = self._begin(highest)
-            state = self._state
-            self.begun = True
-            self._retries.begun()
-            log.info(
-                "coordinator of epoch %d begins",
-                state.epoch.number,
-                extra={"action": "epoch_started"},
-            )
-            self._say_bounds()
-            self._carry_out(actions)
-            while not self._stopping.is_set() and not state.ended:
-                for message in reader.poll(POLL_SECONDS):
-                    decided = state.on_message(message)
-                    if isinstance(message, Report):
-                        fault_point("after_accept")
-                    self._carry_out(decided)
-                while not self._answers.empty():
-                    self._carry_out(self._answers.get()())
-                if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
-                    self._describe()
-                if time.monotonic() - self._looked_at > LOOK_SECONDS:
-                    self._look()
-                self._maintain()
-                self._carry_out(state.on_tick(_now_ms()))
-                self._say_bounds()
-                self._stop_at_bounds()
+        )
+        fault_point("after_fencing")
+        messages = reader.read_to_end()
+        if parts.bounded is not None:
+            messages = parts.bounded.read(messages)
+        highest = _highest_epoch(messages)
+        _await(driver_start, stopping)
+        state, actions = _begin(parts, executor, highest)
+        status.started = True
+        parts.retries.begun()
+        log.info(
+            "coordinator of epoch %d started", state.epoch.number, extra={"action": "epoch_started"}
+        )
+        CoordinatorEpoch(parts, status, executor, reader, writer, state).run(actions)
 
-    def _await(self, future: Future[Any]) -> Any:
-        """Wait for a call on a table thread, unless a stop is requested meanwhile."""
-        while True:
-            try:
-                return future.result(POLL_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if self._stopping.is_set():
-                    raise RetriableError("stopped while a table thread was busy") from None
 
-    def _say_bounds(self) -> None:
-        """Write where the connector stops to the channel, if that is due."""
-        messages = [] if self._bounded is None else self._bounded.message_due(self._state.epoch)
+def _begin(
+    parts: CoordinatorParts, executor: TableExecutor, highest: Epoch | None
+) -> tuple[CoordinatorState, list[CoordinatorAction]]:
+    """Read topics, group, and tables, and return a new epoch with its first actions."""
+    config, context, tables = parts.config, parts.context, parts.tables
+    topics = describe_topics(context)
+    group = group_offsets(context, topics)
+    loads = {
+        name: executor.submit(tables.tables_of_commit(name), tables.view, name)
+        for name in likely_tables(config, topics)
+    }
+    views = {name: _await(load, parts.stopping) for name, load in loads.items()}
+    has_ledger = any(view and look_up(view).ledger for view in views.values())
+    # `auto.offset.reset=latest` is resolved to offsets once
+    if not group and not has_ledger and starts_at_end(context):
+        group = {
+            tp: GroupOffset(offset, None) for tp, offset in first_positions(context, topics).items()
+        }
+    has_dynamic_tables = config.dynamic or bool(config.topic_rules)
+    settings = CoordinatorSettings(
+        cluster=context.cluster_id,
+        start_number=context.start_number,
+        commit_interval_ms=config.commit_interval_ms,
+        commit_timeout_ms=config.commit_timeout_ms,
+        dynamic=has_dynamic_tables,
+        skip_missing=config.skip_missing,
+        skip_unknown=has_dynamic_tables and config.unrouted is not Unrouted.FAIL,
+        new_topic_allowed=config.restart_recreated,
+        bounds=None if parts.bounded is None else parts.bounded.resolve(topics, group),
+    )
+    state = CoordinatorState(
+        settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4())
+    )
+    ranges = context.log_range(partitions_of(topics))
+    # read after the tables, so that no ledger is above the ends
+    ends = {tp: end for tp, (_, end) in ranges.items()}
+    return state, state.begin(topics, group, views, highest, _now_ms(), ends)
+
+
+def _await(future: Future[_T], stopping: threading.Event) -> _T:
+    """Wait for a call on a table thread, unless a stop is requested."""
+    while True:
+        try:
+            return future.result(POLL_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise
+            if stopping.is_set():
+                raise RetriableError("stopped while a table thread was busy") from None
+
+
+class CoordinatorEpoch:
+    """One epoch of a coordinator, from its first actions on."""
+
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        status: RunStatus,
+        executor: TableExecutor,
+        reader: ChannelReader,
+        writer: CoordinatorWriter,
+        state: CoordinatorState,
+    ) -> None:
+        self._parts = parts
+        self._context = parts.context
+        self._tables = parts.tables
+        self._retries = parts.retries
+        self._status = status
+        self._executor = executor
+        self._reader = reader
+        self._writer = writer
+        self._state = state
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._described_at = 0.0
+        self._looked_at = time.monotonic()
+        self._quiet_tables = RoundRobin()
+        self._is_maintaining = False
+        self._schedule_checked_ms = 0
+
+    def run(self, actions: list[CoordinatorAction]) -> None:
+        """Perform actions until the epoch ends. Raises the errors of `run_epoch`."""
+        state = self._state
+        self._write_bounds()
+        self._perform_all(actions)
+        while not self._parts.stopping.is_set() and not state.ended:
+            for message in self._reader.poll(POLL_SECONDS):
+                message_actions = state.on_message(message)
+                if isinstance(message, Report):
+                    fault_point("after_accept")
+                self._perform_all(message_actions)
+            while not self._answers.empty():
+                self._perform_all(self._answers.get()())
+            if time.monotonic() - self._described_at > DESCRIBE_SECONDS:
+                self._describe()
+            if time.monotonic() - self._looked_at > LOOK_SECONDS:
+                self._look()
+            self._maintain()
+            self._perform_all(state.on_tick(_now_ms()))
+            self._write_bounds()
+            self._stop_at_bounds()
+
+    def _write_bounds(self) -> None:
+        """Write the bounds to the channel if this is due."""
+        bounded = self._parts.bounded
+        messages = [] if bounded is None else bounded.message_due(self._state.epoch)
         if messages:
             fault_point("before_bounds")
             self._writer.send(messages)
             fault_point("after_bounds")
 
     def _stop_at_bounds(self) -> None:
-        """Have the connector stopped if nothing remains to be read and committed."""
-        bounded = self._bounded
+        """Request the stop of the connector if no offsets remain."""
+        bounded = self._parts.bounded
         if (
             bounded is None
-            or not bounded.is_look_due()
+            or not bounded.is_check_due()
             or not bounded.is_reached(self._state.remaining)
         ):
             return
         fault_point("before_stop_request")
-        later = partial(_warned, "the group's offsets are not known, asked again later")
-        self._then(self._executor.submit(NO_TABLE, bounded.stop_if_committed), lambda _: [], later)
-
-    # --- the start of a life
-
-    def _begin(self, highest: Epoch | None) -> list[CoordinatorAction]:
-        config, context = self._config, self._context
-        topics = describe_topics(context)
-        known = likely_tables(config, topics)
-        group = group_offsets(context, topics)
-        loads = {name: self._submit(name, self._tables.view, name) for name in known}
-        views = {name: self._await(load) for name, load in loads.items()}
-        begins = not group and not any(view and look_up(view).ledger for view in views.values())
-        # `auto.offset.reset=latest` becomes numbers once, afterwards never
-        if begins and begins_at_end(context):
-            group = {
-                tp: GroupOffset(offset, None)
-                for tp, offset in first_positions(context, topics).items()
-            }
-        settings = CoordinatorSettings(
-            cluster=context.cluster_id,
-            start_number=context.start_number,
-            commit_interval_ms=config.commit_interval_ms,
-            commit_timeout_ms=config.commit_timeout_ms,
-            dynamic=config.dynamic or bool(config.topic_rules),
-            skip_missing=config.skip_missing,
-            skip_unknown=(config.dynamic or bool(config.topic_rules))
-            and config.unrouted is not Unrouted.FAIL,
-            new_topic_allowed=config.restart_recreated,
-            bounds=None if self._bounded is None else self._bounded.resolve(topics, group),
+        self._then(
+            self._executor.submit(NO_TABLE, bounded.stop_if_committed),
+            lambda _: [],
+            partial(_warn, "cannot read the group offsets, retrying later"),
         )
-        self._state = CoordinatorState(
-            settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4())
-        )
-        ranges = context.log_range(partitions_of(topics))
-        # read after the tables: no ledger may lie beyond
-        ends = {tp: end for tp, (_, end) in ranges.items()}
-        return self._state.begin(topics, group, views, highest, _now_ms(), ends)
 
-    # --- carrying out
+    # Actions
 
-    def _carry_out(self, actions: Iterable[CoordinatorAction]) -> None:
-        """Do what was decided, in order; messages that stand together go out in one transaction."""
+    def _perform_all(self, actions: Iterable[CoordinatorAction]) -> None:
+        """Perform actions in order. Consecutive messages are sent in one transaction."""
         messages: list[Message] = []
         for action in actions:
             if isinstance(action, Send):
@@ -415,31 +450,26 @@ class _CoordinatorEpoch:
                 continue
             self._send(messages)
             messages = []
-            self._do(action)
+            self._perform(action)
         self._send(messages)
 
     def _send(self, messages: list[Message]) -> None:
         if not messages:
             return
         for message in messages:
-            if isinstance(message, EpochStarted):
-                fault_point("before_epoch_started")
-            elif isinstance(message, StartCommit):
-                fault_point("before_start_commit")
-            elif isinstance(message, CommitComplete):
-                fault_point("before_commit_complete")
+            for name in _FAULT_POINTS.get(type(message), ())[:1]:
+                fault_point(name)
         self._writer.send(messages)
         for message in messages:
-            if isinstance(message, StartCommit):
-                fault_point("after_start_commit")
-            elif isinstance(message, CommitComplete):
-                self.worked = True
+            if isinstance(message, CommitComplete):
+                self._status.completed_cycle = True
                 self._retries.cycle_ended(self._state.failing)
-                self._freshness.tell(self._state.ages())
-                self._events.on_cycle_complete(str(uuid.uuid4()), None)
-                fault_point("after_commit_complete")
+                self._parts.freshness.update(self._state.ages())
+                self._parts.events.on_cycle_complete(str(uuid.uuid4()), None)
+            for name in _FAULT_POINTS.get(type(message), ())[1:]:
+                fault_point(name)
 
-    def _do(self, action: CoordinatorAction) -> None:
+    def _perform(self, action: CoordinatorAction) -> None:
         state = self._state
         match action:
             case Stop(reason, overtaken):
@@ -451,78 +481,79 @@ class _CoordinatorEpoch:
             case ReportFailure(table, reason, consecutive):
                 self._retries.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
-                # fenced: raises, and the life is over
+                # raises if another coordinator has fenced this one
                 self._writer.send([EpochStarted(state.epoch)])
                 self._answers.put(lambda: state.on_leadership(token, True))
             case DescribeTopics():
                 self._describe()
             case ReadGroupOffsets():
-                topics = self._executor.submit(NO_TABLE, describe_topics, self._context)
                 self._then(
-                    topics,
-                    lambda found: state.on_group_offsets(group_offsets(self._context, found)),
+                    self._executor.submit(NO_TABLE, describe_topics, self._context),
+                    lambda topics: state.on_group_offsets(group_offsets(self._context, topics)),
                 )
             case LoadTable(table):
                 self._then(
                     self._submit(table, self._tables.view_to_commit, table),
                     lambda view: state.on_table_loaded(table, view, _now_ms()),
-                    lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
+                    lambda error: state.on_load_failed(table, _reason(table, error), _now_ms()),
                 )
             case PrepareTable(table, need, schema):
                 self._then(
                     self._submit(table, self._tables.prepare, table, need, schema),
-                    lambda found: self._prepared(table, *found),
+                    lambda result: self._prepared(table, *result),
                     lambda error: self._not_prepared(table, error),
                 )
             case CommitTable(table, commit):
-                used_tables = (
-                    EVERY_TABLE
-                    if self._tables.is_suspect(table)
-                    else self._tables.tables_of_commit(table)
-                )
+                tables = self._tables.tables_of_commit(table)
                 self._then(
-                    self._executor.submit(used_tables, self._tables.commit, action, state.epoch),
+                    self._executor.submit(
+                        EVERY_TABLE if self._tables.is_suspect(table) else tables,
+                        self._tables.commit,
+                        action,
+                        state.epoch,
+                    ),
                     partial(self._committed, table, commit),
                     lambda error: self._not_committed(table, commit, error),
                 )
             case CleanFiles(table, table_uuid, epoch):
-                cleaned = self._submit(table, self._tables.clean, table, table_uuid, epoch)
-                later = partial(_warned, "files of earlier epochs stay until the next start")
-                self._then(cleaned, lambda _: [], later)
+                self._then(
+                    self._submit(table, self._tables.clean, table, table_uuid, epoch),
+                    lambda _: [],
+                    partial(_warn, "files of earlier epochs remain until the next start"),
+                )
 
     def _prepared(self, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         self._retries.opened(table)
         return self._state.on_table_prepared(table, view, answer)
 
     def _not_prepared(self, table: str, error: ConnectError) -> list[CoordinatorAction]:
-        """A table that waits may get better by itself or by a user's hand: tasks that wait for it
-        ask again."""
-        why = _why(table, error)
+        """Handle a table that could not be prepared. Waiting tasks repeat temporary failures."""
+        reason = _reason(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
-            self._retries.cannot_open(table, why)
+            self._retries.cannot_open(table, reason)
             return self._state.on_table_waits(table)
         if isinstance(error, SchemaChangesPendingError):
-            self._retries.awaits_approval(table, why)
+            self._retries.awaits_approval(table, reason)
             return self._state.on_table_waits(table)
-        self._retries.opened(table)  # there or not, that is known now
+        self._retries.opened(table)  # the question whether it exists is answered
         missing = isinstance(error, TableMissingError)
-        # who holds the rows tells where they are from
-        rows = isinstance(error, TableNotCreatedError)
-        # else it may be looked for in every cycle, and left out; tasks that wait say so
+        rows = isinstance(error, TableNotCreatedError)  # the task reports the bad records
+        # a missing table may be requested in every cycle, and waiting tasks report it
         if not missing and not rows:
             log.warning(
                 "table %s is refused to tasks: %s",
                 table,
-                why,
+                reason,
                 extra={"action": "table_refused", "table": table},
             )
-        return self._state.on_table_refused(table, why, missing=missing, rows=rows)
+        return self._state.on_table_refused(table, reason, missing=missing, rows=rows)
 
     def _committed(
         self, table: str, commit: str, outcome: CommitOutcome
     ) -> list[CoordinatorAction]:
-        if self._schedule is not None and outcome.status is CommitStatus.COMMITTED:
-            self._schedule.committed(table, outcome.counts)
+        schedule = self._parts.schedule
+        if schedule is not None and outcome.status is CommitStatus.COMMITTED:
+            schedule.committed(table, outcome.counts)
         return self._state.on_commit_outcome(
             table, commit, outcome.status, outcome.reason, outcome.snapshot_id, _now_ms()
         )
@@ -531,19 +562,20 @@ class _CoordinatorEpoch:
         self, table: str, commit: str, error: ConnectError
     ) -> list[CoordinatorAction]:
         if isinstance(error, PairUnreadError):
-            return [Stop(str(error))]  # all is read again, and the tasks wait where they have to
+            return [Stop(str(error))]  # all rows are read again, and tasks wait where necessary
         return self._state.on_commit_outcome(
-            table, commit, status_of(error), _why(table, error), None, _now_ms()
+            table, commit, status_of(error), _reason(table, error), None, _now_ms()
         )
 
     def _maintain(self) -> None:
         """Start the maintenance action that is due, if the next cycle leaves time for it."""
-        schedule, next_cycle_ms, started_ms = self._schedule, self._state.next_cycle_ms, _now_ms()
+        schedule, next_cycle_ms = self._parts.schedule, self._state.next_cycle_ms
         if schedule is None or next_cycle_ms is None or self._is_maintaining:
             return
-        if started_ms < self._asked_schedule_ms + SCHEDULE_MS:
+        started_ms = _now_ms()
+        if started_ms < self._schedule_checked_ms + SCHEDULE_MS:
             return
-        self._asked_schedule_ms = started_ms
+        self._schedule_checked_ms = started_ms
         gap_seconds = (next_cycle_ms - started_ms) / 1000
         task = schedule.next(started_ms / 1000, int(time.time() * 1000), gap_seconds)
         if task is None:
@@ -558,9 +590,7 @@ class _CoordinatorEpoch:
             self._is_maintaining = False
             now_ms = _now_ms()
             schedule.failed(task, (now_ms - started_ms) / 1000, now_ms / 1000)
-            return _warned(
-                f"table {task.table}: could not {task.kind.value}, retrying later", error
-            )
+            return _warn(f"table {task.table}: could not {task.kind.value}, retrying later", error)
 
         self._is_maintaining = True
         self._then(
@@ -568,10 +598,9 @@ class _CoordinatorEpoch:
         )
 
     def _look(self) -> None:
-        """Look at some of the tables for which no rows come, the next ones the next time: see
-        `on_table_seen`."""
+        """Check some of the tables that receive no rows for rollbacks; see `on_table_seen`."""
         self._looked_at = time.monotonic()
-        for name in self._to_look_at.next(self._state.quiet_tables, LOOKS):
+        for name in self._quiet_tables.next(self._state.quiet_tables, LOOKS):
             future = self._submit(name, self._tables.view, name)
             self._then(future, partial(self._state.on_table_seen, name), lambda _: [])
 
@@ -580,20 +609,21 @@ class _CoordinatorEpoch:
 
         def described(topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
             actions = self._state.on_topics(topics)
-            self._freshness.tell(self._state.ages())
+            self._parts.freshness.update(self._state.ages())
             return actions
 
-        later = partial(_warned, "topics could not be described, tried again later")
         self._then(
-            self._executor.submit(NO_TABLE, describe_topics, self._context), described, later
+            self._executor.submit(NO_TABLE, describe_topics, self._context),
+            described,
+            partial(_warn, "cannot describe the topics, retrying later"),
         )
 
     def _submit(
-        self, table: str, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
+        self, table: str, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs
     ) -> Future[_T]:
-        """Call a function of the table manager when no earlier call for the table is unfinished."""
+        """Call a function of the table manager after all earlier calls for the table have ended."""
         return self._executor.submit(
-            self._tables.tables_of_commit(table), function, *arguments, **named
+            self._tables.tables_of_commit(table), function, *arguments, **keywords
         )
 
     def _then(
@@ -602,8 +632,7 @@ class _CoordinatorEpoch:
         answer: Callable[[Any], list[CoordinatorAction]],
         failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
     ) -> None:
-        """When a table thread is done, give its result to the state, on the coordinator's own
-        thread."""
+        """Pass the result of a call to the state, on the coordinator's thread."""
 
         def decide() -> list[CoordinatorAction]:
             error = future.exception()
@@ -618,21 +647,21 @@ class _CoordinatorEpoch:
         future.add_done_callback(lambda _: self._answers.put(decide))
 
 
-def _why(table: str, error: ConnectError) -> str:
-    """Without the table's name, which stands before it already."""
+def _reason(table: str, error: ConnectError) -> str:
+    """Return the reason without the name of the table, which precedes it in messages."""
     return error.why if isinstance(error, TableError) else str(error).removeprefix(f"{table}: ")
 
 
-def _warned(what: str, error: ConnectError) -> list[CoordinatorAction]:
-    log.warning("%s: %s", what, error)
+def _warn(message: str, error: ConnectError) -> list[CoordinatorAction]:
+    log.warning("%s: %s", message, error)
     return []
 
 
 def _highest_epoch(messages: Iterable[Message]) -> Epoch | None:
     epochs = [
         epoch
-        for m in messages
-        if (epoch := getattr(m, "epoch", None) or getattr(m, "seen", None)) is not None
+        for message in messages
+        if (epoch := getattr(message, "epoch", None) or getattr(message, "seen", None)) is not None
     ]
     return max(epochs, default=None)
 

@@ -1,5 +1,4 @@
-"""`Freshness`: how old tables are, measured also while nothing comes for them, and while their age
-is not known."""
+"""`Freshness`: metrics of the freshness of tables, also while no records arrive."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.source_progress import TableAge
 
 MEASURE_MS = 1_000
-STALE_MS = 90_000  # after which what was said last says nothing about now; it is said every 30 s
+EXPIRY_MS = 90_000  # of an update; updates arrive every 30 s
 
 
 class Freshness:
-    """Of one task 0, over all lives of its coordinator, which says what it knows; any thread."""
+    """Freshness of the tables of a connector, for all runs of its coordinator. Any thread."""
 
     def __init__(
         self, metrics: IcebergMetrics, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -23,13 +22,12 @@ class Freshness:
         self._metrics = metrics
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._tables: dict[
-            str, tuple[int, bool, int]
-        ] = {}  # until when, whether it is complete, when that was said
+        # by table: the time through which it is complete, True if it is current, time of the update
+        self._tables: dict[str, tuple[int, bool, int]] = {}
         self._measured_ms = 0
 
-    def tell(self, ages: Mapping[str, TableAge]) -> None:
-        """Take what is known of tables now; a table that says no time keeps the one before."""
+    def update(self, ages: Mapping[str, TableAge]) -> None:
+        """Update the tables. A table whose time is unknown retains its previous time."""
         with self._lock:
             now = self._now_ms()
             for name, age in ages.items():
@@ -42,13 +40,16 @@ class Freshness:
         self.measure()
 
     def measure(self) -> None:
-        """Set the metrics, once a second at most: a table lags by nothing only as long as the
-        coordinator says so."""
+        """Set the metrics, at most once per second.
+
+        The lag of a table is 0 only while the coordinator confirms that the table is current.
+        """
         with self._lock:
             now = self._now_ms()
             if now - self._measured_ms < MEASURE_MS:
                 return
             self._measured_ms = now
-            for name, (through_ms, complete, said_ms) in self._tables.items():
-                lag_ms = 0 if complete and now - said_ms <= STALE_MS else max(0, now - through_ms)
+            for name, (through_ms, is_current, updated_ms) in self._tables.items():
+                is_confirmed = is_current and now - updated_ms <= EXPIRY_MS
+                lag_ms = 0 if is_confirmed else max(0, now - through_ms)
                 self._metrics.age(name, through_ms / 1000, lag_ms / 1000)

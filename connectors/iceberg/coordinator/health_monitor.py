@@ -1,5 +1,4 @@
-"""`HealthMonitor`: reports tables with too many snapshots or small files, including tables of other
-writers."""
+"""`HealthMonitor`: warns of tables with too many snapshots or small files."""
 
 from __future__ import annotations
 
@@ -18,16 +17,19 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data file
 
 
 class HealthMonitor:
-    """Reports each excess once, until it is over. Calls for one table never overlap."""
+    """Monitor of all tables of a connector, which warns once of each excess.
+
+    Calls for one table never overlap.
+    """
 
     def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
-        """`warns`: shows the warning of a subject in the status of the task; None: withdraws it."""
+        """Create a monitor. `warns` sets a warning in the status of the task; None removes it."""
         self._metrics = metrics
         self._warns = warns
         self._excesses: set[tuple[str, str]] = set()
 
     def update(self, table: str, health: TableHealth) -> None:
-        """Take the newest counts of a table."""
+        """Update the counts of a table."""
         self._metrics.table_state(table, health.data_files, health.delete_files, health.snapshots)
         counts = {SNAPSHOTS: health.snapshots}
         if health.small_files is not None:

@@ -1,5 +1,4 @@
-"""What the Kafka cluster says about the topics of a connector and about its group, in the
-protocol's words."""
+"""Topics and group offsets of a connector in the Kafka cluster, as values of the protocol."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.source_progress import TopicInfo
 from connectors.iceberg.routing.router import tables_of_topic
 
-_LATEST = ("latest", "largest", "end")  # of `auto.offset.reset`, as the client library spells it
+_LATEST = ("latest", "largest", "end")  # values of `auto.offset.reset` in the client library
 
 
 def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:
-    """Ask for ids and log ranges of the connector's topics.
+    """Return the IDs and log ranges of the connector's topics.
 
     Raises:
-        RetriableError: The cluster does not answer, or a topic does not exist (yet).
+        RetriableError: The cluster does not respond, or a topic does not exist.
     """
     described: dict[str, TopicInfo] = {}
     for topic in cluster.topics():
@@ -30,14 +29,15 @@ def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:
             partitions = [TopicPartition(topic, p) for p in range(cluster.partition_count(topic))]
         except NotFoundError as error:
             raise RetriableError(f"topic {topic} does not exist: {error}") from error
-        asked_ms = int(time.time() * 1000)
+        requested_ms = int(time.time() * 1000)
         ranges = cluster.log_range(partitions)
         starts, ends = (tuple(ranges[p][side] for p in partitions) for side in (0, 1))
-        described[topic] = TopicInfo(topic_id, starts, ends, asked_ms)
+        described[topic] = TopicInfo(topic_id, starts, ends, requested_ms)
     return described
 
 
 def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    """Return all partitions of the topics."""
     return [
         TopicPartition(topic, number)
         for topic, info in topics.items()
@@ -48,45 +48,45 @@ def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
 def group_offsets(
     cluster: SinkCluster, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, GroupOffset]:
-    """The group's offsets of all partitions that have one, with our marks.
+    """Return the group offsets with their metadata.
 
     Raises:
-        RetriableError: The cluster does not answer.
+        RetriableError: The cluster does not respond.
     """
     committed = cluster.committed(partitions_of(topics))
-    return {tp: GroupOffset.of(at.offset, at.metadata) for tp, at in committed.items()}
+    return {tp: GroupOffset.of(offset.offset, offset.metadata) for tp, offset in committed.items()}
 
 
-def begins_at_end(cluster: SinkCluster) -> bool:
-    """Whether a group without offsets begins at the end of its topics:
-    `auto.offset.reset=latest`."""
+def starts_at_end(cluster: SinkCluster) -> bool:
+    """Return True if a group without offsets starts at the end of its topics."""
     return str(cluster.client_config("consumer").get("auto.offset.reset", "earliest")) in _LATEST
 
 
 def first_positions(
     cluster: SinkCluster, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int]:
-    """Where partitions are read from that have no offset. At the end that means: before a
-    transaction that is open.
+    """Return the start offsets of partitions without group offsets.
+
+    The end of a partition is before an open transaction.
 
     Raises:
-        RetriableError: The cluster does not answer.
+        RetriableError: The cluster does not respond.
     """
     partitions = partitions_of(topics)
-    if not begins_at_end(cluster):
+    if not starts_at_end(cluster):
         return {tp: topics[tp.topic].log_starts[tp.partition] for tp in partitions}
     committed = cluster.client_config("consumer").get("isolation.level") == "read_committed"
     return {tp: end for tp, (_, end) in cluster.log_range(partitions, committed=committed).items()}
 
 
 def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:
-    """The tables that will be written, as far as they can be known before any record is read."""
-    found = dict.fromkeys(config.tables)
+    """Return the tables to write, as far as they are known before records are read."""
+    names = [*config.tables]
     for topic in topics if config.topic_rules else ():
-        found.update(dict.fromkeys(tables_of_topic(config, topic)))
-    found = {table: None for table in found if config.writes(table)}
+        names += tables_of_topic(config, topic)
+    tables = [name for name in dict.fromkeys(names) if config.writes(name)]
     if config.changelog_suffix is not None:
-        found.update(dict.fromkeys([name + config.changelog_suffix for name in found]))
+        tables += [name + config.changelog_suffix for name in tables]
+    # opened and committed first: the offsets of a rejected record advance after its dead letter
     dead_letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
-    # Asked for and committed first: a row may pass its table only after its letter is kept.
-    return [*dead_letters, *found]
+    return list(dict.fromkeys([*dead_letters, *tables]))

@@ -1,7 +1,6 @@
-"""`Lineage`: an OpenLineage event for each commit: the topics that rows came from, and the table
-that has them.
+"""`Lineage`: an OpenLineage event for each commit, with its source topics and its table.
 
-Source of names and facets: OpenLineage's specification of dataset naming, and its standard client.
+Source of names and facets: OpenLineage's naming of datasets, and its standard client.
 """
 
 from __future__ import annotations
@@ -33,45 +32,44 @@ _Commit: TypeAlias = tuple[CommitTable, CommitOutcome, TableDescription]
 
 @dataclass(frozen=True, slots=True)
 class LineageJob:
-    """What all events of a connector share."""
+    """Values that all events of a connector have in common."""
 
     namespace: str
-    name: str  # the connector's
-    run: str  # uuid of this life of task 0
-    kafka: str  # dataset namespace of its topics
-    catalog: str  # namespace of the tables' names
+    name: str  # of the connector
+    run: str  # UUID of this run of task 0
+    kafka: str  # dataset namespace of the topics
+    catalog: str  # namespace of the table names
     version: str
 
 
 class Lineage:
-    """Owns the thread that sends. Events say what a commit did; they never delay or fail one."""
+    """Sender of events, which never delay or fail a commit. Owns its thread."""
 
     def __init__(
         self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]
     ) -> None:
         self._job = job
         self._sender: BackgroundSender[Callable[[], RunEvent]] = BackgroundSender(
-            "OpenLineage", lambda make: emit(make()), outcome
+            "OpenLineage", lambda create_event: emit(create_event()), outcome
         )
         self._put("START")
 
     def committed(
         self, request: CommitTable, outcome: CommitOutcome, table: TableDescription
     ) -> None:
-        """A snapshot of a table is there."""
+        """Publish a snapshot of a table."""
         self._put("RUNNING", (request, outcome, table))
 
     def close(self, seconds: float) -> None:
-        """Say that the run is over, and end the thread."""
+        """Publish the end of the run, and end the thread."""
         self._put("COMPLETE")
         self._sender.close(seconds)
 
     def _put(self, state: str, commit: _Commit | None = None) -> None:
-        """Have an event made and sent: both on the thread that sends, so that neither can fail a
-        commit."""
+        """Create and send an event on the sender's thread, where errors do not fail a commit."""
         self._sender.put(functools.partial(self._event, state, datetime.now(UTC), commit))
 
-    def _event(self, state: str, at: datetime, commit: _Commit | None) -> RunEvent:
+    def _event(self, state: str, time: datetime, commit: _Commit | None) -> RunEvent:
         from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
         from openlineage.client.generated.job_type_job import JobTypeJobFacet
         from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
@@ -92,7 +90,7 @@ class Lineage:
             outputs = [self._table(outcome, table)]
         return RunEvent(
             eventType=RunState[state],
-            eventTime=at.isoformat(timespec="milliseconds"),
+            eventTime=time.isoformat(timespec="milliseconds"),
             run=Run(job.run, {"processing_engine": engine}),
             job=Job(job.namespace, job.name, {"jobType": kind}),
             inputs=inputs,
@@ -150,8 +148,10 @@ class Lineage:
 
 
 def dataset_of(location: str) -> tuple[str, str]:
-    """Namespace and name of a table by its location: `s3://bucket` and the path, or `file` and the
-    path."""
+    """Return the namespace and name of a table by its location.
+
+    They are `s3://bucket` and the path, or `file` and the path.
+    """
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return "file", parts.path
@@ -165,7 +165,7 @@ def _type(type_: Any) -> str:
 
 @functools.cache
 def _offsets_facet() -> Any:
-    """A facet of our own: `{"partitions": {"0": [first, next]}}`."""
+    """Return our facet `{"partitions": {"0": [first, next]}}`."""
     import attr
     from openlineage.client.facet_v2 import InputDatasetFacet
 
@@ -180,7 +180,7 @@ def _offsets_facet() -> Any:
 
 
 def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None] | None:
-    """What sends an event as configured; None: nothing is to be sent.
+    """Return the function that sends an event, or None if the configuration requires none.
 
     Raises:
         ConfigError: The library is not installed.
@@ -194,7 +194,7 @@ def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None] | N
     except ImportError as error:
         key = keys.OPENLINEAGE_URL if config.openlineage_url else keys.OPENLINEAGE_FILE
         raise ConfigError(
-            key, "needs the library openlineage-python: pip install 'connect-py[lineage]'"
+            key, "requires the library openlineage-python: pip install 'connect-py[lineage]'"
         ) from error
     transport: Any
     if config.openlineage_url:

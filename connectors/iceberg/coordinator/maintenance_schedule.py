@@ -1,4 +1,4 @@
-"""`MaintenanceSchedule`: which table is maintained when, between the cycles of a coordinator. Pure.
+"""`MaintenanceSchedule`: selects maintenance actions between the cycles of a coordinator. Pure.
 
 Compaction and expiration run in the driver of the commits, never during a commit to the same table.
 An action is started in the gap before the next cycle if it is expected to end before that cycle.
@@ -98,8 +98,10 @@ class _Estimates:
         return max(0, int((seconds / _SAFETY - self.overhead) * self.bytes_per_second))
 
     def learn(self, cost: int, seconds: float) -> None:
-        """Add the measurement of a compaction: a small one updates the overhead, a large one the
-        throughput."""
+        """Add the measurement of a compaction.
+
+        A small compaction updates the overhead, a large one the throughput.
+        """
         transfer = cost / self.bytes_per_second
         if transfer < self.overhead or seconds < self.overhead:
             self.overhead = _smoothed(self.overhead, max(seconds - transfer, _LEAST_SECONDS))
@@ -110,7 +112,7 @@ class _Estimates:
             )
 
     def learn_overrun(self, seconds: float) -> None:
-        """Take the time after which a compaction was canceled; it would have taken longer."""
+        """Add the time after which a compaction was canceled. It would have taken longer."""
         if seconds > self.overhead:
             self.overhead = min(seconds, 1.5 * self.overhead)
 
@@ -128,11 +130,11 @@ class MaintenanceSchedule:
     _sequence: int = 0
 
     def opened(self, table: str) -> None:
-        """Note a table of the connector. It is measured after its first commit."""
+        """Add a table of the connector. It is measured after its first commit."""
         self._tables.setdefault(table, _Table(self.policy(table)))
 
     def committed(self, table: str, counts: CommitCounts) -> None:
-        """Note a commit."""
+        """Record a commit."""
         self.opened(table)
         each = self._tables[table]
         each.commits += 1
@@ -144,8 +146,9 @@ class MaintenanceSchedule:
         """Return the action to start now, if any.
 
         Args:
-            now_ms: Milliseconds since 1970, for windows of hours.
-            gap_seconds: Time until the next cycle; 0 or less: it is due.
+            now: The time of the monotonic clock.
+            now_ms: The Unix time, for windows of hours.
+            gap_seconds: The time until the next cycle. 0 or less: it is due.
         """
         due = [
             (each.served, table, kind)
@@ -168,7 +171,7 @@ class MaintenanceSchedule:
     def ended(
         self, task: MaintenanceTask, outcome: CompactionOutcome | ExpirationOutcome, now: float
     ) -> None:
-        """Take the result of an action."""
+        """Record the result of an action."""
         self._spend(task, outcome.seconds)
         each = self._tables[task.table]
         if isinstance(outcome, ExpirationOutcome):
@@ -198,7 +201,7 @@ class MaintenanceSchedule:
                 each.not_before = now + _RETRY_SECONDS
 
     def failed(self, task: MaintenanceTask, seconds: float, now: float) -> None:
-        """Take an error of an action."""
+        """Record an error of an action."""
         self._spend(task, seconds)
         each = self._tables[task.table]
         each.health, each.not_before = None, now + _RETRY_SECONDS

@@ -1,5 +1,4 @@
-"""`NewTable`: a table as the sink creates it, from what its first rows ask for and from the
-configuration."""
+"""`NewTable`: a table that the sink creates, from its first rows and the configuration."""
 
 from __future__ import annotations
 
@@ -18,33 +17,39 @@ from connectors.iceberg.table.table import TableRequest, WriteMode
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """What the catalog is asked for."""
+    """Request to the catalog."""
 
-    schema: Mapping[str, Any]  # Iceberg's JSON, as the next two
+    schema: Mapping[str, Any]  # in Iceberg's JSON form, as the next two
     spec: Mapping[str, Any]
     properties: Mapping[str, str]
-    keys: tuple[str, ...]  # MERGE only
+    keys: tuple[str, ...]  # of merged tables
 
 
 def new_table(
     config: IcebergSinkConfig, name: str, request: TableRequest, record_keys: Sequence[str] = ()
 ) -> NewTable:
-    """The table for rows that made this request. `record_keys`: the key that records had before.
+    """Return the table for the rows of a request.
+
+    Args:
+        config: The configuration of the connector.
+        name: The name of the table.
+        request: The request of a task.
+        record_keys: The key columns that earlier records had.
 
     Raises:
-        TableMissingError: The configuration creates no tables.
-        TableNotCreatedError: These rows do not tell its columns.
-        TableUnsuitableError: It could not be written as configured.
+        TableMissingError: The configuration does not allow the sink to create tables.
+        TableNotCreatedError: The columns cannot be determined from these rows.
+        TableUnsuitableError: The table could not be written as configured.
     """
     if not config.may_create(name):
         raise TableMissingError(
             name, "does not exist, and iceberg.tables.auto-create-enabled is false"
         )
     if request.schema is None:
-        raise TableNotCreatedError(name, f"does not exist, and cannot be created: {request.reason}")
+        raise TableNotCreatedError(name, f"does not exist and cannot be created: {request.reason}")
     merges = config.mode_of(name) is WriteMode.MERGE
     keys: tuple[str, ...] = ()
-    if merges:  # before it is there, and refused for good
+    if merges:  # before the table exists, because it would be refused permanently
         keys = tuple(config.table(name).id_columns or request.keys or record_keys)
         check_merged(name, keys, request.schema)
     try:
@@ -56,36 +61,36 @@ def new_table(
         **created_properties(config.table(name).maintenance.mode),
         "format-version": str(version),
     }
-    if merges and version >= 2:  # rewriting whole files costs several times more
+    if merges and version >= 2:  # copy-on-write costs several times as much
         properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
-        if version == 2:  # by file, each cycle writes all deletes of each file again
+        if version == 2:  # per file, each cycle would rewrite all deletes of each file
             properties["write.delete.granularity"] = "partition"
     return NewTable(request.schema, spec, {**properties, **config.auto_create_props}, keys)
 
 
 def check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:
-    """Whether rows of such a schema can be merged by these columns.
+    """Raise if rows with this schema cannot be merged by these key columns.
 
     Raises:
-        TableUnsuitableError: They cannot.
+        TableUnsuitableError: The error has the reason.
     """
     if not keys:
         raise TableUnsuitableError(
             name,
-            f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
-            "iceberg.tables.default-id-columns, identifier fields on the table, or "
+            f"MERGE requires key columns: set iceberg.table.{name}.id-columns or "
+            "iceberg.tables.default-id-columns, identifier fields of the table, or "
             "iceberg.ext.key-source=record",
         )
     names = {column["name"] for column in schema["fields"]}
-    if lacking := [key for key in keys if key not in names]:
-        raise TableUnsuitableError(name, f"has no key column {lacking[0]}")
+    if missing_keys := [key for key in keys if key not in names]:
+        raise TableUnsuitableError(name, f"has no key column {missing_keys[0]}")
     for column in schema["fields"]:
         if column["name"] in keys and (why := why_no_key(column["type"])):
             raise TableUnsuitableError(
-                name, f"key column {column['name']} {why}: choose other id-columns"
+                name, f"key column {column['name']} {why}: set other id-columns"
             )
     if times := time_columns(schema):
         raise TableUnsuitableError(
             name,
-            f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged",
+            f"column {times[0]} has type time, which Spark cannot read, so rows cannot be merged",
         )

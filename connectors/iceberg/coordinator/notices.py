@@ -1,4 +1,4 @@
-"""`Notices`: what a person may want to know, as JSON to a webhook, to a topic, or to both."""
+"""`Notices`: messages for operators in JSON, to a webhook, a topic, or both."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class NoticeKind(Enum):
-    """What happened."""
+    """Kind of event."""
 
-    SCHEMA_CHANGED = "schema-changed"  # the sink changed a table's schema
+    SCHEMA_CHANGED = "schema-changed"  # the sink changed the schema of a table
     SCHEMA_CHANGE_PENDING = "schema-change-pending"  # rows wait until a user changes a table
     SCHEMA_CHANGE_DONE = "schema-change-done"
-    WAITING = "waiting"  # rows wait for something that does not work
-    WORKING = "working"  # it works again
-    NOT_AS_EXPECTED = "not-as-expected"  # rows of a commit do not meet an expectation
-    UNPUBLISHED = "unpublished"  # readers do not see the last commits
-    PUBLISHED = "published"  # or do again
-    STALE = "stale"  # a table is older than it may be
-    FRESH = "fresh"  # it is no more
+    WAITING = "waiting"  # rows wait because of a failure
+    WORKING = "working"  # the failure is over
+    NOT_AS_EXPECTED = "not-as-expected"  # rows of a commit violate an expectation
+    UNPUBLISHED = "unpublished"  # commits await approval
+    PUBLISHED = "published"  # no commits await approval
+    STALE = "stale"  # a table exceeds the maximum lag
+    FRESH = "fresh"  # the lag is within the limit again
     STOPPING = "stopping"  # all tables have all rows before `iceberg.ext.stop-at`
 
 
 class Notices:
-    """Owns a thread for each place that notices go to. Any thread; nothing here waits or fails."""
+    """Sender of notices. Owns a thread per destination. Any thread; never waits or raises."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Notices:
         sends: Sequence[Callable[[bytes], None]],
         outcome: Callable[[str], None],
     ) -> None:
-        """`sends`: each sends a notice to one place, or raises."""
+        """Start the threads. Each function in `sends` sends a notice to one destination."""
         self._connector = connector
         self._senders = [BackgroundSender("notices", send, outcome) for send in sends]
 
     def tell(self, kind: NoticeKind, table: str, text: str, **details: Any) -> None:
-        """Something happened to a table; an empty name: to all."""
+        """Send a notice about a table. An empty name means all tables."""
         document = {
             "id": str(uuid.uuid4()),
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -60,17 +60,17 @@ class Notices:
             sender.put(notice)
 
     def close(self, seconds: float) -> None:
-        """Send what waits, for so long at most."""
+        """Send the waiting notices within this time, and end the threads."""
         for sender in self._senders:
             sender.close(seconds)
 
 
 def to_webhook(url: str) -> Callable[[bytes], None]:
-    """Send by POST; every status below 300 is fine."""
-    import httpx
+    """Return a function that sends a notice by POST, and raises for a status of 300 or more."""
+    import httpx  # here: most connectors send no notices
 
     def send(notice: bytes) -> None:
-        answer = httpx.post(url, content=notice, headers=_JSON, timeout=_TIMEOUT_SECONDS)
-        answer.raise_for_status()
+        response = httpx.post(url, content=notice, headers=_JSON, timeout=_TIMEOUT_SECONDS)
+        response.raise_for_status()
 
     return send

@@ -1,8 +1,7 @@
-"""What a change of the connector's offsets over REST means: rule 21 of the protocol, asked while it
-is stopped.
+"""Altered offsets of a stopped connector over REST (rule 21).
 
-Nothing is written here. The worker makes one group commit of the answer, which is the atomic point;
-tables follow when the next coordinator opens them, also after a death in between.
+This module writes nothing. The worker commits the result in one group commit, which is the atomic
+step. The tables follow when the next coordinator opens them, even after a crash.
 """
 
 from __future__ import annotations
@@ -40,74 +39,86 @@ def alter(
     services: SharedServices,
     offsets: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return what to commit to the group, all in one request; None: the offset is to be deleted.
+    """Return the group offsets to commit in one request. None: delete the offset.
 
-    Tables say how often the connector was rewound before, so the catalog is asked.
+    The ledgers of the tables contain the generation of the offsets, so they are loaded.
 
-    Args: offsets: The next ones to read; None resets a partition to where a new connector would
-        begin. When all
-            partitions of the group are reset, so are those that it lost.
+    Args:
+        config: The configuration of the connector.
+        cluster: The Kafka cluster.
+        services: The services of the worker.
+        offsets: The next offsets to read. None resets a partition to the start position of a new
+            connector. If all partitions of the group are reset, partitions without an offset are
+            reset, too.
 
-    Raises: ConnectError: An offset is not in the log, a partition is not consumed, or cluster or
-        catalog do not answer.
+    Raises:
+        ConnectError: An offset is not in the log, a partition is not consumed, or the cluster or
+            the catalog does not respond.
     """
     topics = describe_topics(cluster)
     group = group_offsets(cluster, topics)
     lookups = _look_up(config, services, likely_tables(config, topics))
     first = first_positions(cluster, topics)
-    wanted: dict[TopicPartition, int] = {}
-    never_ran = not group and not any(found.ledger for found in lookups.values())
+    new_offsets: dict[TopicPartition, int] = {}
+    never_ran = not group and not any(lookup.ledger for lookup in lookups.values())
     if never_ran and not offsets:
         return {}
     if never_ran or (
         all(offset is None for offset in offsets.values()) and offsets.keys() >= group.keys()
     ):
-        wanted.update(first)
+        new_offsets.update(first)
     removed: list[TopicPartition] = []
     for tp, offset in offsets.items():
         if tp in first:
-            wanted[tp] = first[tp] if offset is None else _checked(tp, offset, topics[tp.topic])
+            if offset is not None:
+                _check_offset(tp, offset, topics[tp.topic])
+            new_offsets[tp] = first[tp] if offset is None else offset
         elif offset is None:
             removed.append(tp)
         else:
             raise ConnectError(
-                f"connector {cluster.connector} does not consume {_words(tp)}, or it does not exist"
+                f"connector {cluster.connector} does not consume {_describe(tp)}, which may "
+                "not exist"
             )
     ids = {topic: info.id for topic, info in topics.items()}
-    altered = altered_group(wanted, group, lookups, ids, cluster.start_number, uuid.uuid4().hex[:8])
-    answer: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(removed)
-    for tp, at in altered.items():
-        assert at.mark is not None
-        log.info(
-            "%s is read from offset %d on, as generation %d", tp, at.offset, at.mark.generation
-        )
-        answer[tp] = OffsetAndMetadata(at.offset, at.mark.to_text())
-    return answer
+    altered = altered_group(
+        new_offsets, group, lookups, ids, cluster.start_number, uuid.uuid4().hex[:8]
+    )
+    commits: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(removed)
+    for tp, group_offset in altered.items():
+        offset, mark = group_offset.offset, group_offset.mark
+        assert mark is not None
+        log.info("%s: next offset %d, generation %d", tp, offset, mark.generation)
+        commits[tp] = OffsetAndMetadata(offset, mark.to_text())
+    return commits
 
 
-def _checked(tp: TopicPartition, offset: int, info: TopicInfo) -> int:
-    """An offset that the next coordinator can go on from."""
+def _check_offset(tp: TopicPartition, offset: int, info: TopicInfo) -> None:
+    """Raise if the next coordinator could not continue at an offset."""
     start, end = info.log_starts[tp.partition], (info.log_ends or info.log_starts)[tp.partition]
     if not start <= offset <= end:
         raise ConnectError(
-            f"offset {offset} is not in the log of {_words(tp)}, which goes from {start} to {end}"
+            f"offset {offset} is not in the log of {_describe(tp)}, which has offsets {start} to "
+            f"{end}"
         )
-    return offset
 
 
-def _words(tp: TopicPartition) -> str:
+def _describe(tp: TopicPartition) -> str:
     return f"partition {tp.partition} of topic {tp.topic}"
 
 
 def _look_up(
     config: IcebergSinkConfig, services: SharedServices, tables: Iterable[str]
 ) -> dict[str, Lookup]:
-    """The ledgers of those tables that exist. CatalogUnavailableError and its like: the catalog
-    does not answer."""
-    found: dict[str, Lookup] = {}
+    """Return the ledgers of the existing tables.
+
+    Raises:
+        ConnectError: The catalog does not respond.
+    """
+    lookups: dict[str, Lookup] = {}
     names = list(tables)
     if not names:
-        return found
+        return lookups
     with LakeClient(
         services, worker_spark_config(config, services.worker_settings), user=config.connector
     ) as lake:
@@ -120,5 +131,5 @@ def _look_up(
                 )
             except TableMissingError:
                 continue
-            found[name] = look_up(loaded.view)
-    return found
+            lookups[name] = look_up(loaded.view)
+    return lookups

@@ -1,4 +1,4 @@
-"""`PendingSchemaChanges`: changes of tables that wait for a user, in the log and in the metrics."""
+"""`PendingSchemaChanges`: schema changes that require a user, in the log and in the metrics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ class PendingSchemaChanges:
         self._pending: dict[str, frozenset[SchemaChange]] = {}
 
     def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
-        """Note that rows wait for these changes, and log new changes."""
+        """Record that rows wait for these changes, and log new changes."""
         # tasks request different changes
         pending = self._pending.get(table, frozenset()) | frozenset(changes)
         if pending != self._pending.get(table):
             self._pending[table] = pending
             log.warning(
-                "table %s: rows wait until a user lets it %s (change the table, or the "
-                "configuration)",
+                "table %s: rows wait until a user allows the sink to %s, or changes the table",
                 table,
                 ", or ".join(sorted(map(str, pending))),
                 extra={"action": "schema_change_held", "table": table},
@@ -35,7 +34,9 @@ class PendingSchemaChanges:
             self._metrics.pending_change(table, str(change), pending=True)
 
     def release(self, table: str) -> None:
-        """Forget the changes of a table that was changed: a task that still lacks a change requests
-        it again."""
+        """Forget the changes of a table that was changed.
+
+        Tasks that still require a change request it again.
+        """
         for change in self._pending.pop(table, frozenset()):
             self._metrics.pending_change(table, str(change), pending=False)

@@ -1,5 +1,4 @@
-"""`RetryTracker`: what keeps rows waiting, logged without a flood, shown by a metric, and counted
-against the limit."""
+"""`RetryTracker`: failures that make rows wait, in the log, in metrics, and against the limit."""
 
 from __future__ import annotations
 
@@ -16,43 +15,44 @@ from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 
-LOG_SECONDS = 60.0  # between lines about the same failure
-# without a try it begins anew; a call's deadline and the longest back-off lie between two tries
+LOG_SECONDS = 60.0  # between log lines about the same failure
+# time without an attempt after which a failure is counted from zero; longer than the deadline of a
+# call plus the longest backoff
 QUIET_SECONDS = 180.0
-# a table not asked for since then has no waiting task; tasks that wait ask every few seconds
+# time without a request after which no task waits for a table; tasks repeat requests more often
 FORGET_SECONDS = 600.0
-_NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the failure does not
+_NUMBERS = re.compile(r"\d+")  # IDs, ports, and times differ between repetitions of a failure
 
-COORDINATOR = "coordinator"  # what a task says that it waits for
+COORDINATOR = "coordinator"  # `for` in the status of a task
 
 
 def table_to_open(table: str) -> str:
-    """What a task says that it waits for while a table is to be found, created or evolved."""
+    """Return `for` in the status of a task while a table is loaded, created, or evolved."""
     return f"table {table}"
 
 
 class Waiting(Enum):
-    """What rows wait for; the value is the metric's label `reason`."""
+    """Blocked step. The value is the label `reason` of the metric."""
 
-    BEGIN = "begin"  # a coordinator, for all tables
-    OPEN = "open"  # a table, which is to be found, created or evolved
-    COMMIT = "commit"  # a table, which takes no commit
+    BEGIN = "begin"  # start of the coordinator, for all tables
+    OPEN = "open"  # loading, creating, or evolving a table
+    COMMIT = "commit"  # commits to a table
 
 
 @dataclass(slots=True)
 class _Failure:
-    """Something that was tried and did not work since it last did; times are the clock's."""
+    """Consecutive failures of one step. Times are from the clock of the tracker."""
 
-    logged: float
-    counted: float
-    tried: float
-    intervals: int = 0  # commit intervals that went by while it was tried
-    kind: str | None = None  # the reason logged last, without its numbers
-    silent: int = 0  # times since it was logged
+    logged_at: float
+    counted_at: float
+    attempted_at: float
+    intervals: int = 0  # commit intervals since the first attempt
+    kind: str | None = None  # last logged reason, without its numbers
+    suppressed: int = 0  # repetitions since the last log line
 
 
 class RetryTracker:
-    """Of one task 0, over all lives of its coordinator; used on the coordinator's thread."""
+    """Failures in all runs of a coordinator. Used on the coordinator's thread."""
 
     def __init__(
         self,
@@ -62,52 +62,59 @@ class RetryTracker:
         interval_ms: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit`: commit intervals in a row that a failure may last before the task fails; None:
-        for ever."""
+        """Create a tracker.
+
+        Args:
+            metrics: Metrics of the sink.
+            context: Receives the reasons for waiting.
+            limit: Consecutive commit intervals with a failure after which the task fails. None: it
+                waits indefinitely.
+            interval_ms: The commit interval.
+            clock: Returns a monotonic time in seconds.
+        """
         self._context = context
-        self._awaiting_approval: dict[
-            str, float
-        ] = {}  # by table that waits for a person, when that was said last
+        # by table that waits for a user: time of the last request
+        self._awaiting_approval: dict[str, float] = {}
         self._metrics = metrics
         self._limit = limit
         self._interval_seconds = interval_ms / 1000
         self._clock = clock
-        self._known: dict[tuple[Waiting, str], _Failure] = {}
+        self._failures: dict[tuple[Waiting, str], _Failure] = {}
         self._not_committed: set[str] = set()
 
     def cannot_begin(self, why: str) -> None:
-        """A coordinator did not find what it needs, and another one will try.
+        """Record that a coordinator could not start; another run will try.
 
         Raises:
-            ConnectError: That went on for as long as the configuration allows.
+            ConnectError: The limit is reached.
         """
-        intervals = self._tried(Waiting.BEGIN, "", why, f"coordinator begins anew: {why}")
+        intervals = self._count(Waiting.BEGIN, "", why, f"coordinator restarts: {why}")
         if self._is_too_long(intervals):
             raise ConnectError(
-                f"the coordinator could not begin in {intervals} commit intervals in a row: {why}"
+                f"the coordinator did not start in {intervals} consecutive commit intervals: {why}"
             )
 
     def cannot_open(self, table: str, why: str) -> None:
-        """A table is not available now, and tasks that wait for it ask again.
+        """Record that a table is unavailable. Tasks that wait for it repeat their requests.
 
         Raises:
-            ConnectError: That went on for as long as the configuration allows.
+            ConnectError: The limit is reached.
         """
-        line = f"table {table} is not available now, its partitions wait: {why}"
-        intervals = self._tried(Waiting.OPEN, table, why, line)
+        line = f"table {table} is unavailable, its partitions wait: {why}"
+        intervals = self._count(Waiting.OPEN, table, why, line)
         if self._is_too_long(intervals):
             raise ConnectError(
-                f"table {table} was not available in {intervals} commit intervals in a row: {why}"
+                f"table {table} was unavailable in {intervals} consecutive commit intervals: {why}"
             )
 
     def not_committed(self, table: str, cycles: int, why: str) -> None:
-        """A table took no commit in so many cycles in a row.
+        """Record the number of consecutive cycles without a commit to a table.
 
         Raises:
-            ConnectError: As many as the configuration allows.
+            ConnectError: The limit is reached.
         """
         log.error(
-            "table %s is not committed, its partitions wait (%d cycles in a row): %s",
+            "table %s: commit failed, its partitions wait (consecutive failed cycles: %d): %s",
             table,
             cycles,
             why,
@@ -117,67 +124,68 @@ class RetryTracker:
         self._show(Waiting.COMMIT, table, why)
         if self._is_too_long(cycles):
             raise ConnectError(
-                f"table {table} was not committed in {cycles} cycles in a row: {why}"
+                f"table {table}: commits failed in {cycles} consecutive cycles: {why}"
             )
 
     def begins(self) -> None:
-        """A coordinator looks for what it needs; until it has it, all tables wait."""
-        if (Waiting.BEGIN, "") not in self._known:
-            self._context.waits(COORDINATOR, "it begins: it has not read all of its tables yet")
+        """Record the start of a run. All tables wait until it has read them."""
+        if (Waiting.BEGIN, "") not in self._failures:
+            self._context.waits(COORDINATOR, "starting: it has not read all of its tables yet")
 
     def begun(self) -> None:
-        """A coordinator found what it needs."""
+        """Record that a run has started."""
         self._over(Waiting.BEGIN, "")
         self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
-        """A table was opened, or was refused for good: no task waits for it any more."""
+        """Record that a table was opened or permanently refused, so that no task waits for it."""
         self._over(Waiting.OPEN, table)
         if self._awaiting_approval.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)
 
     def awaits_approval(self, table: str, why: str) -> None:
-        """A table waits for a person; tasks that wait for it ask again. Logged elsewhere, and never
-        too long."""
+        """Record that a table waits for a user, without a limit. The caller has logged it."""
         self._over(Waiting.OPEN, table)
         self._awaiting_approval[table] = self._clock()
         self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
-        """`failing`: the tables that take no commit still. Those that no task asks for any more are
-        forgotten."""
-        long_ago = self._clock() - FORGET_SECONDS
+        """Record the end of a cycle, and forget tables that no task requests anymore.
+
+        `failing` contains the tables whose commits still fail.
+        """
+        expiry = self._clock() - FORGET_SECONDS
         for waiting, table in [
-            key for key, failure in self._known.items() if failure.tried <= long_ago
+            key for key, failure in self._failures.items() if failure.attempted_at <= expiry
         ]:
             self._over(waiting, table)
-        for table in [table for table, said in self._awaiting_approval.items() if said <= long_ago]:
+        for table in [t for t, at in self._awaiting_approval.items() if at <= expiry]:
             self.opened(table)
         for table in self._not_committed - set(failing):
             self._show(Waiting.COMMIT, table, None)
         self._not_committed &= set(failing)
 
-    def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
-        """Log it, unless that was done lately; returns how many whole commit intervals it lasts
-        now.
+    def _count(self, waiting: Waiting, table: str, why: str, line: str) -> int:
+        """Count and log a failure, and return the number of commit intervals that it has lasted.
 
-        A failure that is over within an interval counts as none, however often it was tried. After
-        a long time without a try it is not known whether it lasted, so it begins anew.
+        A failure that ends within an interval does not count, regardless of the number of attempts.
+        After a long time without an attempt, it is unknown whether the failure lasted, so it is
+        counted from zero. Repetitions are not logged for some time.
         """
         now, kind = self._clock(), _NUMBERS.sub("", why)
-        failure = self._known.get((waiting, table))
+        failure = self._failures.get((waiting, table))
         if failure is None:
-            failure = self._known[waiting, table] = _Failure(now, now, now)
-        elif now - failure.tried > max(2 * self._interval_seconds, QUIET_SECONDS):
-            failure.intervals, failure.counted = 0, now
-        elif now - failure.counted >= self._interval_seconds:
-            failure.intervals, failure.counted = failure.intervals + 1, now
-        failure.tried = now
+            failure = self._failures[waiting, table] = _Failure(now, now, now)
+        elif now - failure.attempted_at > max(2 * self._interval_seconds, QUIET_SECONDS):
+            failure.intervals, failure.counted_at = 0, now
+        elif now - failure.counted_at >= self._interval_seconds:
+            failure.intervals, failure.counted_at = failure.intervals + 1, now
+        failure.attempted_at = now
         self._show(waiting, table, why)
-        if failure.kind != kind or now - failure.logged >= LOG_SECONDS:
+        if failure.kind != kind or now - failure.logged_at >= LOG_SECONDS:
             more = (
-                f" (and {failure.silent} times more since this was logged last)"
-                if failure.silent
+                f" ({failure.suppressed} more times since the last log line)"
+                if failure.suppressed
                 else ""
             )
             log.warning(
@@ -186,17 +194,17 @@ class RetryTracker:
                 more,
                 extra={"action": "table_held", "table": table} if table else None,
             )
-            failure.logged, failure.kind, failure.silent = now, kind, 0
+            failure.logged_at, failure.kind, failure.suppressed = now, kind, 0
         else:
-            failure.silent += 1
+            failure.suppressed += 1
         return failure.intervals
 
     def _over(self, waiting: Waiting, table: str) -> None:
-        if self._known.pop((waiting, table), None) is not None:
+        if self._failures.pop((waiting, table), None) is not None:
             self._show(waiting, table, None)
 
     def _show(self, waiting: Waiting, table: str, why: str | None) -> None:
-        """Say why rows wait, or that they no longer do."""
+        """Show the reason for waiting in the status and the metrics. None: rows do not wait."""
         subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
         self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
         self._metrics.waiting(waiting.value, table, why)

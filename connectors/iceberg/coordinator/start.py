@@ -27,7 +27,7 @@ def start_coordinator(
     config: IcebergSinkConfig,
     context: SinkTaskContext,
     *,
-    begins_anew: bool = True,
+    restarts: bool = True,
     maintains: bool = True,
 ) -> Coordinator:
     """Start a coordinator.
@@ -35,7 +35,7 @@ def start_coordinator(
     Args:
         config: The configuration of the connector.
         context: The context of task 0.
-        begins_anew: Take over again after a newer coordinator has taken over.
+        restarts: Take over again after a newer coordinator has taken over.
         maintains: Maintain tables between cycles, as configured.
 
     Raises:
@@ -75,7 +75,7 @@ def start_coordinator(
         events,
         metrics,
         [outlet for outlet in (notices, lineage) if outlet is not None],
-        begins_anew=begins_anew,
+        restarts=restarts,
         maintains=maintains,
     )
     coordinator.start()

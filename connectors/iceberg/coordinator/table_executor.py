@@ -1,5 +1,4 @@
-"""`TableExecutor`: runs calls on different tables in parallel, and calls on the same table one
-after another."""
+"""`TableExecutor`: runs calls on different tables concurrently, and calls on one in sequence."""
 
 from __future__ import annotations
 
@@ -48,15 +47,17 @@ class TableExecutor:
         tables: frozenset[str] | None,
         function: Callable[_P, _T],
         *arguments: _P.args,
-        **named: _P.kwargs,
+        **keywords: _P.kwargs,
     ) -> Future[_T]:
-        """Schedule a call.
+        """Schedule a call of a function with these arguments on one of the threads.
 
         Args:
             tables: The tables that the call uses, or EVERY_TABLE.
-            function: Called on one of the threads.
+            function: The function.
+            *arguments: Its positional arguments.
+            **keywords: Its keyword arguments.
         """
-        call = _Call(tables, lambda: function(*arguments, **named))
+        call = _Call(tables, lambda: function(*arguments, **keywords))
         with self._lock:
             self._waiting.append(call)
             self._start_calls()

@@ -1,7 +1,7 @@
-"""What the coordinator does to tables: open, create, evolve, commit, clean up.
+"""Operations of the coordinator on tables: open, create, evolve, commit, clean up.
 
-The coordinator calls from several threads, but never for the same table at once
-(`TableManager.tables_of_commit`). All of them use one Spark driver, each in its own session.
+The coordinator calls from several threads, but never concurrently for one table
+(`TableManager.tables_of_commit`). All threads use one Spark driver, each in a separate session.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from connectors.iceberg.table.table import TableDescription, TableRequest, Write
 log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
-DEATHS = 3  # of the driver in consecutive commits to one table; then the task fails
+DEATHS = 3  # of the driver in consecutive commits to one table after which the task fails
 
 
 class TableManager:
@@ -115,12 +115,10 @@ class TableManager:
         self._maintenance = maintenance
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
-        self._record_keys: dict[
-            str, tuple[str, ...]
-        ] = {}  # by table, what tasks saw in its records
-        self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
+        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, as tasks reported them
+        self._warned_properties: set[tuple[str, str]] = set()  # UUID of the table, warning
         self._pending = PendingSchemaChanges(metrics)
-        # tables whose step returns columns that only a person may add
+        # tables whose step returns columns that only a user may add
         self._waiting_steps: set[str] = set()
         self._stopping = threading.Event()
         self._health = HealthMonitor(metrics, warns)
@@ -130,17 +128,12 @@ class TableManager:
         self._deaths: dict[str, int] = {}
         self._suspects: set[str] = set()  # tables: see `is_suspect`
 
-    def request(self) -> None:
-        """Have the driver started now and not by the first commit. The status shows it until
-        `start` returns."""
-        self._sessions.request()
-
     def start(self) -> None:
-        """Open a session, if there is none; after the death of the driver, in the next one.
+        """Open a session if there is none, in a new driver if the previous one has died.
 
         Raises:
-            RetriableError: The driver does not start now.
-            ConnectError: It cannot start.
+            RetriableError: The driver does not start at the moment.
+            ConnectError: The driver cannot start.
         """
         with self._sessions.session():
             pass
@@ -153,8 +146,10 @@ class TableManager:
         self._sessions.stop()
 
     def tables_of_commit(self, name: str) -> frozenset[str]:
-        """Return the tables that a commit to a table may write: the table, its aggregates, and its
-        rejected rows."""
+        """Return the tables that a commit to a table may write.
+
+        These are the table, its aggregates, and the table of its rejected rows.
+        """
         return frozenset(
             {name, _rejected(name), *(each.table for each in self._config.table(name).aggregates)}
         )
@@ -168,10 +163,10 @@ class TableManager:
         return name in self._suspects
 
     def view(self, name: str) -> TableView | None:
-        """What the protocol wants to know of a table, from the catalog; None: it does not exist.
+        """Load the view of a table for the protocol. None: the table does not exist.
 
         Raises:
-            ConnectError: The catalog does not answer, or refuses.
+            ConnectError: The catalog does not respond, or refuses the request.
         """
         try:
             with self._sessions.session(name) as lake:
@@ -180,8 +175,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """As `view`, where an attempt to commit begins with it: then a failure is one of the
-        attempt."""
+        """Load the view of a table for a commit, whose failure counts as a failed commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -190,8 +184,7 @@ class TableManager:
 
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
-        """Count an attempt to commit that ends with an error; one that waits for a person or other
-        rows is none."""
+        """Count a failed attempt to commit, unless it waits for a user or other rows."""
         try:
             yield
         except (PairUnreadError, SchemaChangesPendingError):
@@ -214,7 +207,7 @@ class TableManager:
             unpublished_branch(self._config.connect_group),
         )
         description = loaded.description
-        # the records' own key comes last
+        # the keys of the records have the lowest precedence
         if description.mode is WriteMode.MERGE and not description.key_columns:
             description = dataclasses.replace(
                 description, key_columns=self._record_keys.get(name, ())
@@ -227,15 +220,15 @@ class TableManager:
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
-        """Open a table for tasks, creating or evolving it as they asked and the configuration
-        allows.
+        """Open a table for tasks. Create or evolve it if they request it and it is allowed.
 
-        Returns the view of the protocol and the description that goes to the tasks, without what
-        the configuration says of the storage: that they know themselves.
+        Return the view for the protocol and the description for the tasks. The description omits
+        the storage settings of the configuration, which the tasks have.
 
-        Raises: ChangesHeldError: The rows need what only a person may change; tasks that wait for
-            it ask again and again. ConnectError: It is not available; the text goes to the tasks
-            that wait.
+        Raises:
+            SchemaChangesPendingError: The rows require a change that only a user may allow. Waiting
+                tasks repeat their requests.
+            ConnectError: The table is unavailable. The message is sent to waiting tasks.
         """
         config, request = self._config, TableRequest.from_text(request_text)
         if request.keys:
@@ -248,11 +241,10 @@ class TableManager:
         if description.mode is WriteMode.MERGE:
             check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
-        own = file_io_properties(
-            config.catalog_properties()
-        ).items()  # keys among them, which no topic needs to hold
-        lent = dict(description.io_properties.items() - own)
-        answer = dataclasses.replace(description, io_properties=lent)
+        # the settings of the configuration include secrets, which must not be in a topic
+        configured = file_io_properties(config.catalog_properties()).items()
+        vended = dict(description.io_properties.items() - configured)
+        answer = dataclasses.replace(description, io_properties=vended)
         return loaded.view, json.dumps(answer.to_json(), separators=(",", ":"))
 
     def _open(self, lake: LakeClient, name: str, need: Need, request: TableRequest) -> LoadedTable:
@@ -269,8 +261,7 @@ class TableManager:
         return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
 
     def _warn_ignored(self, table: TableDescription) -> None:
-        """Warn of properties of a table that its staged files do not follow, once for each table
-        and property."""
+        """Warn once of each table property that staged files ignore."""
         ignored = ignored_properties({**table.properties, **self._config.write_props})
         for text in ignored:
             if (table.uuid, text) not in self._warned_properties:
@@ -283,8 +274,7 @@ class TableManager:
                 )
 
     def _with_order(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With a column for the order of rows, where the changes of a key come in several
-        partitions."""
+        """Add the column for the order of rows, if several partitions have changes of one key."""
         table = loaded.description
         columns = {column["name"] for column in json.loads(table.schema)["fields"]}
         if (
@@ -294,12 +284,11 @@ class TableManager:
         ):
             return loaded
         lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
-        log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
+        log.info("table %s: added column %s for the order of rows", table.name, ORDER)
         return self._load(lake, table.name)
 
     def _with_layout(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With the sort order of the configuration, and with its partition fields if they may
-        change."""
+        """Set the configured sort order, and the partition fields if they may change."""
         name, config = loaded.description.name, self._config
         table = config.table(name)
         partition_by = table.partition_by if config.evolve_partitions else None
@@ -308,15 +297,14 @@ class TableManager:
         if not lake.set_layout(name, table.sort_by, partition_by):
             return loaded
         log.info(
-            "table %s: new files have the sort order and the partition fields of the configuration",
+            "table %s: set the sort order and the partition fields of new files",
             name,
             extra={"action": "layout_set", "table": name},
         )
         return self._load(lake, name)
 
     def _with_write_mode(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites
-        whole files."""
+        """Set merge-on-read if the table has no write mode. Iceberg's default is copy-on-write."""
         table = loaded.description
         if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._config.full_merge:
             return loaded
@@ -324,8 +312,7 @@ class TableManager:
             return loaded
         lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
         log.info(
-            "table %s says nothing of %s: it is set to merge-on-read "
-            "(iceberg.ext.keep-write-mode=true would keep it)",
+            "table %s: setting %s=merge-on-read; iceberg.ext.keep-write-mode=true disables this",
             table.name,
             WRITE_MODES[0],
             extra={"action": "write_mode_set", "table": table.name},
@@ -333,13 +320,18 @@ class TableManager:
         return self._load(lake, table.name)
 
     def _evolve(self, lake: LakeClient, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
-        """Make the changes that may be made; hold the rows if they need others."""
+        """Apply the changes that the sink may apply, and hold the rows if they require others."""
         policy, name = self._config.evolution, loaded.description.name
-        wanted = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
-        if wanted and lake.evolve(name, wanted):
-            made = ", ".join(map(str, wanted))
-            log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
-            self._metrics.evolved(name, [*map(str, wanted)])
+        changes = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
+        if changes and lake.evolve(name, changes):
+            descriptions = [*map(str, changes)]
+            log.info(
+                "table %s: %s",
+                name,
+                ", ".join(descriptions),
+                extra={"action": "table_evolved", "table": name},
+            )
+            self._metrics.evolved(name, descriptions)
             loaded = self._load(lake, name)
         pending = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
         if pending and loaded.description.schema_id == request.schema_id:
@@ -356,10 +348,10 @@ class TableManager:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
 
     def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
-        """Make one snapshot (steps 4 and 5).
+        """Commit one snapshot (steps 4 and 5).
 
         Raises:
-            ConnectError: Certainly nothing was committed.
+            ConnectError: Nothing was committed.
         """
         with self._attempt(request.table):
             fault_point("before_prepare")
@@ -371,11 +363,11 @@ class TableManager:
         self._metrics.committed(request.table, outcome)
         if outcome.failed:
             log.warning(
-                "commit %s to %s is not as expected: %s%s",
+                "commit %s to %s violates expectations: %s%s",
                 request.commit,
                 request.table,
                 described(outcome.failed),
-                "; readers do not see it until `connect-py gate --publish`"
+                "; it awaits approval by `connect-py gate --publish`"
                 if outcome.unpublished
                 else "",
                 extra={
@@ -407,10 +399,10 @@ class TableManager:
         return outcome
 
     def _request(self, request: CommitTable, epoch: Epoch) -> CommitRequest:
-        """What the driver is asked for."""
+        """Return the request to the driver."""
         config, description = self._config, self._described[request.table]
         table = config.table(request.table)
-        files = [file for found in request.files.values() for file in found]
+        files = [file for files in request.files.values() for file in files]
         summary = {
             self._property_key: request.ledger.to_json(),
             COMMIT_ID_KEY: request.commit,
@@ -431,9 +423,8 @@ class TableManager:
             property_key=self._property_key,
             property_template=request.property_text(SNAPSHOT_ID),
             summary=summary,
-            properties={}
-            if request.ledger.repeats_offsets
-            else offsets,  # of now only: they are long
+            # long offsets are stored only once, in the newest metadata
+            properties={} if request.ledger.repeats_offsets else offsets,
             files=files,
             mode=description.mode,
             key_columns=description.key_columns,
@@ -450,7 +441,8 @@ class TableManager:
             creates=config.may_create(request.table),
             rejected_table=_rejected(request.table),
             work_branch=scratch_prefix(config.connect_group),
-            file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
+            # `clean` recognizes orphan files by this prefix
+            file_prefix=StagedFileName.epoch_prefix(
                 config.connector, epoch, table_digits(description.uuid)
             ),
         )
@@ -458,9 +450,10 @@ class TableManager:
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Commit in the driver.
 
-        Raises: SparkLostError: The driver has died in each of the last commits to the table. Only
-            the task of this connector fails. ConnectError: Nothing was committed, as far as is
-            known.
+        Raises:
+            SparkLostError: The driver has died in each of the last commits to the table. Only the
+                task of this connector fails.
+            ConnectError: The commit failed.
         """
         try:
             aggregates = [each.table for each in request.aggregates]
@@ -477,7 +470,7 @@ class TableManager:
                 self._waiting_steps.remove(request.table)
                 self._pending.release(request.table)
             return outcome
-        except SchemaChangesPendingError as pending:  # of what a step returns
+        except SchemaChangesPendingError as pending:  # for the result of a step
             self._waiting_steps.add(request.table)
             self._pending.hold(request.table, pending.changes)
             raise
@@ -488,16 +481,17 @@ class TableManager:
                 raise
             raise SparkLostError(
                 f"the Spark driver died in {deaths} consecutive commits to {request.table}"
-                + _user_code(request)
+                + _timeout_hint(request)
             ) from error
 
     def maintain(
         self, task: MaintenanceTask, epoch: Epoch
     ) -> CompactionOutcome | ExpirationOutcome:
-        """Carry out one maintenance action in the driver of the commits.
+        """Perform one maintenance action in the driver of the commits.
 
-        Raises: ConnectError: It failed; the rows of the table are unchanged. Commits continue
-            whatever the reason is.
+        Raises:
+            ConnectError: The action failed. The rows of the table are unchanged, and commits are
+                not affected.
         """
         started = time.monotonic()
         try:
@@ -584,7 +578,7 @@ class TableManager:
         return outcome
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
-        """Remove what earlier epochs left: staged files that no snapshot references."""
+        """Remove the staged files of earlier epochs that no snapshot references."""
         config = self._config
         fault_point("before_clean")
         with self._sessions.session(name) as lake:
@@ -598,25 +592,23 @@ class TableManager:
                 )
         fault_point("after_clean")
         if removed is None:
-            log.warning(
-                "table %s is too large to look for staged files of earlier epochs: they stay", name
-            )
+            log.warning("table %s is too large to search for staged files of earlier epochs", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
 
 
 def _rejected(name: str) -> str:
-    """Return the name of the table that keeps the rejected rows of a table."""
+    """Return the name of the table with the rejected rows of a table."""
     return f"{name}_rejected"
 
 
 def status_of(error: ConnectError) -> CommitStatus:
-    """What an attempt to commit that met this error came to."""
+    """Return the status of an attempt to commit that ended with this error."""
     return CommitStatus.MISSING if isinstance(error, TableMissingError) else CommitStatus.FAILED
 
 
-def _user_code(request: CommitRequest) -> str:
-    """What of the user's own runs in a commit, as an answer to why it never ends."""
+def _timeout_hint(request: CommitRequest) -> str:
+    """Return a hint about the user's code in a commit, which may be why it does not end."""
     keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
     return f"; {', '.join(keys)} must end within {ATTEMPT_TIMEOUT}" if keys else ""
 
@@ -626,19 +618,21 @@ def _utc(timestamp_ms: int | None) -> datetime | None:
 
 
 def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]:
-    """The columns by which rows of a file are sorted, up to the first term that has another order
-    than its column."""
-    kept = itertools.takewhile(lambda each: each.sorts_files, terms)
-    return tuple((each.term.column, each.descending, each.nulls_first) for each in kept)
+    """Return the columns that sort the rows of a file.
+
+    They end before the first term whose order differs from the order of its column.
+    """
+    file_terms = itertools.takewhile(lambda term: term.sorts_files, terms)
+    return tuple((t.term.column, t.descending, t.nulls_first) for t in file_terms)
 
 
 def why_not_merged(table: TableDescription) -> str | None:
-    """Why rows of a table cannot be replaced, and what to do about it; None: they can."""
+    """Return why rows of a table cannot be replaced, with the remedy. None: they can."""
     if table.mode is not WriteMode.MERGE or table.format_version >= 2:
         return None
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":
         return None
     return (
-        "is of format version 1, which has no deletes, and its property write.merge.mode says "
-        "merge-on-read: set format-version to 2, or write.merge.mode to copy-on-write"
+        "has format version 1, which has no deletes, and write.merge.mode=merge-on-read: set "
+        "format-version to 2, or write.merge.mode to copy-on-write"
     )

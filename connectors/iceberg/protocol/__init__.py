@@ -8,9 +8,8 @@ state machines through all faults that we could think of
 
 | module | contents |
 |---|---|
-| `positions` | `Position` (generation, next) and `Epoch`; maps by partition in JSON |
+| `positions` | `Position` (generation, next), `Epoch`, and `Bounds`; maps by partition in JSON |
 | `packed` | compact encoding of integer columns |
-| `bounds` | offsets at which a bounded connector stops |
 | `rules` | `ProtocolRules`: the decisions of the numbered rules |
 | `ledger` | ledger in snapshots and in the table property; `look_up` evaluates it; `TableVersion` |
 | `offset_metadata` | metadata of the committed group offsets |
@@ -26,8 +25,13 @@ state machines through all faults that we could think of
 | `own_refs` | names of the branches and tags that the sink creates |
 | `unpublished_commits` | commits awaiting approval |
 | `alter_offsets` | deliberate rewind or skip while the connector is stopped |
-| `faults` | points at which a test can interrupt the process |
+| `faults` | fault points, at which a test can interrupt the process |
 | `iceberg_metrics` | metrics of the sink |
+
+The last two modules are not part of the state machines. They are in this package because tasks, the
+coordinator, and the Spark driver all use them, and because this is the lowest package that these
+have in common: a fault point marks a step of the protocol in any of the three processes, and the
+metrics describe commits by the values of `commit_request`.
 
 A run of a coordinator starts with these steps: fence the previous coordinator
 (`init_transactions`), read the channel to its end, describe the topics, read the group offsets and

@@ -1,23 +1,22 @@
-"""Named points at which a test may end, stop, delay or break the process.
+"""Fault points: steps at which a test can kill, suspend, delay, or fail the process.
 
-Off unless the environment variable `CONNECT_PY_FAULTS` names points::
+They have no effect unless the environment variable `CONNECT_PY_FAULTS` names them::
 
     before_compare_and_swap=stop@2,after_report=delay:500,before_release=kill
 
-`name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by
-(default: the first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup`
-(SIGKILL to the worker and all that it started), `stop` (SIGSTOP: a sleeper, until a test sends
-SIGCONT), `delay:ms`, `raise` (`FaultInjected`), `raise:unknown`, `raise:unavailable`,
-`raise:forbidden`, `raise:full` (an outcome that is not known, a catalog that does not answer or
-refuses, a full disk).
+Items have the form `name=action[@n]`. `@n` applies to the nth time that the process reaches the
+point (default: the first), `@n+` to that and all later times. Actions: `kill` (SIGKILL to the
+process), `killgroup` (SIGKILL to the worker and all of its processes), `stop` (SIGSTOP until a test
+sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`), `raise:unknown` (unknown outcome),
+`raise:unavailable` (no response from the catalog), `raise:forbidden` (refusal by the catalog), and
+`raise:full` (full disk).
 
-`@/path/of/a/file` instead: the same text stands in that file, which is looked at each time and may
-change while the process runs. Then each item acts in one process only, the first that comes to it
-(`@n+`: in all), and hits count from the change on.
+`@/path/of/a/file` reads the items from a file, which may change while the process runs. Then each
+item applies to one process only, the first that reaches its point (`@n+`: to all), and hits are
+counted from the change.
 
-Every time a process comes by a named point it first appends `name hit-number process-id` to the
-file that `CONNECT_PY_FAULTS_LOG` names, if any; with the log alone, all points are recorded and
-none acts.
+For each hit of a point, the process first appends `name hit-number process-id` to the file that
+`CONNECT_PY_FAULTS_LOG` names. Without `CONNECT_PY_FAULTS`, hits are only logged.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ SPEC_VARIABLE = "CONNECT_PY_FAULTS"
 LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"
 
 
-class FaultInjected(Exception):  # noqa: N818 - it is the fault, not the report of one
-    """Raised by a fault point whose action is `raise`; no production code catches it by name."""
+class FaultInjected(Exception):  # noqa: N818 - the fault itself, not the report of a fault
+    """Raised by a fault point with the action `raise`. No production code catches it by name."""
 
 
 _ERRORS: Mapping[str, Callable[[str], Exception]] = {
@@ -51,46 +50,48 @@ _ERRORS: Mapping[str, Callable[[str], Exception]] = {
 }
 _ITEM = re.compile(
     r"(?P<name>\w+)=(?:(?P<action>kill|killgroup|stop)|delay:(?P<delay>\d+)|raise(?::(?P<error>\w+))?)"
-    r"(?:@(?P<at>\d+)(?P<onwards>\+)?)?"
+    r"(?:@(?P<hit>\d+)(?P<repeats>\+)?)?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """Fault at one point."""
+
     action: str
     delay_ms: int
-    at: int
-    onwards: bool
+    first_hit: int
+    repeats: bool
     error: str = ""
 
-    def due(self, hit: int) -> bool:
-        return hit == self.at or (self.onwards and hit > self.at)
+    def is_due(self, hit: int) -> bool:
+        """Return True if the fault applies to this hit."""
+        return hit == self.first_hit or (self.repeats and hit > self.first_hit)
 
 
 def parse_faults(spec: str) -> dict[str, _Plan]:
-    """Read the form above.
+    """Parse the items of the environment variable.
 
     Raises:
-        ValueError: The text is not in that form; a test that kills nothing must not pass.
+        ValueError: An item is not valid. A test whose faults have no effect must not pass.
     """
     plans = {}
     for item in filter(None, (part.strip() for part in spec.split(","))):
-        read = _ITEM.fullmatch(item)
-        if read is None or (read["error"] or "") not in _ERRORS:
-            raise ValueError(f"{SPEC_VARIABLE}: cannot read {item!r}")
-        action = read["action"] or ("delay" if read["delay"] else "raise")
-        plans[read["name"]] = _Plan(
-            action,
-            int(read["delay"] or 0),
-            int(read["at"] or 1),
-            bool(read["onwards"]),
-            read["error"] or "",
+        match = _ITEM.fullmatch(item)
+        if match is None or (match["error"] or "") not in _ERRORS:
+            raise ValueError(f"{SPEC_VARIABLE}: invalid item {item!r}")
+        plans[match["name"]] = _Plan(
+            match["action"] or ("delay" if match["delay"] else "raise"),
+            int(match["delay"] or 0),
+            int(match["hit"] or 1),
+            bool(match["repeats"]),
+            match["error"] or "",
         )
     return plans
 
 
 class _Faults:
-    """The points of this process. `fault_point` may be called from any thread."""
+    """Fault points of this process. `hit` may be called from any thread."""
 
     def __init__(self, spec: str, log: str | None) -> None:
         self._file = spec[1:] if spec.startswith("@") else None
@@ -101,19 +102,20 @@ class _Faults:
         self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
+        """Log a hit, and inject the fault that applies to it."""
         with self._lock:
             if self._file is not None:
-                self._look_again(self._file)
+                self._reload(self._file)
             hit = self._hits[name] = self._hits.get(name, 0) + 1
             if self._log:
                 with open(self._log, "a", encoding="utf-8") as log:
                     log.write(f"{name} {hit} {os.getpid()}\n")
             plan = self._plans.get(name)
-            acts = plan is not None and plan.due(hit) and (plan.onwards or self._is_first(name))
+            acts = plan is not None and plan.is_due(hit) and (plan.repeats or self._is_first(name))
         if plan is not None and acts:
             self._act(name, plan)
 
-    def _look_again(self, path: str) -> None:
+    def _reload(self, path: str) -> None:
         try:
             changed = os.stat(path).st_mtime_ns
             if changed == self._changed_ns:
@@ -126,7 +128,7 @@ class _Faults:
         self._hits.clear()
 
     def _is_first(self, name: str) -> bool:
-        """Whether no other process has acted on this item of the file."""
+        """Return True if no other process has applied this item of the file."""
         if self._file is None:
             return True
         try:
@@ -139,12 +141,14 @@ class _Faults:
         match plan.action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "killgroup":  # the Spark driver has a group of its own, and is the worker's child
+            case (
+                "killgroup"
+            ):  # the Spark driver leads a separate group, and is a child of the worker
                 if os.getpgrp() == os.getpid():
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                # of this thread: it goes no step further
+                # sent to this thread, so that it does not continue
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)

@@ -1,12 +1,49 @@
-"""`IcebergMetrics`: what the sink measures beyond what every sink does."""
+"""`IcebergMetrics`: metrics of the Iceberg sink, in addition to those of every sink."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from connect_py.api.metrics import PluginMetrics
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus
+
+DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "iceberg_added_files_total": "Data files that commits added.",
+        "iceberg_added_rows_total": "Rows in data files that commits added.",
+        "iceberg_commit_seconds_total": "Duration of commits in seconds.",
+        "iceberg_commits_total": "Attempts to commit, by outcome.",
+        "iceberg_coordinator_beginnings_total": "Attempts to start a coordinator.",
+        "iceberg_driver_replacements_total": "Spark drivers that replaced a terminated one.",
+        "iceberg_engine_choices_total": "Commits by engine, with the reason for its choice.",
+        "iceberg_expectations_failed_total": "Commits that violated an expectation.",
+        "iceberg_held_changes": "1 if rows wait for a change of the table, else 0.",
+        "iceberg_lag_seconds": "Lag of a table behind its topics; 0 if it has all records.",
+        "iceberg_last_commit_seconds": "Unix time of the last commit to a table.",
+        "iceberg_maintenance_seconds_total": "Duration of maintenance actions in seconds.",
+        "iceberg_maintenance_total": "Maintenance actions, by outcome.",
+        "iceberg_messages_total": "Notices and lineage events that were sent, failed, or dropped.",
+        "iceberg_older_changes_total": "Changes dropped because the table had a newer one.",
+        "iceberg_replaced_rows_total": "Rows that commits replaced or deleted.",
+        "iceberg_schema_changes_total": "Schema changes by the sink.",
+        "iceberg_staged_cycles": "Reported cycles of the task that are not committed yet.",
+        "iceberg_stop_at_remaining_offsets": "Offsets left until iceberg.ext.stop-at is reached.",
+        "iceberg_table_data_files": "Data files of the current snapshot.",
+        "iceberg_table_delete_files": "Delete files and deletion vectors of the current snapshot.",
+        "iceberg_table_excessive": "1 if a table has more than 5,000 snapshots or 500 small files.",
+        "iceberg_table_small_files": "Data files below 75 % of the target size.",
+        "iceberg_table_snapshots": "Snapshots in the metadata of a table.",
+        "iceberg_unexpected_rows_total": "Rows that violated an expectation.",
+        "iceberg_unknown_values_total": "Rows with values that neither source nor table had: null.",
+        "iceberg_unpublished": "1 if commits await approval, else 0.",
+        "iceberg_unrouted_rows_total": "Rows without a table, or with a missing one.",
+        "iceberg_valid_through_seconds": "Unix time through which a table has all changes.",
+        "iceberg_waiting": "1 if rows wait because of a failure, else 0.",
+    }
+)
 
 
 class IcebergMetrics:
@@ -17,161 +54,103 @@ class IcebergMetrics:
     ) -> None:
         self._metrics = metrics
         self._now_seconds = now_seconds
-        doc = "Cycles that the task has reported and that are not committed yet."
-        self._staged_cycles = metrics.gauge("iceberg_staged_cycles", doc)
+        self._staged_cycles = metrics.gauge(
+            "iceberg_staged_cycles", DESCRIPTIONS["iceberg_staged_cycles"]
+        )
 
-    def _count(self, name: str, doc: str, labels: Mapping[str, str], by: float = 1) -> None:
-        self._metrics.counter(name, doc, labels).increment(by)
+    def _add(self, name: str, increment: float = 1, **labels: str) -> None:
+        self._metrics.counter(name, DESCRIPTIONS[name], labels).increment(increment)
 
-    def _set(self, name: str, doc: str, labels: Mapping[str, str], value: float) -> None:
-        self._metrics.gauge(name, doc, labels).set(value)
+    def _set(self, name: str, value: float, **labels: str) -> None:
+        self._metrics.gauge(name, DESCRIPTIONS[name], labels).set(value)
+
+    # Tasks
 
     def staged(self, cycles: int) -> None:
-        """So many cycles wait for their commit."""
+        """Set the number of cycles that wait for their commit."""
         self._staged_cycles.set(cycles)
 
+    def unrouted(self, topic: str, rows: int) -> None:
+        """Count rows of a topic without a table."""
+        self._add("iceberg_unrouted_rows_total", rows, topic=topic)
+
+    # Commits
+
     def committed(self, table: str, outcome: CommitOutcome) -> None:
-        """Record an attempt to commit that has just ended."""
-        of_table, counts = {"table": table}, outcome.counts
-        engine = {**of_table, "engine": outcome.engine.value}
+        """Record an attempt to commit that has ended."""
+        counts, engine = outcome.counts, outcome.engine.value
+        self._add("iceberg_commits_total", table=table, engine=engine, outcome=outcome.status.value)
         seconds = counts.milliseconds / 1000
-        self._ended(engine, outcome.status)
-        self._count(
-            "iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, seconds
-        )
+        self._add("iceberg_commit_seconds_total", seconds, table=table, engine=engine)
         if outcome.because:
-            chosen = {**engine, "reason": outcome.because}
-            self._count(
-                "iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen
+            self._add(
+                "iceberg_engine_choices_total", table=table, engine=engine, reason=outcome.because
             )
         if outcome.snapshot_id is None:
             return
-        latest = "When the last commit to the table ended: seconds since 1970."
-        self._set("iceberg_last_commit_seconds", latest, of_table, self._now_seconds())
+        self._set("iceberg_last_commit_seconds", self._now_seconds(), table=table)
         for expectation, rows in outcome.failed.items():
-            failed = {**of_table, "expectation": expectation}
-            self._count(
-                "iceberg_expectations_failed_total", "Commits that were not as expected.", failed
-            )
-            self._count(
-                "iceberg_unexpected_rows_total", "Rows that were not as expected.", failed, rows
-            )
+            self._add("iceberg_expectations_failed_total", table=table, expectation=expectation)
+            self._add("iceberg_unexpected_rows_total", rows, table=table, expectation=expectation)
         if outcome.failed or outcome.unpublished:
             self.unpublished(table, commits=outcome.unpublished)
-        unknown = "Rows with a value that the source did not send and no table had: it is null."
-        for name, doc, count in (
-            (
-                "iceberg_added_rows_total",
-                "Rows in data files that commits added.",
-                counts.added_rows,
-            ),
-            (
-                "iceberg_replaced_rows_total",
-                "Rows that commits replaced or removed.",
-                counts.replaced_rows,
-            ),
-            ("iceberg_added_files_total", "Data files that commits added.", counts.added_files),
-            ("iceberg_unknown_values_total", unknown, counts.unmatched_patches),
-            (
-                "iceberg_older_changes_total",
-                "Changes that came after a later one, and were left out.",
-                counts.older_changes,
-            ),
-        ):
-            self._count(name, doc, of_table, count)
+        self._add("iceberg_added_rows_total", counts.added_rows, table=table)
+        self._add("iceberg_replaced_rows_total", counts.replaced_rows, table=table)
+        self._add("iceberg_added_files_total", counts.added_files, table=table)
+        self._add("iceberg_unknown_values_total", counts.unmatched_patches, table=table)
+        self._add("iceberg_older_changes_total", counts.older_changes, table=table)
 
     def not_committed(self, table: str, status: CommitStatus) -> None:
         """Record a failed attempt to commit, possibly one without an engine."""
-        self._ended({"table": table, "engine": ""}, status)
-
-    def _ended(self, engine: Mapping[str, str], status: CommitStatus) -> None:
-        ended = {**engine, "outcome": status.value}
-        self._count(
-            "iceberg_commits_total", "Attempts to commit to tables, by how they ended.", ended
-        )
-
-    def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
-        """Maintenance looked at a table."""
-        for name, doc, value in (
-            ("iceberg_table_data_files", "Data files of the table's head.", data_files),
-            (
-                "iceberg_table_delete_files",
-                "Delete files of the table's head; vectors count each.",
-                delete_files,
-            ),
-            ("iceberg_table_snapshots", "Snapshots that the table's metadata holds.", snapshots),
-        ):
-            self._set(name, doc, {"table": table}, value)
-
-    def small_files(self, table: str, files: int) -> None:
-        """Set the number of small data files of a table."""
-        self._set(
-            "iceberg_table_small_files",
-            "Data files below 75 % of the target size.",
-            {"table": table},
-            files,
-        )
-
-    def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
-        """Set whether a table has too many objects of a kind: snapshots or small files."""
-        doc = (
-            "A table has more than 5,000 snapshots or 500 small files: 1, or 0 if it no longer has."
-        )
-        self._set(
-            "iceberg_table_excessive", doc, {"table": table, "objects": objects}, int(is_excessive)
-        )
+        self._add("iceberg_commits_total", table=table, engine="", outcome=status.value)
 
     def unpublished(self, table: str, *, commits: bool) -> None:
-        """Readers of a table do not see its last commits, or do."""
-        doc = "Commits that readers do not see until a user decides: 1, or 0 if there are none."
-        self._set("iceberg_unpublished", doc, {"table": table}, int(commits))
-
-    def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
-        """Record a maintenance action that has ended."""
-        of_action = {"table": table, "action": action}
-        doc = "Maintenance actions, by how they ended."
-        self._count("iceberg_maintenance_total", doc, {**of_action, "outcome": outcome})
-        self._count(
-            "iceberg_maintenance_seconds_total",
-            "Seconds that maintenance actions took.",
-            of_action,
-            seconds,
-        )
-
-    def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
-        """How old a table is."""
-        through = "Every change until then is in the table: seconds since 1970."
-        self._set("iceberg_valid_through_seconds", through, {"table": table}, through_seconds)
-        lag = "How old the table is: 0 while it holds all that its topics have."
-        self._set("iceberg_lag_seconds", lag, {"table": table}, lag_seconds)
-
-    def unrouted(self, topic: str, rows: int) -> None:
-        """Rows of a topic went to no table."""
-        doc = "Rows that no table takes, or only one that does not exist."
-        self._count("iceberg_unrouted_rows_total", doc, {"topic": topic}, rows)
-
-    def pending_change(self, table: str, change: str, *, pending: bool) -> None:
-        """Rows of a table wait for a change of its schema, or no longer do."""
-        doc = "Changes of tables that rows wait for: 1, or 0 once they no longer do."
-        self._set("iceberg_held_changes", doc, {"table": table, "change": change}, int(pending))
-
-    def coordinator_begins(self) -> None:
-        """Count the start of a coordinator, whether or not it succeeds."""
-        self._count(
-            "iceberg_coordinator_beginnings_total",
-            "Times that a coordinator began, or tried to.",
-            {},
-        )
+        """Set whether commits to a table await approval."""
+        self._set("iceberg_unpublished", int(commits), table=table)
 
     def evolved(self, table: str, changes: Sequence[str]) -> None:
         """Count changes of a table's schema by the sink."""
-        doc = "Changes of tables' schemas that the sink made."
-        self._count("iceberg_schema_changes_total", doc, {"table": table}, len(changes))
+        self._add("iceberg_schema_changes_total", len(changes), table=table)
 
-    def message_ended(self, what: str, outcome: str) -> None:
-        """Count a notice or lineage event by its outcome."""
-        doc = "Notices and lineage events: sent, failed, or dropped because too many wait."
-        self._count("iceberg_messages_total", doc, {"kind": what, "outcome": outcome})
+    def pending_change(self, table: str, change: str, *, pending: bool) -> None:
+        """Set whether rows of a table wait for a change of its schema."""
+        self._set("iceberg_held_changes", int(pending), table=table, change=change)
+
+    # Maintenance
+
+    def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
+        """Set the counts of files and snapshots of a table."""
+        self._set("iceberg_table_data_files", data_files, table=table)
+        self._set("iceberg_table_delete_files", delete_files, table=table)
+        self._set("iceberg_table_snapshots", snapshots, table=table)
+
+    def small_files(self, table: str, files: int) -> None:
+        """Set the number of small data files of a table."""
+        self._set("iceberg_table_small_files", files, table=table)
+
+    def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
+        """Set whether a table has too many objects of a kind: snapshots or small files."""
+        self._set("iceberg_table_excessive", int(is_excessive), table=table, objects=objects)
+
+    def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
+        """Record a maintenance action that has ended."""
+        self._add("iceberg_maintenance_total", table=table, action=action, outcome=outcome)
+        self._add("iceberg_maintenance_seconds_total", seconds, table=table, action=action)
+
+    # Coordinator
+
+    def coordinator_begins(self) -> None:
+        """Count the start of a coordinator, whether or not it succeeds."""
+        self._add("iceberg_coordinator_beginnings_total")
+
+    def driver_replaced(self) -> None:
+        """Count a Spark driver that replaces a terminated one."""
+        self._add("iceberg_driver_replacements_total")
+
+    def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
+        """Set the freshness of a table."""
+        self._set("iceberg_valid_through_seconds", through_seconds, table=table)
+        self._set("iceberg_lag_seconds", lag_seconds, table=table)
 
     def waiting(self, reason: str, table: str, why: str | None) -> None:
         """Set whether rows of a table wait.
@@ -181,16 +160,12 @@ class IcebergMetrics:
             table: The table; empty: all tables.
             why: The current error; None: rows do not wait.
         """
-        doc = "Rows wait because something does not work: 1, or 0 once it does again."
-        self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(why is not None))
+        self._set("iceberg_waiting", int(why is not None), reason=reason, table=table)
 
     def remaining(self, offsets: int) -> None:
         """Set the number of offsets until a bounded connector stops."""
-        doc = "Offsets between the tables and the bounds of iceberg.ext.stop-at."
-        self._set("iceberg_stop_at_remaining_offsets", doc, {}, offsets)
+        self._set("iceberg_stop_at_remaining_offsets", offsets)
 
-    def driver_replaced(self) -> None:
-        """Spark's driver died, and another one takes its place."""
-        self._count(
-            "iceberg_driver_replacements_total", "Spark drivers that died and were replaced.", {}
-        )
+    def message_ended(self, kind: str, outcome: str) -> None:
+        """Count a notice or lineage event by its outcome."""
+        self._add("iceberg_messages_total", kind=kind, outcome=outcome)

@@ -20,8 +20,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from connectors.iceberg.protocol.bounds import Bound
-from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
+from connectors.iceberg.protocol.positions import Bound, Epoch, TopicPartition, nest, unnest
 from connectors.iceberg.table.table import StagedFile
 
 PLAIN_VERSION = 1

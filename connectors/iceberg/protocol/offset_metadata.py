@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.iceberg.protocol.bounds import Bound
-from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.positions import Bound, Epoch
 
 MARK_VERSION = 1
 

@@ -1,13 +1,14 @@
-"""Partitions, positions, and epochs: the basic values of the protocol."""
+"""Partitions, positions, epochs, and bounds: the basic values of the protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from connect_py.api.record import TopicPartition
 
-__all__ = ["Epoch", "Position", "TopicPartition", "nest", "unnest"]
+__all__ = ["Bound", "Bounds", "Epoch", "Position", "TopicPartition", "nest", "unnest"]
 
 T = TypeVar("T")
 
@@ -28,6 +29,28 @@ class Epoch(NamedTuple):
 
     number: int
     nonce: str
+
+
+class Bound(NamedTuple):
+    """Bound of one partition, as recorded in attachments and in offset metadata (rule 35)."""
+
+    run: str  # see `Bounds`
+    end: int  # no record at or above this offset is staged
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of all partitions, resolved once per run.
+
+    A run is a start of the connector with one value of the option.
+    """
+
+    run: str
+    ends: Mapping[TopicPartition, int]
+
+    def of(self, partition: TopicPartition) -> Bound:
+        """Return the bound of a partition. A partition that was added since then has bound 0."""
+        return Bound(self.run, self.ends.get(partition, 0))
 
 
 def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[str, dict[str, Any]]:

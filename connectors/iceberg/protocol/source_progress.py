@@ -13,12 +13,11 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     failed,
 )
-from connectors.iceberg.protocol.bounds import Bounds
 from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import Ledger, Lookup, TableVersion
 from connectors.iceberg.protocol.messages import Attachment, Range, Release, Rewind, TableNeed
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
-from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.positions import Bounds, Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import Attachment, Need, Range, TableNeed, TablePart
+from connectors.iceberg.protocol.positions import Bound
 from connectors.iceberg.protocol.rules import ProtocolRules
 from connectors.iceberg.table.table import StagedFile
 

@@ -184,7 +184,7 @@ class Load:
                 metrics,
                 stages_rows=False,
             )
-            coordinator = start_coordinator(config, context, begins_anew=False, maintains=False)
+            coordinator = start_coordinator(config, context, restarts=False, maintains=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
             turn = ChannelTurn(
                 context,
