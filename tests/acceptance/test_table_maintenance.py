@@ -132,7 +132,7 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
             )
         worker.wait_until(lambda: _calm(lake) and _done(lake) > 1, 120, "the last round")
         yields = worker.log_path.read_text(errors="replace").count(
-            "maintenance gives way to a commit"
+            "interrupting maintenance for a commit"
         )
         print(
             f"seed {seed}, {produced} events, {kills} kills, {_done(lake)} actions, {yields} "

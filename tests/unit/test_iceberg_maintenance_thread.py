@@ -83,7 +83,7 @@ def meet(
     action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
     maintenance._worker = driver  # type: ignore[assignment] # it only runs and hangs up
     driver.begun.clear()
-    acting = threading.Thread(target=lambda: maintenance._act(driver, "db.t", watched, action))  # type: ignore[arg-type] # the same
+    acting = threading.Thread(target=lambda: maintenance._perform(driver, "db.t", watched, action))  # type: ignore[arg-type] # the same
     acting.start()
     assert driver.begun.wait(10)
     started = time.monotonic()
@@ -122,7 +122,7 @@ def test_commits_wait_for_actions_on_tables_that_follow_them(
     assert 0.18 <= meet(maintenance, SlowDriver(30), watched, ("db.orders", "db.t")) < 5
     assert watched.yield_seconds == 0.4
     action, quick = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), SlowDriver(0)
-    acting = threading.Thread(target=lambda: maintenance._act(quick, "db.t", watched, action))  # type: ignore[arg-type] # it only runs and hangs up
+    acting = threading.Thread(target=lambda: maintenance._perform(quick, "db.t", watched, action))  # type: ignore[arg-type] # it only runs and hangs up
     with maintenance.commit("db.orders", "db.t"):
         acting.start()
         assert not quick.begun.wait(0.2)
@@ -179,7 +179,7 @@ def test_compaction_that_could_not_rewrite_files_counts_as_failed(
         {"failed_data_files_count": 0, "rewritten_data_files_count": 6},
     ):
         driver: Any = Answering(result_of(counts))
-        assert not maintenance._act(driver, "db.t", watched, action)
+        assert not maintenance._perform(driver, "db.t", watched, action)
         group //= 2 if counts["failed_data_files_count"] else 1
     assert watched.group_bytes == 2 * group
     assert ended(metrics) == {
@@ -196,11 +196,11 @@ def test_maintenance_that_cannot_even_begin_counts_as_failed(
     maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
     driver: Any = Answering(ConnectError("the Spark driver does not start"))
     watched = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main")
-    maintenance._look(driver, "db.t", watched)
+    maintenance._inspect(driver, "db.t", watched)
     assert watched.changed
     assert ended(metrics) == {(INSPECTION, "failed"): 1}
     maintenance._stopping.set()
-    maintenance._look(driver, "db.t", watched)
+    maintenance._inspect(driver, "db.t", watched)
     assert ended(metrics) == {(INSPECTION, "failed"): 1}
 
 
@@ -240,5 +240,5 @@ def test_driver_waits_for_another_round_and_then_ends(
     maintenance._round("db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
     assert [each.running for each in Idle.made] == [False, True]
     broken: Any = Answering(ConnectError("the table cannot be read"))
-    maintenance._look(broken, "db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
+    maintenance._inspect(broken, "db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
     assert [each.running for each in Idle.made] == [False, False]

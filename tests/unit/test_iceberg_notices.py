@@ -18,10 +18,6 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config.allowed_settings import refused_settings
-from connectors.iceberg.coordinator.background_sender import MAX_WAITING, BackgroundSender
-from connectors.iceberg.coordinator.lineage import Lineage, LineageJob, dataset_of, lineage_emitter
-from connectors.iceberg.coordinator.noticed_metrics import NoticedMetrics
-from connectors.iceberg.coordinator.notices import Notices, to_webhook
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     CommitCounts,
@@ -31,6 +27,15 @@ from connectors.iceberg.protocol.commit_request import (
 )
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg_tools.outlets.background_sender import MAX_WAITING, BackgroundSender
+from connectors.iceberg_tools.outlets.lineage import (
+    Lineage,
+    LineageJob,
+    dataset_of,
+    lineage_emitter,
+)
+from connectors.iceberg_tools.outlets.noticed_metrics import NoticedMetrics
+from connectors.iceberg_tools.outlets.notices import Notices, to_webhook
 
 JOB = LineageJob(
     "kafka-connect",
@@ -235,7 +240,9 @@ def test_messages_never_block_and_are_dropped_when_too_many() -> None:
 
 
 def test_messages_that_fail_thrice_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.iceberg.coordinator.background_sender._PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(
+        "connectors.iceberg_tools.outlets.background_sender._PAUSES", (0.0, 0.0, 0.0)
+    )
     outcomes: list[str] = []
     attempts: list[int] = []
 

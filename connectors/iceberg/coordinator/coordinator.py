@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
@@ -47,6 +47,7 @@ from connectors.iceberg.coordinator.kafka_metadata import (
     starts_at_end,
 )
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceSchedule
+from connectors.iceberg.coordinator.outlet import Outlet
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.coordinator.table_executor import EVERY_TABLE, TableExecutor
 from connectors.iceberg.coordinator.table_manager import TableManager, status_of
@@ -113,13 +114,6 @@ _FAULT_POINTS: Mapping[type[Message], tuple[str, ...]] = {  # before and after s
     StartCommit: ("before_start_commit", "after_start_commit"),
     CommitComplete: ("before_commit_complete", "after_commit_complete"),
 }
-
-
-class Outlet(Protocol):
-    """Publisher of events about the connector."""
-
-    def close(self, seconds: float) -> None:
-        """Send the waiting messages within this time, and end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import uuid
-from collections.abc import Callable
-
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import SparkConfig, worker_spark_config
 from connectors.iceberg.coordinator.control_events import EventPublisher, EventWriter
 from connectors.iceberg.coordinator.coordinator import Coordinator
-from connectors.iceberg.coordinator.lineage import Lineage, LineageJob, lineage_emitter
-from connectors.iceberg.coordinator.noticed_metrics import NoticedMetrics
-from connectors.iceberg.coordinator.notices import Notices, to_webhook
+from connectors.iceberg.coordinator.outlet import open_outlets
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_client import LakeClient, LakeSessions
 from connectors.iceberg.maintenance.full_maintenance import full_maintenance
@@ -43,11 +37,9 @@ def start_coordinator(
         ConnectError: The configuration is not allowed here.
     """
     metrics = IcebergMetrics(context.metrics)
-    lineage = _lineage(config, context, metrics)
-    notices = _notices(config, context, metrics)
-    if notices is not None:
-        stale_seconds = None if config.stale_after_ms is None else config.stale_after_ms / 1000
-        metrics = NoticedMetrics(context.metrics, notices, stale_seconds)
+    outlets = open_outlets(config, context, metrics)
+    for outlet in outlets:
+        metrics = outlet.observe(metrics)
     events = EventPublisher(
         config.connect_group,
         config.catalog_name,
@@ -63,7 +55,7 @@ def start_coordinator(
         sessions,
         metrics,
         events,
-        lineage=lineage,
+        outlets=outlets,
         maintenance=maintenance,
         warns=context.warns,
     )
@@ -74,7 +66,7 @@ def start_coordinator(
         tables,
         events,
         metrics,
-        [outlet for outlet in (notices, lineage) if outlet is not None],
+        outlets,
         restarts=restarts,
         maintains=maintains,
     )
@@ -94,38 +86,4 @@ def lake_sessions(
         ),
         lambda reason: context.waits(SPARK, reason),
         metrics.driver_replaced,
-    )
-
-
-def _lineage(
-    config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
-) -> Lineage | None:
-    emit = lineage_emitter(config)
-    if emit is None:
-        return None
-    servers = str(context.client_config("consumer").get("bootstrap.servers", ""))
-    job = LineageJob(
-        namespace=config.openlineage_namespace,
-        name=config.connector,
-        run=str(uuid.uuid4()),
-        kafka=f"kafka://{servers.split(',')[0].strip()}",
-        catalog=config.catalog_properties().get("uri") or config.catalog_name,
-        version=importlib.metadata.version("connect-py"),
-    )
-    return Lineage(job, emit, lambda outcome: metrics.message_ended("lineage", outcome))
-
-
-def _notices(
-    config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
-) -> Notices | None:
-    senders: list[Callable[[bytes], None]] = []
-    if config.notices_topic is not None:
-        writer = EventWriter(context.client_config, config.notices_topic, config.kafka)
-        senders.append(lambda notice: writer.write(config.connector.encode(), notice))
-    if config.notices_webhook is not None:
-        senders.append(to_webhook(config.notices_webhook))
-    if not senders:
-        return None
-    return Notices(
-        config.connector, senders, lambda outcome: metrics.message_ended("notices", outcome)
     )

@@ -26,9 +26,9 @@ from connectors.iceberg.config.storage_settings import file_io_properties
 from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
-from connectors.iceberg.coordinator.lineage import Lineage
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
+from connectors.iceberg.coordinator.outlet import Outlet
 from connectors.iceberg.coordinator.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.driver.lake_client import LakeClient, LakeSessions
 from connectors.iceberg.driver.lake_session import LoadedTable
@@ -92,7 +92,7 @@ class TableManager:
         metrics: IcebergMetrics,
         events: EventPublisher,
         *,
-        lineage: Lineage | None = None,
+        outlets: Sequence[Outlet] = (),
         maintenance: FullMaintenance | None = None,
         warns: Callable[[str, str | None], None] = lambda *_: None,
     ) -> None:
@@ -103,7 +103,7 @@ class TableManager:
             sessions: Sessions in the Spark driver, which the table manager stops.
             metrics: Metrics of the sink.
             events: Publishes commits on the control topic.
-            lineage: Publishes commits as OpenLineage events.
+            outlets: Publish commits.
             maintenance: Maintains tables by the whole policy. None: no table requires it.
             warns: See `BoundedWaitReporter.warns`.
         """
@@ -111,7 +111,7 @@ class TableManager:
         self._sessions = sessions
         self._metrics = metrics
         self._events = events
-        self._lineage = lineage
+        self._outlets = outlets
         self._maintenance = maintenance
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
@@ -394,8 +394,8 @@ class TableManager:
             self._events.on_table_commit(
                 request, outcome.snapshot_id, _utc(request.valid_through_ms)
             )
-            if self._lineage is not None:
-                self._lineage.committed(request, outcome, self._described[request.table])
+            for outlet in self._outlets:
+                outlet.committed(request, outcome, self._described[request.table])
         return outcome
 
     def _request(self, request: CommitTable, epoch: Epoch) -> CommitRequest:

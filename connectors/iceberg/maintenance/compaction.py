@@ -1,8 +1,7 @@
-"""Compaction in the driver of the commits: small files and files with many deleted rows are
-rewritten between cycles.
+"""Compaction between cycles in the driver of the commits.
 
-One compaction is one separate commit and takes four steps. Between any two of them the process may
-be killed:
+It rewrites small files and files with many deleted rows. One compaction is one separate commit and
+takes four steps. Between any two of them the process may be killed:
 
 1. Plan: the data files of the head of the commit ref are listed, and the ones to rewrite are
    selected. Nothing is written.
@@ -96,9 +95,8 @@ class CompactionStatus(Enum):
 class TableHealth:
     """Counts that determine which maintenance is due."""
 
-    maintained: (
-        bool  # the sink created the table, its policy is `auto`, and no commit is unpublished
-    )
+    # True: the sink created the table, its policy is `auto`, and no commit awaits approval
+    maintained: bool
     snapshots: int
     expirable: int  # snapshots that an expiration would remove now
     data_files: int
@@ -134,7 +132,7 @@ class DataFileStats:
 
     @property
     def cost(self) -> int:
-        """Return the cost of rewriting the file."""
+        """Cost of rewriting the file."""
         return self.size + OPEN_FILE_BYTES
 
 
@@ -148,16 +146,15 @@ class FileSelection:
 
     @property
     def cost(self) -> int:
-        """Return the cost of rewriting the files."""
+        """Cost of rewriting the files."""
         return sum(file.cost for file in self.files)
 
 
 def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
     """Return the size of compacted files in bytes."""
-    of_table = metadata.properties.get("write.target-file-size-bytes", "")
-    return policy.target_file_size_bytes or (
-        int(of_table) if of_table.isdecimal() else TARGET_BYTES
-    )
+    table_size = metadata.properties.get("write.target-file-size-bytes", "")
+    default = int(table_size) if table_size.isdecimal() else TARGET_BYTES
+    return policy.target_file_size_bytes or default
 
 
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
@@ -192,7 +189,7 @@ def select_files(
     selection: list[DataFileStats] = []
     reasons: list[str] = []
     costs: list[int] = []  # of each file or pair of files without which nothing is gained
-    left = cost_limit
+    remaining_cost = cost_limit
     rows, deleted = sum(file.rows for file in files), sum(file.deleted_rows for file in files)
     if policy.delete_ratio and rows and deleted / rows >= policy.delete_ratio:
         share = f"{deleted / rows:.0%} of the rows in data files are deleted"
@@ -204,9 +201,9 @@ def select_files(
         ]
         for file in sorted(dirty, key=lambda each: (-each.deleted_rows / each.rows, each.index)):
             costs.append(file.cost)
-            if file.cost <= left:
+            if file.cost <= remaining_cost:
                 selection.append(file)
-                left -= file.cost
+                remaining_cost -= file.cost
     selected = {file.index for file in selection}
     partitions = [mergeable_files(group) for group in small_files(files, target_bytes).values()]
     crowded = [
@@ -220,12 +217,12 @@ def select_files(
         costs.append(sum(file.cost for file in rest[:2]))
         fitting: list[DataFileStats] = []
         for file in rest:
-            if file.cost > left:
+            if file.cost > remaining_cost:
                 break
             fitting.append(file)
-            left -= file.cost
+            remaining_cost -= file.cost
         if len(fitting) < 2 and len(fitting) < len(rest):  # one file alone gains nothing
-            left += sum(file.cost for file in fitting)
+            remaining_cost += sum(file.cost for file in fitting)
             continue
         selection.extend(fitting)
     return FileSelection(selection, reasons if selection else (), min(costs, default=0))
@@ -243,11 +240,13 @@ def small_files(
 
 
 def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table and rewrite the files that are due, within the limits of the request. Runs in
-    the driver.
+    """Measure a table and rewrite the files that are due, within the limits of the request.
 
-    Raises: ConnectError: The catalog or the storage does not answer, or the outcome of the swap is
-        unknown.
+    Runs in the driver.
+
+    Raises:
+        ConnectError: The catalog or the storage does not respond, or the outcome of the swap is
+            unknown.
     """
     fault_point("catalog_compact")
     started = time.monotonic()
@@ -345,8 +344,10 @@ def _health(
 def _with_files(
     health: TableHealth, files: Sequence[DataFileStats], target_bytes: int
 ) -> TableHealth:
-    """Add the counts of the data files. The summary also counts deletes whose rows have been
-    rewritten since."""
+    """Add the counts of the data files.
+
+    In contrast to the summary, they do not include deletes whose rows have been rewritten since.
+    """
     groups = small_files(files, target_bytes)
     return dataclasses.replace(
         health,
@@ -455,7 +456,7 @@ def _write(
     plan: _ScanPlan,
     selection: FileSelection,
 ) -> TableChange | str:
-    """Write the new files; a string: why it was canceled, with no file left."""
+    """Write the new files, or return why this was canceled. Then, no file remains."""
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
         request.connector, request.epoch, table_digits(metadata.uuid)
@@ -486,7 +487,7 @@ def _write(
 
 @contextmanager
 def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.Event]:
-    """Cancel the Spark jobs of the block when the time is over; the event is set then."""
+    """Cancel the Spark jobs of the block after this time, and set the event."""
     context = spark.sparkContext
     tag = f"connect-py-compaction-{uuid.uuid4().hex}"
     done, canceled = threading.Event(), threading.Event()

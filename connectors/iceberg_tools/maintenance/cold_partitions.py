@@ -1,9 +1,8 @@
-"""Partitions of a time that is over, which tiering moves to another place: which they are, and what
-a move does.
+"""Cold partitions, whose files tiering moves to another location.
 
-A partition is moved whole, its deletes applied, in one commit. Readers see the same rows. A death
-before the commit leaves files that no snapshot needs, which the search for orphan files removes;
-after it there is nothing to do.
+The files of a partition are moved in one commit, with their deletes applied. Readers see the same
+rows. A crash before the commit leaves files that no snapshot refers to, which the search for orphan
+files removes. A crash after the commit leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _NO_HOST: Final = ":///"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-Span = tuple[datetime, datetime]  # the end is no part of it
+Span = tuple[datetime, datetime]  # the end is excluded
 
 
 @dataclass(frozen=True, slots=True)
 class ColdPartition:
-    """Files of a time that is over, some of which are not in their place."""
+    """Partition of a past time, some of whose files have not been moved."""
 
-    column: str  # SQL of the column that has the time
+    column: str  # SQL of the time column
     kind: str  # its Iceberg type
     span: Span
     files: int
 
     def condition(self) -> str:
-        """SQL for its rows."""
+        """Return the SQL condition for its rows."""
         low, high = (_time(self.kind, each) for each in self.span)
         return f"{self.column} >= {low} AND {self.column} < {high}"
 
 
 def cold_location(metadata: TableMetadata, policy: MaintenancePolicy, name: str) -> str:
-    """Where a table's files of old partitions are. No other table's are there."""
+    """Return the folder for the cold partitions of a table, which no other table uses."""
     if not policy.tiering_location:
         return f"{metadata.location}/cold"
     return f"{policy.tiering_location.rstrip('/')}/{name.replace('.', '/')}-{metadata.uuid[:8]}"
 
 
 def has_time(metadata: TableMetadata) -> bool:
-    """Whether the table has a partition field of time."""
+    """Return True if the table has a time partition field."""
     return _time_field(metadata) is not None
 
 
@@ -64,18 +63,18 @@ def cold_partitions(
     policy: MaintenancePolicy,
     now_ms: int,
 ) -> tuple[list[ColdPartition], int]:
-    """What tiering is to move, oldest first, and how many files it has moved.
+    """Return the partitions to move, oldest first, and the number of files that were moved.
 
-    A partition that has files in both places, because rows came late, is moved again when
-    `small_files` are not in their place.
+    A partition with files in both locations, due to late rows, is moved again when `small_files`
+    of them are not in the cold location.
     """
-    found = _time_field(metadata)
-    if policy.tiering_age_ms is None or found is None:
+    time_field = _time_field(metadata)
+    if policy.tiering_age_ms is None or time_field is None:
         return [], 0
-    field, column, spans = found
-    # so Hadoop writes paths of files
-    place = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")
-    cold = f"startswith(replace(file_path, '{_NO_HOST}', ':/'), {literal(f'{place}/')})"
+    field, column, spans = time_field
+    # the form of paths in Hadoop
+    folder = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")
+    cold = f"startswith(replace(file_path, '{_NO_HOST}', ':/'), {literal(f'{folder}/')})"
     rows = session.spark.sql(
         f"SELECT partition.{quoted(field)} AS value, count(*) AS files, count_if({cold}) AS cold "
         f"FROM {relation(session.catalog_name, name)}.{quoted('data_files')} VERSION AS OF "
@@ -103,24 +102,25 @@ def move_partitions(
     policy: MaintenancePolicy,
     partitions: Sequence[ColdPartition],
 ) -> dict[str, int]:
-    """Move one partition after the other; returns counts. What is moved need not be moved again
-    after an interruption.
+    """Move partitions one by one, and return counts.
+
+    After an interruption, the partitions that were moved are not moved again.
 
     Raises:
-        CatalogUnavailableError: A commit of another writer was in the way.
+        CatalogUnavailableError: A commit of another writer interfered.
     """
     counts = {"moved_partitions": 0, "moved_files": 0, "written_files": 0}
     for each in partitions:
         table = session.table(name)
         location = cold_location(table.metadata(), policy, name)
-        asked = FileMove(ref, each.condition(), location, policy.tiering_storage_class or None)
-        moved, written = move_files(session.spark, session.catalog_name, table, asked)
-        for key, count in zip(counts, (1, moved, written), strict=True):
+        move = FileMove(ref, each.condition(), location, policy.tiering_storage_class or None)
+        moved_files, written_files = move_files(session.spark, session.catalog_name, table, move)
+        for key, count in zip(counts, (1, moved_files, written_files), strict=True):
             counts[key] += count
         log.info(
-            "table %s: %d files of %s are at %s",
+            "table %s: moved %d files of %s to %s",
             name,
-            moved,
+            moved_files,
             f"{each.span[0]:%Y-%m-%d %H:%M}",
             location,
         )
@@ -130,7 +130,7 @@ def move_partitions(
 def _time_field(
     metadata: TableMetadata,
 ) -> tuple[str, Mapping[str, Any], Callable[[Any], Span]] | None:
-    """The partition field of time: its name, its column, and the time of a partition's value."""
+    """Return the name of the time partition field, its column, and the span of a value."""
     columns = {each["id"]: each for each in metadata.schema["fields"]}
     for field in metadata.spec["fields"]:
         column = columns.get(field["source-id"])

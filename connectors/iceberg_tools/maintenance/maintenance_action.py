@@ -1,9 +1,9 @@
-"""Maintenance in the Spark driver: Iceberg's own procedures by SQL that a user could type, and
-tiering, which has none.
+"""Maintenance actions in the Spark driver: Iceberg's procedures, called in SQL, and tiering.
 
-What a death leaves: a compaction leaves data files that no snapshot refers to, which the search for
-orphan files removes; what it committed (`partial-progress`) stays. An expiry leaves files of
-removed snapshots, which are orphans too. Everything is judged anew from the table the next time.
+A crash during a compaction leaves data files that no snapshot refers to, which the search for
+orphan files removes. Its commits so far (`partial-progress`) remain. A crash during an expiration
+leaves the files of expired snapshots, which are orphans, too. The next run determines the due
+actions from the table again.
 """
 
 from __future__ import annotations
@@ -46,49 +46,50 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
-# of one compaction: what is committed need not be done again after an interruption
+# of one compaction; after an interruption, they are not repeated
 _PARTIAL_COMMITS: Final = 10
-_MINIMUM_INPUT: Final = 2  # small files that become one
-_MOVED_AT_ONCE: Final = 50  # partitions of one action
+_MINIMUM_INPUT: Final = 2  # small files that are merged
+_MAX_PARTITIONS: Final = 50  # moved by one action
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """One action at one table."""
+    """One action on one table."""
 
     action: MaintenanceAction
     policy: MaintenancePolicy
     ref: str = MAIN
-    group_bytes: int = 1 << 30  # that are rewritten and committed together
+    group_bytes: int = 1 << 30  # rewritten and committed together
     by: str = "connect-py maintain"
 
 
 def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> MaintenanceResult:
-    """Do one action, and note it in the operations table if that can be written.
+    """Perform one action, and record it in the operations table if possible.
 
     Raises:
-        TableUnsuitableError: The catalog or the table does not allow it. The text says why.
-        CatalogUnavailableError: No answer; a commit of another writer was in the way.
+        TableUnsuitableError: The catalog or the table does not allow the action.
+        CatalogUnavailableError: The catalog does not respond, or a commit of another writer
+            interfered.
     """
-    started, begun = time.monotonic(), time.time()
+    started, started_at = time.monotonic(), time.time()
     table = session.table(name)
     before = measure(session, name, request.ref, request.policy)
     skipped = _why_not(table.metadata(), request, before)
     counts: dict[str, int] = {}
     if not skipped:
-        counts, skipped = _done(session, table, request, before)
+        counts, skipped = _perform(session, table, request, before)
     after = measure(session, name, request.ref, request.policy)
     result = MaintenanceResult(
         request.action, before, after, time.monotonic() - started, counts, skipped
     )
     if request.policy.operations_table is not None:
-        place = request.policy.operations_table or f"{name}_operations"
+        operations_table = request.policy.operations_table or f"{name}_operations"
         try:
-            with translating(place):
-                record_operation(session, place, name, begun, request.by, result)
-        except ConnectError as error:  # the action is done all the same
+            with translating(operations_table):
+                record_operation(session, operations_table, name, started_at, request.by, result)
+        except ConnectError as error:  # the action itself has succeeded
             log.warning(
-                "table %s: no row in the operations table for %s: %s",
+                "table %s: cannot record %s in the operations table: %s",
                 name,
                 request.action.kind.value,
                 error,
@@ -97,8 +98,10 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
 
 
 def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
-    """Why an action would be left out; empty: it would be done. Orphan files are looked for to know
-    it."""
+    """Return why an action would be skipped; empty: it would be performed.
+
+    For the removal of orphan files, this searches for them.
+    """
     table = session.table(name)
     skipped = _why_not(table.metadata(), request, state)
     if skipped or request.action.kind is not MaintenanceKind.ORPHANS:
@@ -113,8 +116,10 @@ def statement(
     request: MaintenanceRequest,
     location: str | None = None,
 ) -> str:
-    """The call of a procedure. `location`: where orphan files are looked for; None: at the
-    table's."""
+    """Return the call of a procedure.
+
+    `location` is the folder to search for orphan files; None: the location of the table.
+    """
     policy, kind = request.policy, request.action.kind
     arguments = {"table": literal(relation(catalog, name))}
     if kind is MaintenanceKind.EXPIRE:
@@ -140,40 +145,37 @@ def statement(
         arguments |= {"older_than": _time(policy.orphan_age_ms or 0), "dry_run": "true"}
         if location is not None:
             arguments["location"] = literal(location)
-    listed = ", ".join(f"{key} => {text}" for key, text in arguments.items())
-    return f"CALL {quoted(catalog)}.system.{procedure}({listed})"
+    argument_list = ", ".join(f"{key} => {value}" for key, value in arguments.items())
+    return f"CALL {quoted(catalog)}.system.{procedure}({argument_list})"
 
 
 def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableState) -> str:
-    """Why an action is left out; empty: it may be done."""
-    if state.unpublished:  # since it was found to be due
-        return (
-            f"commits are unpublished, and wait for {request.ref} as it is: publish them or "
-            f"throw them away first"
-        )
+    """Return why an action is skipped; empty: it may be performed."""
+    if state.unpublished:  # since the action became due
+        return f"commits await approval on top of {request.ref}: publish or discard them first"
     removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)
     if removes and metadata.properties.get("gc.enabled", "true").lower() == "false":
-        return "the table's property gc.enabled is false: nothing is removed"
+        return "the table property gc.enabled is false"
     if request.ref != MAIN and request.action.kind in (
         MaintenanceKind.COMPACT_DELETES,
         MaintenanceKind.MANIFESTS,
     ):
-        return f"Iceberg does this to main only, and the connector commits to {request.ref}"
+        return f"Iceberg supports this only for main, but the connector commits to {request.ref}"
     return ""
 
 
-def _done(
+def _perform(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState
 ) -> tuple[dict[str, int], str]:
-    """Run the procedure; returns the counts that it answers, and why nothing was done after all."""
+    """Run the procedure, and return its counts and the reason if it was skipped after all."""
     metadata, policy = table.metadata(), request.policy
     if request.action.kind is MaintenanceKind.MOVE:
         head = metadata.head(request.ref)
         if head is None:
             return {}, ""
-        at, now_ms = int(head["snapshot-id"]), int(time.time() * 1000)
-        due, _ = cold_partitions(session, table.name, metadata, at, policy, now_ms)
-        return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE]), ""
+        snapshot, now_ms = int(head["snapshot-id"]), int(time.time() * 1000)
+        due, _ = cold_partitions(session, table.name, metadata, snapshot, policy, now_ms)
+        return move_partitions(session, table.name, request.ref, policy, due[:_MAX_PARTITIONS]), ""
     if request.action.kind is not MaintenanceKind.ORPHANS:
         rows = session.spark.sql(
             statement(session.catalog_name, table.name, metadata, request)
@@ -185,39 +187,39 @@ def _done(
             if value is not None
         }, ""
     orphans, skipped = _search(session, table, request, before)
-    removed = [] if policy.orphan_dry_run or skipped else orphans
-    for path in removed:
+    removed_files = [] if policy.orphan_dry_run or skipped else orphans
+    for path in removed_files:
         table.delete_file(path)
     session.set_properties(table.name, {ORPHANS_CHECKED_KEY: str(int(time.time() * 1000))})
     return (
         {}
         if skipped
-        else {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}
+        else {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed_files)}
     ), skipped
 
 
 def _search(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, state: TableState
 ) -> tuple[list[str], str]:
-    """Paths of orphan files, and why none of them is removed; empty: they may be."""
+    """Return the paths of orphan files, and why they are not removed; empty: they may be."""
     metadata, policy = table.metadata(), request.policy
-    places = (
+    cold_locations = (
         [cold_location(metadata, policy, table.name)]
         if state.cold_files and policy.tiering_location
         else []
     )
-    found: list[str] = []
-    for place in (None, *places):
+    unreferenced: list[str] = []
+    for location in (None, *cold_locations):
         rows = session.spark.sql(
-            statement(session.catalog_name, table.name, metadata, request, place)
+            statement(session.catalog_name, table.name, metadata, request, location)
         ).collect()
         paths = [str(row[0]) for row in rows]
-        found.extend(paths if place is not None else own_files(table, paths))
-    return orphans_of(metadata, found), why_not_removed(table, found)
+        unreferenced.extend(paths if location is not None else own_files(table, paths))
+    return orphans_of(metadata, unreferenced), why_not_removed(table, unreferenced)
 
 
 def _compaction(metadata: TableMetadata, request: MaintenanceRequest) -> dict[str, str]:
-    """Options of `rewrite_data_files`."""
+    """Return the options of `rewrite_data_files`."""
     policy = request.policy
     options = {
         "min-input-files": str(max(_MINIMUM_INPUT, min(policy.small_files or 5, 5))),
@@ -244,6 +246,6 @@ def _options(values: Mapping[str, str]) -> str:
 
 
 def _time(age_ms: int) -> str:
-    at = datetime.fromtimestamp(max(time.time() - age_ms / 1000, 0), UTC)
-    # the session has a zone of its own
-    return f"TIMESTAMP {literal(at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"
+    timestamp = datetime.fromtimestamp(max(time.time() - age_ms / 1000, 0), UTC)
+    # with a zone, because the session may have another one
+    return f"TIMESTAMP {literal(timestamp.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"

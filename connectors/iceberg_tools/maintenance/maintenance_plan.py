@@ -1,4 +1,4 @@
-"""What is due at a table: an answer from its state and its policy. Pure."""
+"""Due maintenance actions of a table, determined from its state and its policy. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILES_PER_MANIFEST = 1000
 
 
 class MaintenanceKind(Enum):
-    """In the order in which they are done: each leaves the next one less."""
+    """Kinds of actions in the order of their execution: each reduces the work of the next one."""
 
     EXPIRE = "expire snapshots"
     MOVE = "move cold partitions"
@@ -25,28 +25,29 @@ class MaintenanceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceAction:
-    """One thing to do."""
+    """One due action."""
 
     kind: MaintenanceKind
-    reason: str  # for people
+    reason: str  # for users
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the REST API."""
         return {"action": self.kind.value, "reason": self.reason}
 
 
 def due_actions(
     state: TableState, policy: MaintenancePolicy, now_ms: int
 ) -> list[MaintenanceAction]:
-    """The actions whose trigger fires, in order; none while commits are unpublished."""
+    """Return the due actions in order; none while commits await approval."""
     if state.snapshot is None or state.unpublished:
         return []
-    found: list[tuple[MaintenanceKind, str]] = []
+    due: list[tuple[MaintenanceKind, str]] = []
     limit = policy.full_snapshots
     if limit and state.snapshots > limit and state.expirable:
         why = f"{state.snapshots} snapshots, more than {limit}; {state.expirable} may be expired"
-        found.append((MaintenanceKind.EXPIRE, why))
+        due.append((MaintenanceKind.EXPIRE, why))
     if state.movable:
-        found.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))
+        due.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))
     reasons = []
     if policy.small_files and state.most_small_files >= policy.small_files:
         reasons.append(
@@ -60,28 +61,28 @@ def due_actions(
             f"{ratio:.0%} of the rows in data files are deleted, at least {policy.delete_ratio:.0%}"
         )
     if reasons:
-        found.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
+        due.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
     many = policy.delete_files and state.delete_files >= policy.delete_files
     if state.format_version == 2 and (many or (crossed and state.delete_files)):
-        # What was compacted leaves position deletes that speak of no file any more.
-        found.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
-    needed = state.data_files // _FILES_PER_MANIFEST + 2
-    if policy.manifests and state.manifests >= max(policy.manifests, 2 * needed):
-        found.append(
+        # a compaction leaves position deletes that refer to no existing file
+        due.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
+    required = state.data_files // _FILES_PER_MANIFEST + 2
+    if policy.manifests and state.manifests >= max(policy.manifests, 2 * required):
+        due.append(
             (MaintenanceKind.MANIFESTS, f"{state.manifests} manifests, at least {policy.manifests}")
         )
     if policy.orphan_age_ms is not None and now_ms - state.orphans_checked_ms >= DAYS:
-        found.append((MaintenanceKind.ORPHANS, "not looked for since a day or more"))
-    return [MaintenanceAction(kind, reason) for kind, reason in found]
+        due.append((MaintenanceKind.ORPHANS, "last searched for at least a day ago"))
+    return [MaintenanceAction(kind, reason) for kind, reason in due]
 
 
 def may_be_due(
     state: TableState, last: TableState | None, policy: MaintenancePolicy, now_ms: int
 ) -> bool:
-    """Whether it is worth to count files, from what the metadata alone says.
+    """Return True if actions may be due according to the metadata, so that files must be counted.
 
-    `last`: as it was counted last. A partition has no more small files than data files came since,
-    and a commit adds a manifest or two.
+    `last` is the state when files were counted last. A partition has at most as many new small
+    files as data files were added since then, and a commit adds one or two manifests.
     """
     if due_actions(state, policy, now_ms):
         return True

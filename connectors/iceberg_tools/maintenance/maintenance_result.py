@@ -1,4 +1,4 @@
-"""`MaintenanceResult`: what one action did to a table."""
+"""`MaintenanceResult`: the result of one action on a table."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ COUNTED: Final = (
     "manifests",
     "snapshots",
 )
-# of `rewrite_data_files`, which ends well although files could not be read
+# count of `rewrite_data_files`, which succeeds even if files could not be read
 _FAILED: Final = "failed_data_files_count"
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What an action did."""
+    """Result of an action."""
 
     action: MaintenanceAction
     before: TableState
     after: TableState
     seconds: float
-    counts: Mapping[str, int] = field(default_factory=dict)  # as the procedure says them
-    skipped: str = ""  # why nothing was done
+    counts: Mapping[str, int] = field(default_factory=dict)  # of the procedure
+    skipped: str = ""  # why the action was skipped
 
     @property
     def helped(self) -> bool:
-        """Whether it changed the table: else it would be due again at once."""
+        """True if the action changed the table. Otherwise, it would be due again immediately."""
         return not self.skipped and self.before != self.after
 
     @property
     def failure(self) -> str:
-        """What could not be done; empty: everything was. A compaction may have rewritten other
-        files."""
+        """Description of a partial failure; empty: the action succeeded completely."""
         files = self.counts.get(_FAILED, 0)
         return (
-            f"{files} data files could not be rewritten, the log of Spark's driver says why"
+            f"{files} data files could not be rewritten; see the log of the Spark driver"
             if files
             else ""
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the REST API."""
         return {
             **self.action.to_json(),
             "seconds": round(self.seconds, 3),
@@ -62,15 +62,14 @@ class MaintenanceResult:
         }
 
     def line(self) -> str:
-        """For people and logs."""
-        what = self.action.kind.value
+        """Return one line for users and logs."""
+        kind = self.action.kind.value
         if self.skipped:
-            return f"{what}: left out, {self.skipped}"
+            return f"{kind}: skipped, {self.skipped}"
         before, after = self.before.to_json(), self.after.to_json()
-        shown = (*COUNTED, "cold_files")
         parts = [
             f"{name} {before[name]} -> {after[name]}"
-            for name in shown
+            for name in (*COUNTED, "cold_files")
             if before[name] != after[name]
         ]
         parts = parts or [
@@ -78,6 +77,6 @@ class MaintenanceResult:
         ]
         parts = [self.failure, *parts] if self.failure else parts
         return (
-            f"{what}: {', '.join(parts).replace('_', ' ') or 'nothing to do'} "
+            f"{kind}: {', '.join(parts).replace('_', ' ') or 'nothing to do'} "
             f"({self.seconds:.1f} s)"
         )

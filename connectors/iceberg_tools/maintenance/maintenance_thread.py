@@ -1,20 +1,19 @@
-"""`MaintenanceThread`: looks after the tables of a coordinator between its cycles, in a Spark
-driver of its own.
+"""`MaintenanceThread`: maintains the tables of a coordinator between cycles, in a separate driver.
 
-A table that was opened or committed to is looked at once per interval: its metadata says whether
-something may be due. Then a round begins: a driver is started, files are counted, and what is due
-is done, one action after the other, until nothing is due or the budget of time is spent. The driver
-ends unless another round begins soon: where commits follow each other closely, files would pile up
-while the next one starts.
+A table that was opened or committed to is inspected once per interval: its metadata shows whether
+actions may be due. If so, a round begins: a driver is started, files are counted, and the due
+actions are performed one by one until none is due or the time budget is spent. The driver remains
+for another round for some time, because files would accumulate during its start if commits are
+frequent.
 
-A commit never runs beside an action on its table, or on an aggregate that follows it. One that is
-due waits a few seconds for the action to end; then the action is interrupted, and goes on after the
-commit from what it had committed. After each interruption in a row a commit waits twice as long, so
-that cycles that follow each other closely do not keep a table from ever being compacted. What an
-earlier coordinator left to do on an aggregate does not wait: it is tried again if an action came
-first. Nothing is remembered that a restart would lose: all is judged anew from the table.
+A commit never runs concurrently with an action on its table or on an aggregate that follows it. It
+waits a few seconds for the action to end. Then the action is interrupted, and continues after the
+commit from its last own commit. After each consecutive interruption, a commit waits twice as long,
+so that a table is compacted even if cycles are short. Actions that an earlier coordinator left for
+an aggregate do not wait: they are retried if an action precedes them. A restart loses no state,
+because the due actions are always determined from the table.
 
-Partitions get old without commits, so a table with tiering is looked at once an hour as well.
+Partitions become cold without commits, so a table with tiering is also inspected once per hour.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ from connectors.iceberg_tools.maintenance.table_state import TableState, glance,
 
 log = logging.getLogger(__name__)
 
-YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
-LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
-_IDLE_SECONDS = 90.0  # that a driver waits for another round
-_ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
-_DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
-_FAILED_SECONDS = 600.0  # after a round that failed
+YIELD_SECONDS = 5.0  # time for which a commit waits for an action on its table
+LONGEST_YIELD_SECONDS = 60.0  # after several consecutive interruptions
+_IDLE_SECONDS = 90.0  # after which an idle driver ends
+_ANSWER_SECONDS = 15.0  # time for an interrupted action to end
+_DRIVER = "maintenance"  # connectors of a worker share it if their static settings are equal
+_RETRY_SECONDS = 600.0  # after a failed round
 _TIERING_SECONDS = 3600.0
 # bytes that a compaction rewrites and commits together
 _LARGEST_GROUP, _SMALLEST_GROUP = (1 << 30, 32 << 20)
@@ -58,7 +57,7 @@ _LARGEST_GROUP, _SMALLEST_GROUP = (1 << 30, 32 << 20)
 
 @dataclasses.dataclass
 class _Watched:
-    """What is remembered of one table."""
+    """State of one table."""
 
     policy: MaintenancePolicy
     ref: str
@@ -70,8 +69,8 @@ class _Watched:
     yield_seconds: float = YIELD_SECONDS
 
     @property
-    def ages(self) -> bool:
-        """Whether partitions may be old enough by now."""
+    def may_be_cold(self) -> bool:
+        """True if partitions may have become cold."""
         return (
             self.policy.tiering_age_ms is not None
             and time.monotonic() - self.counted_at > _TIERING_SECONDS
@@ -79,13 +78,12 @@ class _Watched:
 
     @property
     def is_due(self) -> bool:
-        """Whether to look at it."""
-        return (self.changed or self.ages) and time.monotonic() >= self.not_before
+        """True if the table must be inspected."""
+        return (self.changed or self.may_be_cold) and time.monotonic() >= self.not_before
 
 
 class MaintenanceThread(FullMaintenance):
-    """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods:
-    any thread."""
+    """Owns a thread, a session in the coordinator's driver, and a driver for rounds. Any thread."""
 
     def __init__(
         self,
@@ -94,26 +92,25 @@ class MaintenanceThread(FullMaintenance):
         services: SharedServices,
         metrics: IcebergMetrics,
     ) -> None:
-        """`spark`: what the coordinator's sessions are made from."""
+        """Create the maintenance of a connector. `spark` configures the coordinator's sessions."""
         self._config = config
         self._spark = spark
         self._services = services
         self._metrics = metrics
         self._tables: dict[str, _Watched] = {}
         self._condition = threading.Condition()
-        self._busy: str | None = None  # the table at which an action is under way
-        # the tables of commits in progress, and those that follow them
+        self._busy: str | None = None  # table of the current action
+        # tables of commits in progress, and their aggregates
         self._committing: set[str] = set()
-        self._worker: LakeClient | None = None  # of the round, and for a while of the next one
-        self._used_at = 0.0  # monotonic: when the last round ended
+        self._worker: LakeClient | None = None  # client of the driver for rounds
+        self._used_at = 0.0  # monotonic time of the end of the last round
         self._interrupted = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def commit(self, table: str, *aggregates: str) -> Iterator[None]:
-        """Around a commit: no action runs meanwhile on this table, nor on those that follow its
-        commits.
+        """Enclose a commit, during which no action runs on the table or its aggregates.
 
         Several commits may be in progress, each on other tables.
         """
@@ -124,14 +121,14 @@ class MaintenanceThread(FullMaintenance):
             seconds = YIELD_SECONDS if watched is None else watched.yield_seconds
             if not self._condition.wait_for(lambda: self._busy not in tables, seconds):
                 log.info(
-                    "table %s: maintenance gives way to a commit",
+                    "table %s: interrupting maintenance for a commit",
                     self._busy,
                     extra={"action": "maintenance_yields"},
                 )
                 self._interrupt()
                 if not self._condition.wait_for(lambda: self._busy not in tables, _ANSWER_SECONDS):
                     log.warning(
-                        "table %s: a maintenance action does not end, a commit goes on beside it",
+                        "table %s: a maintenance action does not end, continuing with the commit",
                         self._busy,
                     )
         try:
@@ -143,20 +140,20 @@ class MaintenanceThread(FullMaintenance):
             self.watch(table, changed=True)
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Look after a table of the connector; at once if it is a new one, or was changed."""
-        configured = self._config.table(table)
-        if not configured.maintenance.is_full or self._stopping.is_set():
+        """Maintain a table of the connector. Inspect it soon if it is new or was changed."""
+        config = self._config.table(table)
+        if not config.maintenance.is_full or self._stopping.is_set():
             return
         with self._condition:
-            ref = configured.commit_branch or MAIN
-            watched = self._tables.setdefault(table, _Watched(configured.maintenance, ref))
+            ref = config.commit_branch or MAIN
+            watched = self._tables.setdefault(table, _Watched(config.maintenance, ref))
             watched.changed |= changed
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and its drivers, for good; an action under way is interrupted."""
+        """Interrupt the current action, and end the thread and its drivers permanently."""
         self._stopping.set()
         with self._condition:
             self._interrupt()
@@ -166,35 +163,34 @@ class MaintenanceThread(FullMaintenance):
             thread.join(_ANSWER_SECONDS)
 
     def _interrupt(self) -> None:
-        """With the lock held."""
+        """Interrupt the current action. The lock is held."""
         if self._busy is not None and self._worker is not None:
             self._interrupted = True
             self._worker.hang_up()
 
-    # --- on the thread
+    # On the thread
 
     def _run(self) -> None:
-        with_coordinator = LakeClient(self._services, self._spark, user=self._config.connector)
+        lake = LakeClient(self._services, self._spark, user=self._config.connector)
         try:
             while not self._stopping.wait(self._pause_seconds()):
                 for table, watched in list(self._tables.items()):
                     if watched.is_due and not self._stopping.is_set():
-                        self._look(with_coordinator, table, watched)
+                        self._inspect(lake, table, watched)
                 if time.monotonic() - self._used_at > _IDLE_SECONDS:
                     self._end_driver()
         finally:
             self._end_driver()
-            # the service is the coordinator's as well, and ends with the task
-            with_coordinator.hang_up()
+            # the coordinator uses the same service, which ends with the task
+            lake.hang_up()
 
     def _pause_seconds(self) -> float:
-        """Between two looks at what is due; a driver that nothing needs must end in time."""
-        return min(
-            _IDLE_SECONDS, *(each.policy.interval_ms / 4000 for each in list(self._tables.values()))
-        )
+        """Return the time until the next check for due tables and for an idle driver."""
+        intervals = [watched.policy.interval_ms / 4000 for watched in list(self._tables.values())]
+        return min(_IDLE_SECONDS, *intervals)
 
-    def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
-        """Begin a round if something may be due, and this is the time for it."""
+    def _inspect(self, lake: LakeClient, table: str, watched: _Watched) -> None:
+        """Start a round if actions may be due and the policy allows them now."""
         policy, started = watched.policy, time.monotonic()
         watched.not_before = started + policy.interval_ms / 1000
         try:
@@ -206,20 +202,20 @@ class MaintenanceThread(FullMaintenance):
             now_ms = int(time.time() * 1000)
             if policy.window is not None and not policy.window.holds(now_ms):
                 watched.changed = True
-            elif watched.ages or may_be_due(state, watched.counted, policy, now_ms):
+            elif watched.may_be_cold or may_be_due(state, watched.counted, policy, now_ms):
                 self._round(table, watched)
-        except Exception as error:  # tables are committed to all the same, whatever it is
+        except Exception as error:  # commits continue regardless of the error
             self._end_driver()
-            watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
+            watched.changed, watched.not_before = True, time.monotonic() + _RETRY_SECONDS
             if not self._stopping.is_set():
                 self._metrics.maintained(table, INSPECTION, "failed", time.monotonic() - started)
                 trace = None if isinstance(error, ConnectError) else error
                 log.warning(
-                    "table %s: maintenance is tried again later: %s", table, error, exc_info=trace
+                    "table %s: maintenance failed, retrying later: %s", table, error, exc_info=trace
                 )
 
     def _round(self, table: str, watched: _Watched) -> None:
-        """Do what is due until the budget is spent.
+        """Perform the due actions until the time budget is spent.
 
         Raises:
             ConnectError: The driver does not start, or the table cannot be read.
@@ -230,22 +226,22 @@ class MaintenanceThread(FullMaintenance):
             self._worker = LakeClient(self._services, spark, user=self._config.connector)
         worker = self._worker
         try:
-            failed: set[str] = set()
-            while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+            failed_kinds: set[str] = set()
+            while not self._stopping.is_set() and (seconds := until - time.monotonic()) > 0:
                 if not worker.alive():
                     worker.start()
-                worker.deadline_seconds = max(left, 1.0)
+                worker.deadline_seconds = max(seconds, 1.0)
                 state = watched.counted = worker.run(table, measure, watched.ref, policy)
                 watched.counted_at = time.monotonic()
                 due = [
-                    a
-                    for a in due_actions(state, policy, int(time.time() * 1000))
-                    if a.kind.value not in failed
+                    action
+                    for action in due_actions(state, policy, int(time.time() * 1000))
+                    if action.kind.value not in failed_kinds
                 ]
                 if not due:
                     return
-                if not self._act(worker, table, watched, due[0]):
-                    failed.add(due[0].kind.value)
+                if not self._perform(worker, table, watched, due[0]):
+                    failed_kinds.add(due[0].kind.value)
         finally:
             self._used_at = time.monotonic()
 
@@ -254,10 +250,10 @@ class MaintenanceThread(FullMaintenance):
         if worker is not None:
             worker.stop()
 
-    def _act(
+    def _perform(
         self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction
     ) -> bool:
-        """Do one action; returns False if it shall not be tried again in this round."""
+        """Perform one action. Return False if it must not be repeated in this round."""
         with self._condition:
             self._condition.wait_for(
                 lambda: table not in self._committing or self._stopping.is_set()

@@ -1,7 +1,6 @@
-"""Data files of a condition, written anew at another place, deletes applied; the table has them
-there by one commit.
+"""Move of data files to another location in one commit, with their deletes applied.
 
-Iceberg's `rewrite_data_files` writes where the table's properties say, and nowhere else.
+Iceberg's `rewrite_data_files` writes only to the location in the table's properties.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileMove:
-    """Which files go where."""
+    """Files to move, and their new location."""
 
     ref: str
-    condition: str  # SQL; the rows of whole partitions
+    condition: str  # SQL that selects all rows of partitions
     location: str
     storage_class: str | None = None  # of S3
 
@@ -33,13 +32,13 @@ class FileMove:
 def move_files(
     spark: SparkSession, catalog: str, table: JavaTable, request: FileMove
 ) -> tuple[int, int]:
-    """Write the files that hold rows of the condition anew; returns how many went, and how many
-    came.
+    """Rewrite the selected files, and return the numbers of replaced and new files.
 
-    Files of an earlier partition spec stay where they are.
+    Files of an earlier partition spec are not moved.
 
-    Raises: CatalogUnavailableError: Another writer changed their rows, or was in the way too often;
-        no file is left.
+    Raises:
+        CatalogUnavailableError: Another writer changed their rows, or interfered too often. The new
+            files are deleted.
     """
     java, metadata = table.java, table.metadata()
     head = metadata.head(request.ref)
@@ -62,7 +61,7 @@ def move_files(
         replace_files(table, rewrite, request.ref, {}, lambda _: "")
     except RewriteRefusedError as refused:
         raise CatalogUnavailableError(
-            f"table {table.name}: files of {request.condition} stay: {refused}"
+            f"table {table.name}: cannot move the files of {request.condition}: {refused}"
         ) from refused
     return len(tasks), len(new_files)
 

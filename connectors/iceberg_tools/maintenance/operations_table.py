@@ -1,5 +1,4 @@
-"""The operations table: a row for each thing that maintenance did, before and after, and what it
-cost."""
+"""The operations table: one row per maintenance action, with the state before and after it."""
 
 from __future__ import annotations
 
@@ -14,18 +13,27 @@ if TYPE_CHECKING:
 
 
 def record_operation(
-    session: LakeSession, place: str, table: str, begun: float, by: str, result: MaintenanceResult
+    session: LakeSession,
+    operations_table: str,
+    table: str,
+    started_at: float,
+    by: str,
+    result: MaintenanceResult,
 ) -> None:
-    """Append one row; the table is made if it is missing.
+    """Append one row. The operations table is created if it is missing.
 
     Args:
-        begun: seconds since 1970.
-        by: the connector, or the command.
+        session: The session.
+        operations_table: The name of the operations table.
+        table: The name of the table.
+        started_at: The Unix time in seconds at which the action started.
+        by: The connector or the command.
+        result: The result of the action.
     """
-    at = datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
+    started = datetime.fromtimestamp(started_at, UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
     counts = ", ".join(f"{literal(key)}, {value}L" for key, value in result.counts.items())
     columns = {
-        "started": ("timestamp", f"TIMESTAMP {literal(at)}"),
+        "started": ("timestamp", f"TIMESTAMP {literal(started)}"),
         "seconds": ("double", f"{result.seconds:.3f}D"),
         "table_name": ("string", literal(table)),
         "action": ("string", literal(result.action.kind.value)),
@@ -41,21 +49,24 @@ def record_operation(
     for name in COUNTED:
         columns[f"{name}_before"] = ("bigint", f"{before[name]}L")
         columns[f"{name}_after"] = ("bigint", f"{after[name]}L")
-    target = relation(session.catalog_name, place)
-    defined = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in columns.items())
-    session.spark.sql(f"CREATE TABLE IF NOT EXISTS {target} ({defined}) USING iceberg")
-    names, values = ", ".join(map(quoted, columns)), ", ".join(text for _, text in columns.values())
+    target = relation(session.catalog_name, operations_table)
+    definitions = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in columns.items())
+    session.spark.sql(f"CREATE TABLE IF NOT EXISTS {target} ({definitions}) USING iceberg")
+    names = ", ".join(map(quoted, columns))
+    values = ", ".join(value for _, value in columns.values())
     session.spark.sql(f"INSERT INTO {target} ({names}) SELECT {values}")
 
 
-def operations_of(session: LakeSession, place: str, table: str, limit: int) -> list[dict[str, Any]]:
-    """What was done to a table last, newest first, from its operations table.
+def operations_of(
+    session: LakeSession, operations_table: str, table: str, limit: int
+) -> list[dict[str, Any]]:
+    """Return the last actions on a table, newest first.
 
     Raises:
-        TableMissingError: There is no such table yet.
+        TableMissingError: The operations table does not exist.
     """
-    session.table(place)  # SQL has other words for a table that is missing
-    source = relation(session.catalog_name, place)
+    session.table(operations_table)  # raises the error; SQL raises another one
+    source = relation(session.catalog_name, operations_table)
     rows = session.spark.sql(
         f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT "
         f"{limit}"
@@ -64,6 +75,6 @@ def operations_of(session: LakeSession, place: str, table: str, limit: int) -> l
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):  # PySpark gives local times
+    if isinstance(value, datetime):  # PySpark returns local times
         return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     return value

@@ -1,10 +1,9 @@
-"""What a search for orphan files found, judged: files that wait for their commit stay, and so do
-another table's.
+"""Evaluation of a search for orphan files, without files of other tables and pending commits.
 
-A new table may have the folder of one that was renamed. Iceberg lists the whole folder, and takes
-all files for orphans that the new table does not name: the other's data, manifests and metadata. A
-table may also have its folder inside of this one's, as that of namespace `db.t` in the folder of
-table `db.t`: it is no place where this table writes.
+A new table may have the folder of a table that was renamed. Iceberg lists the whole folder and
+regards all files that the new table does not refer to as orphans, including data, manifests, and
+metadata of the renamed table. The folder of a table may also contain the folder of another table,
+such as the folder of namespace `db.t` in the folder of table `db.t`. This table never writes there.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
 _LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_FIRST_BYTES: Final = 4 << 10  # of a metadata file: writers put the uuid at its beginning
+_FIRST_BYTES: Final = 4 << 10  # of a metadata file, in which writers write the UUID first
 _ALL_BYTES: Final = 1 << 30
-# a table with a commit every minute has thousands of metadata files younger than any orphan
+# a table with a commit per minute has thousands of recent metadata files
 _READERS: Final = 16
-# scheme and authority, which listings write otherwise
+# scheme and authority, which have another form in listings
 _ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")
 
 
-def own_files(table: JavaTable, found: Sequence[str]) -> list[str]:
-    """The paths that are where this table writes its data and metadata."""
+def own_files(table: JavaTable, paths: Sequence[str]) -> list[str]:
+    """Return the paths in the folders to which this table writes data and metadata."""
     metadata = table.metadata()
     home = metadata.location.rstrip("/")
     folders = {
@@ -50,33 +49,34 @@ def own_files(table: JavaTable, found: Sequence[str]) -> list[str]:
         metadata.data_location,
         table.metadata_location().rpartition("/")[0],
     }
-    ours = tuple(f"{_ROOT.sub('', each, 1)}/" for each in folders)
-    return [path for path in found if _ROOT.sub("", path, 1).startswith(ours)]
+    prefixes = tuple(f"{_ROOT.sub('', folder, 1)}/" for folder in folders)
+    return [path for path in paths if _ROOT.sub("", path, 1).startswith(prefixes)]
 
 
-def orphans_of(metadata: TableMetadata, found: Sequence[str]) -> list[str]:
-    """The paths that nothing needs."""
+def orphans_of(metadata: TableMetadata, paths: Sequence[str]) -> list[str]:
+    """Return the paths of files that are not required."""
     waiting = waiting_names(metadata)
-    connectors = {owner.connector for path in found if (owner := owner_of(path)) is not None}
+    connectors = {owner.connector for path in paths if (owner := owner_of(path)) is not None}
     epochs = {connector: _ledger_epoch(metadata, connector) for connector in connectors}
-    return [path for path in found if not _is_kept(path, waiting, epochs)]
+    return [path for path in paths if not _is_required(path, waiting, epochs)]
 
 
-def why_not_removed(table: JavaTable, found: Sequence[str]) -> str:
-    """Why no file is removed; empty: the folder has files of this table only.
+def why_not_removed(table: JavaTable, paths: Sequence[str]) -> str:
+    """Return why no file is removed; empty: the folder has only files of this table.
 
     Args:
-        found: Paths of files that are old enough, and that no snapshot of this table needs.
+        table: The table.
+        paths: Files that are old enough and that no snapshot of this table refers to.
     """
     metadata = table.metadata()
     digits = table_digits(metadata.uuid)
-    for path in found:
+    for path in paths:
         owner = owner_of(path)
         if owner is not None and owner.table != digits:
             return _shared(path)
-    paths = list(_metadata_files(table, metadata, found))
+    files = list(_metadata_files(table, metadata, paths))
     with ThreadPoolExecutor(_READERS) as readers:
-        for path, uuid in zip(paths, readers.map(partial(_uuid_in, table), paths), strict=True):
+        for path, uuid in zip(files, readers.map(partial(_uuid_in, table), files), strict=True):
             if uuid not in (metadata.uuid, None):
                 readers.shutdown(cancel_futures=True)
                 return _shared(path)
@@ -85,28 +85,29 @@ def why_not_removed(table: JavaTable, found: Sequence[str]) -> str:
 
 def _shared(path: str) -> str:
     return (
-        f"the table's folder has files of another table, as {path}: nothing is removed. Move one "
-        "of the tables, or delete the files if their table was dropped"
+        f"the folder of the table has files of another table, such as {path}: move one of the "
+        "tables, or delete the files if their table was dropped"
     )
 
 
 def _metadata_files(
-    table: JavaTable, metadata: TableMetadata, found: Sequence[str]
+    table: JavaTable, metadata: TableMetadata, paths: Sequence[str]
 ) -> Iterator[str]:
-    """Metadata files that this table does not name, of any age: another table may have new ones
-    only."""
-    at = table.metadata_location()
-    seen = {path.rpartition("/")[2] for path in (at, *metadata.earlier_files)}
-    for path in (*found, *(table.list_files(f"{at.rpartition('/')[0]}/") or ())):
+    """Iterate over metadata files of any age that this table does not refer to.
+
+    Another table may have only recent files.
+    """
+    location = table.metadata_location()
+    names = {path.rpartition("/")[2] for path in (location, *metadata.earlier_files)}
+    for path in (*paths, *(table.list_files(f"{location.rpartition('/')[0]}/") or ())):
         name = path.rpartition("/")[2]
-        if name.endswith(_METADATA) and name not in seen:
-            seen.add(name)
+        if name.endswith(_METADATA) and name not in names:
+            names.add(name)
             yield path
 
 
 def _uuid_in(table: JavaTable, path: str) -> str | None:
-    """The uuid of the table whose metadata a file has; None: it has none, is damaged, or is gone
-    meanwhile."""
+    """Return the table UUID in a metadata file, or None if it is missing, damaged, or deleted."""
     for size in (_FIRST_BYTES, _ALL_BYTES):
         try:
             data = table.first_bytes(path, size)
@@ -121,19 +122,20 @@ def _uuid_in(table: JavaTable, path: str) -> str | None:
             if caused_by(error, NOT_FOUND):
                 return None
             raise
-        if (found := _UUID.search(text)) is not None:
-            return found[1].decode()
+        if (match := _UUID.search(text)) is not None:
+            return match[1].decode()
         if len(data) < size:
             break
     return None
 
 
-def _is_kept(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> bool:
-    """Whether a file may be needed although no snapshot refers to it: it waits for a commit.
+def _is_required(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> bool:
+    """Return True if a later commit may refer to a file.
 
     Args:
-        waiting: Last parts of paths that the table names.
-        epochs: By connector, the lowest epoch whose commits may still come.
+        path: The path of the file.
+        waiting: Names of files that properties of the table contain.
+        epochs: The lowest epoch that may still commit, by connector.
     """
     if path.rpartition("/")[2] in waiting:
         return True
@@ -142,8 +144,7 @@ def _is_kept(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> 
 
 
 def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
-    """The epoch of a connector's last commit to the table; 0: it made none, or its group has a name
-    of its own."""
+    """Return the epoch of the last commit of a connector with the default group; 0: none."""
     lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
     return min(
         (each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0

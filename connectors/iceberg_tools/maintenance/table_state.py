@@ -1,5 +1,4 @@
-"""`TableState`: what the policy judges. `measure` runs in the Spark driver and asks Iceberg's
-metadata tables."""
+"""`TableState`: counts by which the policy determines the due actions. Runs in the Spark driver."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ ORPHANS_CHECKED_KEY: Final = "connect-py.orphans-checked-ms"  # property of the 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Counts of a table's head, and of its snapshots."""
+    """Counts of a table's current snapshot, and of its snapshots."""
 
     format_version: int
-    snapshot: int | None  # the head; None: the table is empty
-    records: int = 0  # rows in data files, deleted ones too
+    snapshot: int | None  # the current one; None: the table is empty
+    records: int = 0  # rows in data files, including deleted rows
     deleted_records: int = 0
     data_files: int = 0
     data_bytes: int = 0
@@ -34,21 +33,22 @@ class TableState:
     delete_files: int = 0
     manifests: int = 0
     snapshots: int = 0
-    expirable: int = 0  # snapshots that an expiry would remove now
+    expirable: int = 0  # snapshots that an expiration would remove now
     target_bytes: int = TARGET_BYTES
     movable: int = 0  # partitions that tiering would move now
-    cold_files: int = 0  # that it has moved
+    cold_files: int = 0  # files that tiering has moved
     orphans_checked_ms: int = 0
-    sequence: int = 0  # counts commits of the table
-    # a branch of unpublished commits is ahead of the ref: a compaction would part them
+    sequence: int = 0  # sequence number of the current snapshot
+    # True: commits that await approval are ahead of the ref, and a compaction would separate them
     unpublished: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the REST API."""
         return asdict(self)
 
 
 def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) -> TableState:
-    """What the metadata alone says: without sizes of single files and without manifests."""
+    """Return the counts in the metadata, without manifests and sizes of single files."""
     head = metadata.head(ref)
     summary = head["summary"] if head is not None else {}
 
@@ -74,25 +74,25 @@ def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) ->
 
 
 def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -> int:
-    """Snapshots that are old enough, and neither among the newest of a branch nor behind a ref."""
-    kept = {number for name, number in metadata.refs.items() if name in metadata.tags}
+    """Return the number of snapshots that are old enough and that no branch or tag retains."""
+    retained = {number for name, number in metadata.refs.items() if name in metadata.tags}
     for name in metadata.refs.keys() - metadata.tags:
-        line = list(metadata.ancestors(metadata.head(name)))
-        old = [
-            s for s in line[policy.keep_snapshots :] if s["timestamp-ms"] < now_ms - policy.keep_ms
-        ]
-        kept |= {int(s["snapshot-id"]) for s in line} - {int(s["snapshot-id"]) for s in old}
-    aged = [n for n, s in metadata.snapshots.items() if s["timestamp-ms"] < now_ms - policy.keep_ms]
-    return sum(number not in kept for number in aged)
+        for position, each in enumerate(metadata.ancestors(metadata.head(name))):
+            if position < policy.keep_snapshots or each["timestamp-ms"] >= now_ms - policy.keep_ms:
+                retained.add(int(each["snapshot-id"]))
+    return sum(
+        number not in retained and each["timestamp-ms"] < now_ms - policy.keep_ms
+        for number, each in metadata.snapshots.items()
+    )
 
 
 def glance(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
-    """What the table's metadata says: one question to the catalog."""
+    """Return the counts in the metadata, with one request to the catalog."""
     return of_metadata(session.table(name).metadata(), policy, ref)
 
 
 def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
-    """Count files by size and partition, and manifests."""
+    """Count files by size and partition, and manifests, in addition to the metadata."""
     metadata = session.table(name).metadata()
     state = of_metadata(metadata, policy, ref)
     if state.snapshot is None:

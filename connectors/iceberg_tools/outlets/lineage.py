@@ -6,7 +6,9 @@ Source of names and facets: OpenLineage's naming of datasets, and its standard c
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from connect_py.api.errors import ConfigError
+from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config import keys
-from connectors.iceberg.coordinator.background_sender import BackgroundSender
+from connectors.iceberg.coordinator.outlet import Outlet
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitOutcome
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.table.table import TableDescription
+from connectors.iceberg_tools.outlets.background_sender import BackgroundSender
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
@@ -42,7 +47,7 @@ class LineageJob:
     version: str
 
 
-class Lineage:
+class Lineage(Outlet):
     """Sender of events, which never delay or fail a commit. Owns its thread."""
 
     def __init__(
@@ -179,14 +184,34 @@ def _offsets_facet() -> Any:
     return attr.define(KafkaConnectOffsetsInputDatasetFacet)
 
 
-def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None] | None:
-    """Return the function that sends an event, or None if the configuration requires none.
+def open_lineage(
+    config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
+) -> Lineage:
+    """Start to send lineage events to the configured server or file.
 
     Raises:
         ConfigError: The library is not installed.
     """
-    if not config.openlineage_url and not config.openlineage_file:
-        return None
+    servers = str(context.client_config("consumer").get("bootstrap.servers", ""))
+    job = LineageJob(
+        namespace=config.openlineage_namespace,
+        name=config.connector,
+        run=str(uuid.uuid4()),
+        kafka=f"kafka://{servers.split(',')[0].strip()}",
+        catalog=config.catalog_properties().get("uri") or config.catalog_name,
+        version=importlib.metadata.version("connect-py"),
+    )
+    return Lineage(
+        job, lineage_emitter(config), lambda outcome: metrics.message_ended("lineage", outcome)
+    )
+
+
+def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None]:
+    """Return the function that sends an event to the configured server or file.
+
+    Raises:
+        ConfigError: The library is not installed.
+    """
     try:
         from openlineage.client import OpenLineageClient
         from openlineage.client.transport.file import FileConfig, FileTransport

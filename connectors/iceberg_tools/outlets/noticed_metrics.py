@@ -1,15 +1,19 @@
-"""`NoticedMetrics`: metrics whose changes also send notices to operators."""
+"""`NoticeOutlet`: sends notices to operators when metrics of the sink change."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from connect_py.api.metrics import PluginMetrics
-from connectors.iceberg.coordinator.notices import NoticeKind, Notices
+from connect_py.api.task import SinkTaskContext
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.coordinator.control_events import EventWriter
+from connectors.iceberg.coordinator.outlet import Outlet
 from connectors.iceberg.protocol.commit_request import CommitOutcome
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
+from connectors.iceberg_tools.outlets.notices import NoticeKind, Notices, to_webhook
 
 
 class NoticedMetrics(IcebergMetrics):
@@ -112,3 +116,37 @@ class NoticedMetrics(IcebergMetrics):
             (self._conditions.add if is_true else self._conditions.discard)(condition)
         kind, text = started if is_true else ended
         self._notices.tell(kind, table, text, **details)
+
+
+class NoticeOutlet(Outlet):
+    """Outlet that sends the notices of `NoticedMetrics`."""
+
+    def __init__(
+        self, metrics: PluginMetrics, notices: Notices, stale_seconds: float | None
+    ) -> None:
+        """Create an outlet. See `NoticedMetrics`."""
+        self._notices = notices
+        self._metrics = NoticedMetrics(metrics, notices, stale_seconds)
+
+    def observe(self, metrics: IcebergMetrics) -> IcebergMetrics:
+        return self._metrics
+
+    def close(self, seconds: float) -> None:
+        self._notices.close(seconds)
+
+
+def open_notices(
+    config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
+) -> NoticeOutlet:
+    """Start to send notices to the configured webhook and topic."""
+    senders: list[Callable[[bytes], None]] = []
+    if config.notices_topic is not None:
+        writer = EventWriter(context.client_config, config.notices_topic, config.kafka)
+        senders.append(lambda notice: writer.write(config.connector.encode(), notice))
+    if config.notices_webhook is not None:
+        senders.append(to_webhook(config.notices_webhook))
+    notices = Notices(
+        config.connector, senders, lambda outcome: metrics.message_ended("notices", outcome)
+    )
+    stale_seconds = None if config.stale_after_ms is None else config.stale_after_ms / 1000
+    return NoticeOutlet(context.metrics, notices, stale_seconds)

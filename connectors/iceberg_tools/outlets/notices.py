@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from connectors.iceberg.coordinator.background_sender import BackgroundSender
+from connectors.iceberg_tools.outlets.background_sender import BackgroundSender
 
 _TIMEOUT_SECONDS = 10.0
 _JSON = {"Content-Type": "application/json"}

@@ -1,0 +1,1 @@
+"""Outlets of a coordinator: OpenLineage events, and notices for operators."""
