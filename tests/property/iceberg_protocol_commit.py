@@ -43,7 +43,7 @@ from connectors.iceberg.protocol.positions import Epoch
 if TYPE_CHECKING:
     from iceberg_protocol_world import World
 
-ATTEMPTS = 3  # before the coordinator is told that no swap landed
+ATTEMPTS = 3  # before the coordinator learns that no swap succeeded
 
 
 class Event(Enum):
@@ -113,7 +113,7 @@ class Prepared:
 
 
 class Commit:
-    """One commit of one table. `steps` returns the outcome, as far as the engine can tell."""
+    """One commit of one table. `steps` returns the outcome, as far as the engine knows."""
 
     def __init__(self, world: World, request: CommitTable) -> None:
         self.world = world
@@ -411,7 +411,7 @@ class Commit:
     # --- 4e
 
     def swap(self, prepared: Prepared) -> CommitStatus:
-        """Return the outcome that the engine is told: COMMITTED, CONFLICT (refused), UNKNOWN, or
+        """Return the outcome that the engine receives: COMMITTED, CONFLICT (refused), UNKNOWN, or
         FAILED."""
         world = self.world
         if world.chance(Fault.UNKNOWN_LOST, 0.08):

@@ -29,7 +29,7 @@ class Rule(Enum):
     LEDGER_BOUND_TO_TABLE = "1"  # a re-created table with copied properties counts as filled
     ALL_POSITIONS_IN_EVERY_COMMIT = "2"  # a newly routed table gets rows from before its start
     PROPERTY_BACKS_THE_LEDGER = "3"  # an expiration by others, or a rollback, goes unnoticed
-    # a table that was replaced by a copy of its own rows gets all of them a second time
+    # a table that was replaced by a copy of its own rows receives all of them a second time
     REPLACED_IS_NOT_ROLLED_BACK = "3 replaced"
     GROUP_OFFSETS_NEED_OUR_MARK = "4"  # resetting the group with a tool skips rows
     # rows of commits that a catalog lost when it was restored from a backup are missing

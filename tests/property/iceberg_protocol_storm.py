@@ -122,7 +122,7 @@ class ExpectedFailureError(Exception):
 
 
 class WrongWorldError(AssertionError):
-    """A table has wrong rows, a ledger does not chain, or the world does not come to rest."""
+    """A table has wrong rows, a ledger does not chain, or the world does not become idle."""
 
 
 class Effect(Enum):

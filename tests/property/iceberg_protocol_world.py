@@ -2,7 +2,7 @@
 
 Rows are tuples, a table is a chain of snapshots, the channel is a list, and a commit takes the
 steps of `iceberg_protocol_commit`. Faults occur at random between any two steps (see `Fault`).
-After some time, the faults stop, the world comes to rest, and `World.verify` checks the tables.
+After some time, the faults stop, the world becomes idle, and `World.verify` checks the tables.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ FOREIGN = "F"  # instead of a topic ID: a row of another writer
 EFFECTS = (Effect.WRITE, Effect.DELETE, Effect.MOVE, Effect.TRUNCATE)
 GONE = (0, -1)  # a missing row
 STANDSTILL = 1000  # ticks without progress after which a wait ends
-BOUNDED_CALM = 1_500  # ticks before a bounded world may come to rest
-# turns until the world must have come to rest; five times as many if keys change
+BOUNDED_CALM = 1_500  # ticks before a bounded world may become idle
+# turns until the world must be idle; five times as many if keys change
 REST_TURNS = 8_000
 
 

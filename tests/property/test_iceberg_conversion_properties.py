@@ -1,5 +1,4 @@
-"""Staging on generated rows: columns give what rows alone give, and merging gives what a dictionary
-gives."""
+"""Staging of generated rows: columns equal rows, and merging equals a dictionary."""
 
 from __future__ import annotations
 

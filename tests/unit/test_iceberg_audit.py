@@ -1,5 +1,4 @@
-"""The audit against ledgers that are whole, and against every kind of damage that it is there to
-find."""
+"""The audit finds every kind of damage, and none in intact ledgers."""
 
 from __future__ import annotations
 

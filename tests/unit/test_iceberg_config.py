@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert config.control_group == "cg-control-orders-sink"
     assert config.commit_interval_ms == 300_000
     assert config.commit_timeout_ms == 30_000
-    # whatever the definition says: it must be set to count
+    # regardless of the definition, it must be set explicitly
     assert config.commit_max_failures is None
     assert config.catalog_name == "iceberg"
     assert not any((config.auto_create, config.force_optional, config.case_insensitive))

@@ -1,4 +1,4 @@
-"""Values in the table's types: what fits, what is refused, and what is never changed silently."""
+"""Values in the types of a table: conversions, refusals, and values that never change."""
 
 from __future__ import annotations
 

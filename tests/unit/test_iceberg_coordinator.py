@@ -1,4 +1,4 @@
-"""What the coordinator makes of tables that refuse: the others of the same cycle go on."""
+"""The coordinator commits other tables of a cycle if one of them refuses its commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GOOD, BAD = "db.good", "db.bad"
 
 
 class Tables:
-    """A table that takes commits, and one whose key column somebody dropped."""
+    """Two tables, of which the second lacks its key column and refuses commits."""
 
     def __init__(self) -> None:
         self.landed: list[str] = []
@@ -68,13 +68,13 @@ class Here:
         done: Future[Any] = Future()
         try:
             done.set_result(function(*arguments))
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks for the result, as an executor does
+        except Exception as error:  # noqa: BLE001 - raised by result(), as in an executor
             done.set_exception(error)
         return done
 
 
 class Channel:
-    """What the coordinator says."""
+    """Channel that records the messages of the coordinator."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []

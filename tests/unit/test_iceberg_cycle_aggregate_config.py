@@ -95,7 +95,7 @@ def test_queries_of_aggregates_need_the_workers_leave() -> None:
         ("FROM current", True),
         ("FROM staged JOIN\n  `Current` c USING (region)", True),
         ("FROM staged AS s, db.x, current c", True),
-        ("FROM /* as it is */ current WHERE EXISTS (SELECT 1 FROM staged)", True),
+        ("FROM /* unchanged */ current WHERE EXISTS (SELECT 1 FROM staged)", True),
         ("FROM staged WHERE region IN (TABLE current)", True),
         (
             "FROM staged WHERE day = CURRENT_DATE AND day < current_date() -- not FROM current",

@@ -1,5 +1,4 @@
-"""Dead letters of the Iceberg sink: rows of a table of their own, in the cycles and under the
-ledger of all others."""
+"""The dead-letter table of the Iceberg sink, whose rows are committed in the same cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events that outside listeners read with Java's decoder: magic, schema text, Avro binary."""
+"""Events for other applications, as Java's decoder reads them: magic, schema, Avro binary."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a table lacks for rows of a schema, what is done about it, and which columns fields mean
-afterwards."""
+"""Schema changes that rows require, the actions of the sink, and the mapping of fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`iceberg.ext.expect.*`: what is read, what is refused, and which table gets which."""
+"""Data quality checks: valid and invalid settings, and the expectations of a table."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_fault_plan_file_is_reread_and_each_item_acts_once(
     read_environment_again()  # as another process does
     for _ in range(3):
         fault_point("a")
-    os.utime(plan, ns=(1, 1))  # written anew
+    os.utime(plan, ns=(1, 1))  # rewritten
     fault_point("a")
     with pytest.raises(FaultInjected):
         fault_point("a")

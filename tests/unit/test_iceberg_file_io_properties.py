@@ -1,4 +1,4 @@
-"""What a storage is told in Java's words is understood by the tasks, who write with PyIceberg."""
+"""Storage settings of Java's file IO work in tasks, which write with PyIceberg."""
 
 from __future__ import annotations
 

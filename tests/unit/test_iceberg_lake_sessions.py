@@ -29,7 +29,7 @@ SECONDS = 10.0  # until a test gives up
 
 
 class Driver:
-    """A driver that may die, and the commits in progress in it."""
+    """Spark driver that a test can kill, and the commits in progress in it."""
 
     def __init__(self) -> None:
         self.generation = 1
@@ -76,7 +76,7 @@ class Client:
     hang_up = stop
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        """Run until the driver is released or dies."""
+        """Run until the driver is released or killed."""
         driver, generation = self.driver, self.generation
         with driver.changed:
             assert self not in driver.in_progress.values(), "a session serves one thread at a time"

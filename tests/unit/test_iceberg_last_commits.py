@@ -55,7 +55,7 @@ def test_marks_of_before_all_offsets_were_altered_do_not_count() -> None:
     assert not remembers_newer(merged, "a", commit(7, 4))
     after = LastCommits.of_marks([altered])
     after.note("a", commit(9, 1))
-    # the first was never written anew
+    # the first one was never rewritten
     again = LastCommits.of_marks([mark(known(b=(7, 5))), mark(after, epoch=9)])
     assert not remembers_newer(again, "b", None)
     assert remembers_newer(again, "a", commit(8, 1))

@@ -1,5 +1,4 @@
-"""Keys to the storage that a catalog lent with a table are replaced in the tasks before they
-end."""
+"""Tasks replace vended storage credentials before these expire."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def test_table_is_requested_again_shortly_before_its_credentials_expire(
     assert asked(stand) == []
     pass_time(stand, monkeypatch, 3400)
     [message] = asked(stand)
-    # with CREATE the answer of before would do
+    # with CREATE, the previous answer would be sufficient
     assert (message.table, message.need) == ("db.first", Need.EVOLVE)
     assert TableRequest.from_text(message.schema).changes == ()
 
@@ -132,5 +131,5 @@ def test_configured_storage_credentials_apply_beside_the_vended_ones(stand: Stan
     lend(stand, "db.first", "lent", seconds=60)
     stand.put(0)
     assert OWN.items() <= storage(stand, "db.first").items()
-    # a guess, where the catalog does not say one
+    # a guess, because the catalog does not specify it
     assert "s3.region" not in storage(stand, "db.first")

@@ -1,4 +1,4 @@
-"""A commit waits for maintenance, and maintenance gives way; longer waits let it end at last."""
+"""A commit waits for a maintenance action, or interrupts it; longer waits let it end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from connectors.iceberg_tools.maintenance.table_state import TableState
 
 
 def result_of(counts: dict[str, int]) -> MaintenanceResult:
-    """A compaction that its procedure says this of."""
+    """Result of a compaction with these counts of its procedure."""
     action, state = (
         MaintenanceAction(MaintenanceKind.COMPACT, "small files"),
         TableState(2, 1, most_small_files=6),
@@ -45,7 +45,7 @@ def ended(metrics: FakePluginMetrics) -> dict[tuple[str, str], float]:
 
 
 class SlowDriver:
-    """An action takes a while, and fails when the connection to it ends."""
+    """Driver whose actions last, and fail when the connection is closed."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -102,7 +102,7 @@ def test_commits_wait_twice_as_long_after_each_interruption(maintenance: Mainten
         assert meet(maintenance, slow, watched) >= expected * 0.9
     assert watched.yield_seconds == 0.9
     quick = SlowDriver(0.5)
-    # it ends by itself, because the commit waits that long now
+    # it ends, because the commit waits longer now
     assert meet(maintenance, quick, watched) < 0.85
     assert watched.yield_seconds == 0.2
     other = time.monotonic()

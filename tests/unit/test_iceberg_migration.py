@@ -1,4 +1,4 @@
-"""Taking over from a Java sink: what its configuration means, and where it stood."""
+"""Migration from a Java sink: the meaning of its configuration, and its positions."""
 
 from __future__ import annotations
 

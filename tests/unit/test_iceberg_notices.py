@@ -1,5 +1,4 @@
-"""Lineage and notices: what is sent, when something turns, and that nothing waits for a server of
-others."""
+"""Lineage events and notices: their contents, their triggers, and that no caller waits."""
 
 from __future__ import annotations
 
@@ -159,7 +158,7 @@ def test_a_file_of_ones_choice_needs_the_workers_leave() -> None:
 
 
 class Told:
-    """Metrics that tell a server."""
+    """Metrics that send notices to a server."""
 
     def __init__(self, server: HttpSink, stale_seconds: float | None = None) -> None:
         self._server = server

@@ -146,7 +146,7 @@ class Life:
         )
 
     def cycle(self, *reports: Report) -> list[CoordinatorAction]:
-        """Start a cycle and report; returns what follows from the last report."""
+        """Start a cycle and report; return the actions after the last report."""
         self.state.on_tick(self.now())
         actions: list[CoordinatorAction] = []
         for message in reports:
@@ -201,7 +201,7 @@ def commit_of(
     return only(life.state.on_table_loaded(FACTS, view or life.tables[FACTS], 1000), CommitTable)
 
 
-# --- the start of a life
+# --- start of a run
 
 
 def test_epoch_is_above_every_trace_and_the_start_number() -> None:
@@ -389,7 +389,7 @@ def test_cycle_without_rows_makes_no_commit_and_moves_on() -> None:
     [
         rows(100, 130, filtered_at=110),  # rows of [100, 110) were dropped: missing
         rows(100, 130, first=95),  # 95 is in already
-        rows(100, 130, uuid="t-0"),  # staged for the table of before
+        rows(100, 130, uuid="t-0"),  # staged for the previous table
     ],
 )
 def test_range_that_loses_or_doubles_rows_is_refused_and_reread(bad: Range) -> None:
@@ -463,7 +463,7 @@ def test_conflict_opens_again_and_takes_what_still_fits() -> None:
     sleeper = table(ledger({0: (0, 100, 120), 1: (0, 200, 200)}), named=12, newest=12)
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, sleeper, 1000)
-    assert only(actions, Rewind).partitions[P0].position == 120  # first row 100 lies below: refused
+    assert only(actions, Rewind).partitions[P0].position == 120  # first row 100 is below: refused
 
 
 def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
@@ -707,7 +707,7 @@ def test_quiet_table_with_its_known_newest_commit_continues_at_floor() -> None:
     assert needs(life) == {P0: 100, P1: 200}
 
 
-# marks of before; another table's
+# earlier marks; another table's
 @pytest.mark.parametrize("group", [GROUP, marks_of(NEWER, uuid="t-2")])
 def test_offset_metadata_without_the_table_leaves_it_at_the_floor(
     group: Mapping[TopicPartition, GroupOffset],
@@ -755,7 +755,7 @@ def test_partition_younger_than_a_restored_table_is_reread_from_start() -> None:
         )
 
     assert "from offset 0, but the log starts at 6" in only(begin(6), Fail).reason, (
-        "nobody can tell what went"
+        "the contents are unknown"
     )
     assert only(begin(0), Warn)
 
@@ -827,7 +827,7 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
     actions = life.state.on_table_prepared(FACTS, table(), '{"keys":2}')
     assert actions == [Send(TableOpened(life.epoch, FACTS, "t-1", {}, '{"keys":2}'))], (
-        "no position is told, and no rewind"
+        "no position and no rewind is sent"
     )
     actions = life.state.on_commit_outcome(
         FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000

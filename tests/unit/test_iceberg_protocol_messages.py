@@ -103,7 +103,7 @@ def many(partitions: int) -> list[TopicPartition]:
 
 
 def file(table: str, partition: TopicPartition) -> StagedFile:
-    """Names hardly compress: there are two dozen random letters in them."""
+    """Return names of random characters, which hardly compress."""
     name = f"connect-py-sink.7-a1b2.17-{partition.partition}-{random.randbytes(12).hex()}.parquet"
     return StagedFile(StagedKind.ROWS, f"s3://lake/warehouse/db/{table}/data/{name}", 3, 999, 1, 0)
 

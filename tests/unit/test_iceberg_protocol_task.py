@@ -142,7 +142,7 @@ def test_epoch_below_the_offset_metadata_is_answered_but_not_followed() -> None:
     assert task.on_message(EpochStarted(E7), 0) == []
     assert sent(task.on_message(StartCommit(E7, 1, {}), 0)) == [Attach("sink-0", 5, "n2", {}, E8)]
     task.on_message(EpochStarted(E8), 0)
-    assert task.epoch == E8  # first seen in a mark, followed all the same
+    assert task.epoch == E8  # first seen in a mark, followed anyway
 
 
 def test_higher_epoch_detaches_all_partitions_of_the_task() -> None:
@@ -151,7 +151,7 @@ def test_higher_epoch_detaches_all_partitions_of_the_task() -> None:
     assert Discard(P0) in actions
     assert Pause(frozenset({P0})) in actions
     assert [type(m) for m in sent(actions)] == [Attach]
-    assert sent(report(task, 1)) == []  # nothing attached, nothing to say
+    assert sent(report(task, 1)) == []  # nothing attached, nothing to report
 
 
 def test_row_of_an_unopened_table_pauses_partition_until_answer() -> None:

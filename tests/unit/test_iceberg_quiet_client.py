@@ -1,4 +1,4 @@
-"""Commands whose Kafka is not there say so in one line; nothing else reaches the terminal."""
+"""Commands without a reachable Kafka print one line, and nothing else."""
 
 from __future__ import annotations
 

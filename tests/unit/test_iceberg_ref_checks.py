@@ -87,7 +87,7 @@ def test_branch_of_a_connectors_last_commit_is_not_removed() -> None:
         refs=refs,
     )
     assert effects(metadata, "main", 1) == []
-    [effect] = effects(metadata, "audit", None)  # it would go on from main
+    [effect] = effects(metadata, "audit", None)  # it would continue from main
     assert effect.again[0] == ReadAgain(P0, 10, 31)
     assert refusal("branch", metadata, "audit", [effect], move=False, delete=True).startswith(
         f"connector group {GROUP} "

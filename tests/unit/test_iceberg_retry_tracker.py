@@ -1,5 +1,4 @@
-"""What keeps rows waiting is told once, shown by a metric, and ends the task when it lasts too
-long."""
+"""Failures that make rows wait are logged once, set a metric, and finally end the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`connect-py schema-changes` against workers that tell what rows wait for."""
+"""`connect-py schema-changes` against workers whose rows wait for changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The sink task between a coordinator of plain messages and a folder: what it reports, and when it
-must not."""
+"""The sink task between a coordinator of plain messages and a folder: when it reports."""
 
 from __future__ import annotations
 

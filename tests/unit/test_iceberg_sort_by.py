@@ -1,4 +1,4 @@
-"""`sort-by`: what is read, and the order of the rows of a file."""
+"""`sort-by`: valid settings, and the order of the rows in a file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rows on disk: each table comes back as it was, and a process that is killed leaves no file
-behind."""
+"""Rows on disk: each table is read back unchanged, and a killed process leaves no file."""
 
 from __future__ import annotations
 

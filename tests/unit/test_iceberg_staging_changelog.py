@@ -1,4 +1,4 @@
-"""The table of changes beside a merged one: a row before and a row after each change."""
+"""The change log of a merged table: a row before and a row after each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MERGE mode: what a row means, the last change per key, and what is staged of it."""
+"""Merged tables: the meaning of a row, the last change per key, and the staged rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that are tried again in merged tables: what is newer, or there, stays."""
+"""Replays of dead-letter records in merged tables: newer and existing rows win."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A connector that stops by itself: its bounds, what is staged below them, and when it asks for its
-stop."""
+"""A connector that stops automatically: its bounds, its staged rows, and its stop request."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ class Run:
         )
 
     def resolve(self, messages: Iterable[Message] = ()) -> Mapping[TopicPartition, int]:
-        """As a life of a coordinator does at its start."""
+        """Read the channel, as a run of a coordinator does at its start."""
         assert list(self.bounded.read(messages)) == list(messages)
         topics = describe_topics(self.context)
         return self.bounded.resolve(topics, group_offsets(self.context, topics)).ends
@@ -145,7 +144,7 @@ def test_bounds_stay_as_they_were_for_later_lives() -> None:
     assert again.resolve([*said]) == {P0: 900, P1: 900, P2: 900}
     other = Run("orders:0:7")  # another configuration, in standalone mode under the same number
     assert other.resolve([*said])[P0] == 7
-    standalone = Run("latest", start_number=1)  # its numbers begin anew with each process
+    standalone = Run("latest", start_number=1)  # each process counts starts from the beginning
     standalone.context.log_ranges = {P0: (10, 900)}
     assert standalone.resolve([*said])[P0] == 100
 
@@ -213,7 +212,7 @@ def test_stop_is_asked_for_once_the_group_has_the_bounds() -> None:
     reason = "iceberg.ext.stop-at=latest is reached: orders:0:100,orders:1:50,orders:2:0"
     assert context.stop_requests == [reason]
     assert not bounded.is_check_due()
-    run.clock.now += STOP_SECONDS  # nothing happened: perhaps no worker leads
+    run.clock.now += STOP_SECONDS  # nothing happened: possibly, no worker is the leader
     assert bounded.is_check_due()
 
 
@@ -286,7 +285,7 @@ def test_partition_added_later_has_nothing_that_is_wanted() -> None:
 
 def test_log_may_begin_behind_a_bound_but_not_before_it() -> None:
     assert life({P0: 5, P1: 0}, log_starts=(8, 0)).remaining == 0
-    # retention went on after the bound was reached
+    # retention deleted records after the bound was reached
     done = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5})
     assert attached(done, P0)[P0].position == 5
     table = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5}, tables={"db.t": filled(5)})
@@ -316,7 +315,7 @@ def test_partition_pauses_at_its_bound_and_commits_it() -> None:
     assert Resume(frozenset({P0})) in attach(task, 0, 10)
     task.advance(P0, 7)
     assert task.on_tick(0) == []
-    task.advance(P0, 25)  # no record stands at the bound: a marker, or compaction
+    task.advance(P0, 25)  # no record has this offset, due to a marker or compaction
     assert task.next_offset(P0) == 10
     assert task.on_tick(0) == [Pause(frozenset({P0}))]
     task.report(1, {}, {"orders": "id"}, 0)

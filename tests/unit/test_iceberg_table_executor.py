@@ -141,7 +141,7 @@ def test_failed_call_affects_neither_other_tables_nor_the_next_call(
 def test_next_call_on_a_table_starts_after_the_callbacks_of_the_previous_one(
     executor: TableExecutor,
 ) -> None:
-    """The coordinator takes the results of a table in their order."""
+    """The coordinator receives the results of a table in their order."""
     calls, results = Calls(), list[str]()
 
     def slow(name: str) -> None:

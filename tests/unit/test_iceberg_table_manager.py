@@ -1,5 +1,4 @@
-"""A driver that dies is replaced, but not for a commit that kills it; what a table needs is made,
-also later."""
+"""A driver that dies is replaced, except after a commit that kills it repeatedly."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ from connectors.iceberg.table.table import TableDescription, TableRequest, Write
 
 
 class MortalLake:
-    """Counts its lives; commits raise what `errors` has."""
+    """Client that counts its starts. Commits raise the errors in `errors`."""
 
     def __init__(self) -> None:
         self.lives = 0
@@ -237,7 +236,7 @@ def test_order_column_is_added_only_with_configured_ordering_columns(
     before = dataclasses.replace(table([("id", "int")]), **merged)
     after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
     keeper = table_manager(EvolvedCatalog(before, after), **settings)
-    for _ in range(2):  # the second time it is there
+    for _ in range(2):  # the second time, it exists
         _, described = keeper.prepare(
             "db.orders", Need.CREATE, TableRequest(None, "", (), 0).to_text()
         )
@@ -267,7 +266,7 @@ def test_merged_table_without_a_configured_mode_becomes_merge_on_read(
 
 
 class LaidOutCatalog(EvolvedCatalog):
-    """Keeps what the layout of the table is to be."""
+    """Catalog that records the requested layout of the table."""
 
     def __init__(self, described: TableDescription) -> None:
         super().__init__(described, described)
@@ -364,7 +363,7 @@ def test_configured_storage_keys_stay_out_of_the_table_description(words: str) -
 
 
 class EmptyCatalog:
-    """Has no table, and keeps count of those that it is asked to make."""
+    """Catalog without tables that records the requests to create tables."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -495,7 +494,7 @@ def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        # before the commit was made visible, else it is no error
+        # before the commit was made visible, otherwise, it is not an error
         (SparkDiedError("gone"), CommitStatus.FAILED),
         (CatalogUnavailableError("away"), CommitStatus.FAILED),
         (TableMissingError("db.t", "gone"), CommitStatus.MISSING),

@@ -1,5 +1,4 @@
-"""Snapshots as people ask for them: by id, ref, time and offset, and who made them; without
-Spark."""
+"""Snapshots by ID, ref, time, and offset, and their writers; without Spark."""
 
 from __future__ import annotations
 

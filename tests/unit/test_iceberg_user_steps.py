@@ -1,5 +1,4 @@
-"""What the coordinator makes of a user's step or aggregate: settles, waits, and names what never
-ends."""
+"""Steps and aggregates of users: settling, waiting, and hints about endless queries."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ REQUEST = CommitRequest(
 
 
 class Lake:
-    """Does what it is asked for and notes that; commits raise what `errors` has."""
+    """Client that records its calls. Commits raise the errors in `errors`."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Variants: what is written is read back by a reader of the format's rules."""
+"""Variants are read back unchanged by a reader of the format."""
 
 from __future__ import annotations
 
