@@ -490,16 +490,16 @@ def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.E
     """Cancel the Spark jobs of the block after this time, and set the event."""
     context = spark.sparkContext
     tag = f"connect-py-compaction-{uuid.uuid4().hex}"
-    done, canceled = threading.Event(), threading.Event()
+    block_ended, canceled = threading.Event(), threading.Event()
 
     def watch() -> None:
-        if done.wait(max(seconds, 0.0)):
+        if block_ended.wait(max(seconds, 0.0)):
             return
         canceled.set()
         while True:
             with suppress(Exception):  # the JVM may be gone, which the block notices
                 context.cancelJobsWithTag(tag)
-            if done.wait(_CANCEL_SECONDS):
+            if block_ended.wait(_CANCEL_SECONDS):
                 return
 
     context.addJobTag(tag)
@@ -508,6 +508,6 @@ def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.E
     try:
         yield canceled
     finally:
-        done.set()
+        block_ended.set()
         thread.join()
         context.removeJobTag(tag)
