@@ -1,7 +1,7 @@
 """`CycleAggregate`: table that follows the commits of another table.
 
 The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Below it are `.keys`, the columns
-that identify a row; `.add`, the columns whose values are added to those in the table; and `.from`,
+that identify a row; `.add`, the columns whose values are added to the existing ones; and `.from`,
 the table whose commits the aggregate follows.
 """
 

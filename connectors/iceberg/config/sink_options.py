@@ -569,7 +569,7 @@ class SinkOptions:
         "debezium",
         M,
         "With `debezium`, values are Debezium's change events, and no transformation is required "
-        "to unwrap them. The sink takes the row from `after` and the operation from `op`.",
+        "to unwrap them. The row is in `after`, and the operation in `op`.",
     )
     apply_truncates: bool = _either(
         "iceberg.ext.truncate-events",

@@ -64,7 +64,7 @@ class BoundedRun:
     def resolve(
         self, topics: Mapping[str, TopicInfo], group: Mapping[TopicPartition, GroupOffset]
     ) -> Bounds:
-        """Return the bounds of this run: those in the channel, else in the group, else new ones.
+        """Return the bounds of this run from the channel, or from the group, or resolve them now.
 
         Raises:
             RetriableError: The cluster does not respond.

@@ -2,7 +2,7 @@
 
 It has one partition and is created if it is missing. Of its messages, only bounds must be retained
 (rule 35). Tasks write without transactions. The coordinator writes in transactions with a stable
-ID, so that a new coordinator fences the previous one. All readers read committed records only.
+ID, by which a new coordinator fences the previous one. All readers read committed records only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ClientConfig = Callable[[ClientKind], dict[str, Any]]
 def producer_settings(
     client_config: ClientConfig, timeout_ms: int, **overrides: Any
 ) -> dict[str, Any]:
-    """Return the settings of a producer whose messages expire, unlike those of Kafka Connect."""
+    """Return the settings of a producer whose messages expire after this time."""
     settings = client_config("producer")
     settings.pop("delivery.timeout.ms", None)
     return {

@@ -341,7 +341,7 @@ def _begin(
         settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4())
     )
     ranges = context.log_range(partitions_of(topics))
-    # read after the tables, so that no ledger is above the ends
+    # read after the tables: no ledger may be above the ends
     ends = {tp: end for tp, (_, end) in ranges.items()}
     return state, state.begin(topics, group, views, highest, _now_ms(), ends)
 

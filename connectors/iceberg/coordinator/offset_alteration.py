@@ -41,7 +41,7 @@ def alter(
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return the group offsets to commit in one request. None: delete the offset.
 
-    The ledgers of the tables contain the generation of the offsets, so they are loaded.
+    Loads the ledgers of the tables, which contain the generation of the offsets.
 
     Args:
         config: The configuration of the connector.

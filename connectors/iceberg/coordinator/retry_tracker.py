@@ -138,7 +138,7 @@ class RetryTracker:
         self._context.waits(COORDINATOR, None)
 
     def opened(self, table: str) -> None:
-        """Record that a table was opened or permanently refused, so that no task waits for it."""
+        """Record that no task waits for a table, which was opened or permanently refused."""
         self._over(Waiting.OPEN, table)
         if self._awaiting_approval.pop(table, None) is not None:
             self._context.waits(table_to_open(table), None)

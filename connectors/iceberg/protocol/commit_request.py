@@ -59,7 +59,7 @@ class CommitRequest:
     summary: Mapping[str, str]  # contains `property_key`
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
-    # for MERGE; unknown without files if the key columns come from the records
+    # for MERGE; unknown without files if the records determine the key columns
     key_columns: Sequence[str] = ()
     # for MERGE; staged rows have their position in the source, so a key may be staged twice
     ordered: bool = False

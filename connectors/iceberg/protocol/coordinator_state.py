@@ -360,7 +360,7 @@ class CoordinatorState:
         return [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
 
     def ages(self) -> dict[str, TableAge]:
-        """Return the freshness of all tables, even of those that receive no rows."""
+        """Return the freshness of all tables, including tables that receive no rows."""
         return self._progress.ages()
 
     # Messages of tasks

@@ -148,7 +148,7 @@ class _Faults:
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                # sent to this thread, so that it does not continue
+                # sent to this thread, which must not continue
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)

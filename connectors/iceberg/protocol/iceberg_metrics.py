@@ -1,4 +1,4 @@
-"""`IcebergMetrics`: metrics of the Iceberg sink, in addition to those of every sink."""
+"""`IcebergMetrics`: metrics that only the Iceberg sink has."""
 
 from __future__ import annotations
 

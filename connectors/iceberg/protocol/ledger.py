@@ -34,7 +34,7 @@ def ledger_key(group: str) -> str:
 
 
 def group_of(property_key: str) -> str:
-    """Return the connector group in the key of a ledger, possibly that of an aggregate."""
+    """Return the connector group in the key of a ledger, such as the ledger of an aggregate."""
     return property_key.partition("ledger.")[2]
 
 

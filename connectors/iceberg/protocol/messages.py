@@ -61,7 +61,7 @@ class Range:
     topic_id: str
     generation: int
     rewind: int  # rewind number that the task has for the partition
-    nonce: str  # identifies the attachment, so that a rewind can address this sender only
+    nonce: str  # identifies the attachment: a rewind may address this sender only
     start: int
     next: int
     tables: Mapping[str, TablePart] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class ProtocolRules:
     def ledger_positions(
         self, positions: Mapping[TopicPartition, int], with_rows: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the positions that a commit writes: those of all partitions (rule 2).
+        """Return the positions that a commit writes: the positions of all partitions (rule 2).
 
         If only the partitions with rows were written, a later re-read would add rows from before
         the start of a newly routed table.

@@ -370,7 +370,7 @@ class SourceProgress:
         return [Send(Rewind(self.epoch, None, attachments, self.encoded_commits()))]
 
     def ages(self) -> dict[str, TableAge]:
-        """Return the freshness of all existing tables, even of those that receive no rows."""
+        """Return the freshness of all existing tables, including tables that receive no rows."""
         return {name: self._age(table) for name, table in self.tables.items() if not table.missing}
 
     def _age(self, table: TableState) -> TableAge:

@@ -1,4 +1,4 @@
-"""`BackgroundSender`: sends messages on a separate thread, so that no commit waits for a server."""
+"""`BackgroundSender`: sends messages on a separate thread, without delaying commits."""
 
 from __future__ import annotations
 
