@@ -27,13 +27,13 @@ from short_form import short_form
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.maintenance import moved_files
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.commands.maintain import maintain as maintain_command
+from connectors.iceberg_tools.maintenance import moved_files
 from connectors.iceberg_tools.maintenance.cold_partitions import cold_location
 from connectors.iceberg_tools.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg_tools.maintenance.maintenance_plan import (
