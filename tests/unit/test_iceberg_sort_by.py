@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.layout_terms import PartitionTerm, SortTerm, parse_sort_by
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.config.layout_terms import SortTerm, parse_sort_by
 from connectors.iceberg.staging.staged_file_writer import sort_rows
 from connectors.iceberg.table.table import TableDescription, WriteMode
 

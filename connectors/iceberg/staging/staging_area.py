@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.file_io_properties import file_io_properties, lent_until_ms
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.storage_settings import credentials_expiry_ms, file_io_properties
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import StagedRows, TableStager
@@ -146,7 +146,7 @@ class StagingArea:
     def _expiring(self, milliseconds: int, share: int) -> Iterator[str]:
         """Yield tables whose credentials expire so soon, or in the last part of their lifetime."""
         for name, table in self._tables.items():
-            end = lent_until_ms(table.stager.description.io_properties)
+            end = credentials_expiry_ms(table.stager.description.io_properties)
             if end is not None and not table.is_replaced:
                 limit = max(0, min(milliseconds, (end - table.received_ms) // share))
                 if end - self._clock() <= limit:
