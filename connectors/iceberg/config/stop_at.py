@@ -69,7 +69,7 @@ def _time_ms(text: str) -> int:
     except ValueError as error:
         raise ValueError(_EXPECTED) from error
     if time.tzinfo is None:
-        raise ValueError(f"invalid time {text!r}: expected a time zone, such as Z")
+        raise ValueError(f"{text} has no time zone, such as the Z of 2026-01-02T03:04:05Z")
     return round(time.timestamp() * 1000)
 
 
