@@ -123,7 +123,7 @@ def test_quiet_table_age_follows_topic_checks_and_lags_without_them() -> None:
 
 def test_table_of_unknown_age_has_no_lag_metric() -> None:
     metrics = FakePluginMetrics()
-    Freshness(IcebergMetrics(metrics), lambda: 1).tell({GOOD: TableAge(None, complete=False)})
+    Freshness(IcebergMetrics(metrics), lambda: 1).update({GOOD: TableAge(None, complete=False)})
     assert not any("lag" in name or "through" in name for name, _ in metrics.measurements)
 
 

@@ -10,6 +10,7 @@ from connectors.iceberg.operation_request import OperationRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries
 from connectors.iceberg_tools.history.table_diff import read_metadata
+from connectors.iceberg_tools.maintenance.operations_table import operations_of
 from connectors.iceberg_tools.operations.argument_names import accepts
 
 SNAPSHOTS: Final = 100
