@@ -75,7 +75,7 @@ def test_a_tombstone_never_ends_a_run(tombstone_first: bool) -> None:
 
 
 def test_fractional_number_is_never_cut_to_an_integer() -> None:
-    data = [b'{"a":1}', b'{"a":2.5}']
+    data = [b'{"a":1}', b'{"a":2.5,"b":true}']
     with pytest.raises(NotColumnar):
         converter().to_batch("t", data)
 
@@ -84,3 +84,14 @@ def test_one_bad_message_is_named_and_the_others_go_on() -> None:
     (run,) = converter().to_batch("t", [b'{"a":1}', None, b"{", b'{"a":2}'])
     assert list(run.failures) == [2]
     assert [row.value for row in run.column.rows()] == [{"a": 1}, None, None, {"a": 2}]
+
+
+@pytest.mark.parametrize("length", [2, 63, 64, 65, 300])
+def test_change_of_a_kind_starts_a_run(length: int) -> None:
+    kinds = [b'{"a":1}', b'{"a":"x","b":[1]}', b'{"a":null,"b":["y"]}', b'{"a":2.5,"b":true}']
+    data: list[bytes | None] = [message for message in kinds for _ in range(length)]
+    data[1] = None
+    runs = converter().to_batch("t", data)
+    assert [run.start for run in runs] == [0, length, 2 * length, 3 * length]
+    rows = [row.value for run in runs for row in run.column.rows()]
+    assert same(rows, [None if m is None else json.loads(m) for m in data])

@@ -121,13 +121,12 @@ class AvroConverter(RegistryConverter):
         super().configure(configs, is_key=is_key)
 
     def make_reader(
-        self, registered: RegisteredSchema, version: int | None, rest: bytes
+        self, registered: RegisteredSchema, version: int | None, prefix: bytes, rest: bytes
     ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
-        return _AvroReader(
-            avro_type(registered.text, registered.references, version, self._reading)
-        )
+        avro = avro_type(registered.text, registered.references, version, self._reading)
+        return _AvroReader(prefix, avro)
 
     def make_writer(self, schema: Schema) -> AvroWriter:
         return AvroWriter(schema, self._writing)
@@ -137,7 +136,8 @@ class AvroConverter(RegistryConverter):
 
 
 class _AvroReader(MessageReader):
-    def __init__(self, avro: AvroType) -> None:
+    def __init__(self, prefix: bytes, avro: AvroType) -> None:
+        super().__init__(prefix)
         self.schema = avro.schema
         self._avro = avro
         self._body = AvroBodyReader(avro.plain)
@@ -156,9 +156,8 @@ class _AvroReader(MessageReader):
             raise NotColumnar("the schema has no columnar form")
         import pyarrow as pa
 
-        prefix = next(m for m in messages if m is not None)[:ID_PREFIX]
-        decoded, odd = self._decoder.read_avro(messages, prefix)
-        if any(_has_another_id(messages[row] or b"", prefix) for row in odd):
+        decoded, odd = self._decoder.read_avro(messages, self._prefix)
+        if any(_has_another_id(messages[row] or b"", self._prefix) for row in odd):
             raise NotColumnar("schemas differ")
         try:
             column = self._avro.column(self.schema, decoded.array())

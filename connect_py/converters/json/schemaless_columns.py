@@ -29,6 +29,7 @@ MAX_SHAPE_DEPTH: Final = 50
 MAX_SHAPE_MEMBERS: Final = 5_000
 MIN_ROWS_PER_CUT: Final = 100
 
+_FIRST_WINDOW: Final = 64  # messages
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
 
@@ -159,7 +160,19 @@ class SchemalessColumns:
         )
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
-        messages = data[start:] if start else data
+        """Return the run from a message on.
+
+        After a change of a kind, the next change may be near. Therefore, the messages are decoded
+        in windows of increasing size until a window contains a change.
+        """
+        window = _FIRST_WINDOW if start else len(data)
+        while True:
+            run = self._run_in_window(data[start : start + window] if start else data, start)
+            if run.stop < start + window or run.stop == len(data):
+                return run
+            window *= 2
+
+    def _run_in_window(self, messages: Sequence[bytes | None], start: int) -> ColumnRun:
         rows = _OddRows(messages)
         for extension in range(MAX_EXTENSIONS):
             if self._decoder is None:

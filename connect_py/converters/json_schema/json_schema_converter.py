@@ -129,13 +129,13 @@ class JsonSchemaConverter(RegistryConverter):
         super().configure(configs, is_key=is_key)
 
     def make_reader(
-        self, registered: RegisteredSchema, version: int | None, rest: bytes
+        self, registered: RegisteredSchema, version: int | None, prefix: bytes, rest: bytes
     ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
         json_type = json_schema_type(registered.text, registered.references, version, self._options)
         validator = JsonSchemaValidator(json_type.documents, modern=self._modern)
-        return _JsonReader(json_type, validator, validate=self._validate)
+        return _JsonReader(prefix, json_type, validator, validate=self._validate)
 
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
@@ -154,8 +154,14 @@ class JsonSchemaConverter(RegistryConverter):
 
 class _JsonReader(MessageReader):
     def __init__(
-        self, json_type: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool
+        self,
+        prefix: bytes,
+        json_type: JsonSchemaType,
+        validator: JsonSchemaValidator,
+        *,
+        validate: bool,
     ) -> None:
+        super().__init__(prefix)
         self.schema = json_type.schema
         self._validator = validator
         self._validate = validate

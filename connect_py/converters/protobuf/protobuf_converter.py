@@ -135,14 +135,14 @@ class ProtobufConverter(RegistryConverter):
         )
 
     def make_reader(
-        self, registered: RegisteredSchema, version: int | None, rest: bytes
+        self, registered: RegisteredSchema, version: int | None, prefix: bytes, rest: bytes
     ) -> MessageReader:
         references = tuple(registered.references.items())
         indexes, _ = message_indexes(rest, 0)
         file = self._files(registered.text, references)
         if isinstance(file, DataError):
             raise file.with_traceback(None)  # the traceback would grow each time
-        return _ProtobufReader(_message(file, indexes), self._options, version)
+        return _ProtobufReader(prefix, _message(file, indexes), self._options, version)
 
     def make_writer(self, schema: Schema) -> ProtobufWriter:
         return ProtobufWriter(schema, wrappers=self._options.wrapper_for_nullables)
@@ -151,7 +151,10 @@ class ProtobufConverter(RegistryConverter):
 class _ProtobufReader(MessageReader):
     columnar = True
 
-    def __init__(self, descriptor: Descriptor, options: Options, version: int | None) -> None:
+    def __init__(
+        self, prefix: bytes, descriptor: Descriptor, options: Options, version: int | None
+    ) -> None:
+        super().__init__(prefix)
         self._type = protobuf_type(descriptor, options, version)
         self.schema = self._type.schema
         self._parse: Any = GetMessageClass(descriptor).FromString

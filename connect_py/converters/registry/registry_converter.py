@@ -100,8 +100,10 @@ class MessageReader(ABC):
 
     schema: Schema
     columnar: bool  # False if `columns` always raises NotColumnar
-    # bytes that identify the schema before each body; assigned by the converter
-    prefix: bytes
+
+    def __init__(self, prefix: bytes) -> None:
+        """Create a reader of messages with this prefix, which identifies the schema."""
+        self._prefix = prefix
 
     @abstractmethod
     def value(self, body: bytes) -> Value:
@@ -128,9 +130,9 @@ class MessageReader(ABC):
         Raises:
             NotColumnar: A message has another prefix.
         """
-        if not all(m is None or m.startswith(self.prefix) for m in messages):
+        if not all(m is None or m.startswith(self._prefix) for m in messages):
             raise NotColumnar("schemas differ")
-        start = len(self.prefix)
+        start = len(self._prefix)
         return [None if m is None else m[start:] for m in messages]
 
 
@@ -196,14 +198,15 @@ class RegistryConverter(Converter):
 
     @abstractmethod
     def make_reader(
-        self, registered: RegisteredSchema, version: int | None, rest: bytes
+        self, registered: RegisteredSchema, version: int | None, prefix: bytes, rest: bytes
     ) -> MessageReader:
         """Return a reader of messages of a schema.
 
         Args:
             registered: The schema.
             version: The version in the topic's subject, or None if it is not registered there.
-            rest: The bytes after the ID that `prefix_length` includes.
+            prefix: The bytes before each message body.
+            rest: The bytes of the prefix after the ID.
 
         Raises:
             DataError: The schema is invalid, or has no equivalent in Connect.
@@ -317,14 +320,11 @@ class RegistryConverter(Converter):
             raise DataError(UNKNOWN_MAGIC)
         self._check_kind(registered)
         try:
-            reader = self.make_reader(registered, version, rest)
+            return self.make_reader(registered, version, head, rest)
         except RecursionError:
             refusal = DataError("The schema is nested too deep")
         except DataError as error:
             refusal = error
-        else:
-            reader.prefix = head
-            return reader
         # cached, because each message of the schema would cost the same time
         self._refusals[topic, head] = refusal
         raise refusal

@@ -1,4 +1,4 @@
-//! Avro bodies. Every length is held against the bytes that are left; text has to be UTF-8.
+//! Avro bodies. Every length is compared with the remaining bytes; strings must be UTF-8.
 
 use crate::columns::{Column, Odd, Values};
 use crate::plan::{Kind, Node};
@@ -8,9 +8,9 @@ struct Body<'a> {
     checks_texts: bool,
 }
 
-/// Read a body into the column; on `Odd` the column holds an unfinished row. Bytes behind it are ignored, as in Java.
+/// Read a body into the column; on `Odd` the column contains an incomplete row. Bytes after the body are ignored, as in Java.
 ///
-/// To check the texts of many rows at once costs less than each by itself: without `checks_texts` it is left to the caller.
+/// Without `checks_texts`, the caller validates the UTF-8 of many rows at once, which is faster.
 pub fn read(node: &Node, column: &mut Column, data: &[u8], checks_texts: bool) -> Result<(), Odd> {
     Body {
         rest: data,
@@ -117,7 +117,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Items in blocks, up to an empty one; a negative count has the block's size in bytes after it.
+    /// Items in blocks up to an empty block; a negative count is followed by the size of the block in bytes.
     fn list(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         let item = &node.children[0];
         loop {

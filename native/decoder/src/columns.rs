@@ -1,4 +1,4 @@
-//! Columns in the making, in Arrow's layout but for bits, which are bytes until the end.
+//! Columns under construction. Their layout is that of Arrow, except for bits, which are bytes until the end.
 
 use crate::plan::{Kind, Node};
 
@@ -19,23 +19,23 @@ pub struct Column {
     pub rows: usize,
     pub values: Values,
     pub children: Vec<Column>,
-    /// Of objects: how many rows the children have; those that they lack are nulls.
+    /// Number of rows in the children of an object; the children lack rows that are null.
     pub settled: usize,
-    /// One byte per row up to the last null, 0 for a null.
+    /// One byte per row up to the last null; 0 for a null.
     pub valid: Vec<u8>,
-    /// One byte per row up to the last one where the member is missing, 1 for such.
+    /// One byte per row up to the last row without the member; 1 for a row without it.
     pub absent: Vec<u8>,
-    /// Of numbers: some were integers, some were not.
+    /// Whether numbers are integers, and whether they are other numbers.
     pub integers: bool,
     pub others: bool,
 }
 
-/// Why a row has no place in the columns.
+/// A message that does not follow the plan.
 #[derive(Debug)]
 pub struct Odd;
 
 impl Column {
-    /// An empty column with room for so many rows.
+    /// Create an empty column with capacity for `rows`.
     pub fn new(node: &Node, rows: usize) -> Column {
         let ends = || {
             let mut ends = Vec::with_capacity(rows + 1);
@@ -49,7 +49,7 @@ impl Column {
             Kind::Int64 | Kind::Number => Values::Int64(Vec::with_capacity(rows)),
             Kind::Float32 => Values::Float32(Vec::with_capacity(rows)),
             Kind::Float64 => Values::Float64(Vec::with_capacity(rows)),
-            // Values of one size too: their nulls would take as much room, and a schema may ask for any size.
+            // Fixed values, too: their nulls would need as much memory as values, and a schema may specify any size.
             Kind::Text | Kind::Bytes | Kind::Fixed => Values::Bytes(ends(), Vec::new()),
             Kind::List | Kind::Map => Values::List(ends()),
         };
@@ -74,13 +74,13 @@ impl Column {
         }
     }
 
-    /// Count a row whose value was added.
+    /// Count a row after its value was added.
     #[inline]
     pub fn done(&mut self) {
         self.rows += 1;
     }
 
-    /// Whether all texts, here and below, are UTF-8.
+    /// Whether all strings of this column and its children are UTF-8.
     pub fn is_utf8(&self, node: &Node) -> bool {
         if let (Kind::Text, Values::Bytes(ends, data)) = (node.kind, &self.values) {
             let Ok(text) = std::str::from_utf8(data) else {
@@ -98,7 +98,7 @@ impl Column {
         self.push_nulls(1);
     }
 
-    /// Add nulls; the children of objects get theirs later, many at once.
+    /// Add nulls; the children of objects receive them later, many at once.
     fn push_nulls(&mut self, count: usize) {
         let rows = self.rows + count;
         self.valid.resize(self.rows, 1);
@@ -115,7 +115,7 @@ impl Column {
         self.rows = rows;
     }
 
-    /// Tell the children of an object of the nulls since its last row.
+    /// Add the nulls since the last row to the children of an object.
     #[inline]
     pub fn settle(&mut self) {
         if self.settled < self.rows {
@@ -131,7 +131,7 @@ impl Column {
         self.settled = self.rows;
     }
 
-    /// Bring everything to the same number of rows.
+    /// Extend everything to the same number of rows.
     pub fn finish(&mut self) {
         if !matches!(self.values, Values::List(_)) {
             self.settle();
@@ -176,7 +176,7 @@ impl Column {
         Ok(())
     }
 
-    /// Forget all rows but the first ones.
+    /// Remove all rows except the first ones.
     pub fn cut(&mut self, rows: usize) {
         let mut inside = rows;
         match &mut self.values {
@@ -205,10 +205,10 @@ impl Column {
     }
 }
 
-/// Brings the last bits of eight bytes together.
+/// Moves the lowest bits of eight bytes into one byte.
 const GATHER: u64 = 0x0102_0408_1020_4080;
 
-/// Eight bytes of 0 or 1 each to one byte, the first one lowest.
+/// Pack bytes of 0 or 1 into bits, lowest bit first.
 pub fn bits(flags: &[u8]) -> Vec<u8> {
     flags
         .chunks(8)

@@ -1,4 +1,4 @@
-//! JSON messages. What is taken is a part of what msgspec takes, with the same values; everything else is odd.
+//! JSON messages. All accepted messages are accepted by msgspec, with the same values; all others are odd.
 
 use crate::columns::{Column, Odd, Values};
 use crate::plan::{Kind, Node};
@@ -9,19 +9,19 @@ const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
-/// Powers of ten by how many digits there are.
+/// Powers of ten by number of digits.
 const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// `min` of an object that may have members which the plan does not know.
+/// `min` of an object that may have members outside the plan.
 const IGNORES_OTHERS: i64 = 1;
 /// `min` of a map that is a list of pairs.
 const PAIRS: i64 = 1;
 /// Larger maps find repeated keys by hashing.
 const FEW_KEYS: usize = 16;
 const MAX_DEPTH: usize = 100;
-/// Bytes of a name that the plan does not ask for: beyond is a limit of the reference.
+/// Limit of the row form for names, in bytes.
 const MAX_NAME: usize = 50_000;
 const EXACT: u64 = 1 << 53;
-/// The bits of a double's fraction that 32-bit numbers lack.
+/// The bits of a double's fraction that 32-bit numbers do not have.
 const FLOAT_REST: u64 = (1 << 29) - 1;
 
 pub struct Message<'a> {
@@ -29,10 +29,10 @@ pub struct Message<'a> {
     at: usize,
 }
 
-/// Read one message into the column; on `Odd` the column holds an unfinished row.
+/// Read a message into the column; on `Odd` the column contains an incomplete row.
 pub fn read(node: &Node, column: &mut Column, data: &[u8]) -> Result<(), Odd> {
     if !data.is_ascii() {
-        std::str::from_utf8(data).map_err(|_| Odd)?; // the second look costs less than the first one saves
+        std::str::from_utf8(data).map_err(|_| Odd)?; // the check for ASCII is much faster, and usually sufficient
     }
     let mut message = Message { data, at: 0 };
     message.blanks();
@@ -53,7 +53,7 @@ enum Number {
 impl<'a> Message<'a> {
     #[inline]
     fn peek(&self) -> u8 {
-        self.data.get(self.at).copied().unwrap_or(0) // no JSON has a 0 outside of texts
+        self.data.get(self.at).copied().unwrap_or(0) // JSON has no 0 outside of strings
     }
 
     #[inline]
@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
         Err(Odd)
     }
 
-    /// Inlined where members are read: most are texts and integers, and a call for each would cost as much as they do.
+    /// Inlined, because most members are strings and integers, which cost as little as a call.
     #[inline(always)]
     fn value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         if self.peek() == b'n' {
@@ -160,7 +160,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Rounded twice, to 64 bits and to 32: odd where that may not be as rounded once, halfway between two of 32 bits.
+    /// Round to 64 bits and then to 32. Odd if this may differ from rounding once: halfway between two 32-bit numbers.
     fn single(&mut self) -> Result<f32, Odd> {
         let double = self.double()?;
         let single = double as f32;
@@ -202,7 +202,7 @@ impl<'a> Message<'a> {
         }
         if !matches!(self.peek(), b'.' | b'e' | b'E') {
             if negative && number == 0 {
-                return Err(Odd); // as a double it has a sign, as an integer none
+                return Err(Odd); // a double has a negative zero, an integer does not
             }
             if count > 18 {
                 return self.long_integer(start);
@@ -247,13 +247,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// An integer of many digits.
+    /// Parse an integer with many digits.
     fn long_integer(&mut self, start: usize) -> Result<Number, Odd> {
         let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
         text.parse().map(Number::Integer).map_err(|_| Odd)
     }
 
-    /// The raw inside of a text, and whether something in it is escaped.
+    /// Return the contents of a string in quotes, and whether it contains escapes.
     #[inline]
     fn raw_text(&mut self) -> Result<(&'a [u8], bool), Odd> {
         if self.peek() != b'"' {
@@ -298,7 +298,7 @@ impl<'a> Message<'a> {
         column.push_bytes(inside)
     }
 
-    /// `min` is the fewest bytes.
+    /// `min` is the minimum length.
     fn base64(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         let (inside, escaped) = self.raw_text()?;
         if escaped || (inside.len() as i64) < node.min {
@@ -414,7 +414,7 @@ impl<'a> Message<'a> {
                     Some(place) => {
                         let member = &mut column.children[place];
                         if member.rows != row {
-                            return Err(Odd); // twice in one object
+                            return Err(Odd); // a repeated member
                         }
                         self.value(&node.children[place], member)?;
                         found += 1;
@@ -469,7 +469,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Pass a value that the plan does not ask for.
+    /// Skip a value outside the plan.
     fn skip(&mut self, depth: usize) -> Result<(), Odd> {
         if depth > MAX_DEPTH {
             return Err(Odd);
@@ -524,17 +524,17 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether a text occurs twice among the rows of a column from `first` on.
+/// Whether a string occurs twice in the rows from `first` on.
 fn repeats(column: &Column, first: usize) -> bool {
     let Values::Bytes(ends, data) = &column.values else {
         return false;
     };
-    let text = |row: usize| &data[ends[row] as usize..ends[row + 1] as usize];
+    let string = |row: usize| &data[ends[row] as usize..ends[row + 1] as usize];
     if column.rows - first <= FEW_KEYS {
-        return (first..column.rows).any(|row| (first..row).any(|other| text(row) == text(other)));
+        return (first..column.rows).any(|row| (first..row).any(|other| string(row) == string(other)));
     }
-    let mut texts = HashSet::new();
-    (first..column.rows).any(|row| !texts.insert(text(row)))
+    let mut strings = HashSet::new();
+    (first..column.rows).any(|row| !strings.insert(string(row)))
 }
 
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -551,7 +551,7 @@ fn eight_at(data: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(chunk.try_into().expect("eight bytes")))
 }
 
-/// Marks the quotes, backslashes and control characters among eight bytes; the lowest mark is exact, higher ones may not be.
+/// Mark quotes, backslashes, and control characters in eight bytes. Only the lowest mark is exact.
 #[inline]
 fn special(eight: u64) -> u64 {
     let quote = zero_bytes(eight ^ (ONES * u64::from(b'"')));
@@ -560,7 +560,7 @@ fn special(eight: u64) -> u64 {
     quote | backslash | control
 }
 
-/// The number that eight bytes begin with, and how many digits it has.
+/// Return the number at the start of eight bytes, and its number of digits.
 #[inline]
 fn leading_digits(eight: u64) -> (u64, usize) {
     let values = eight ^ (ONES * u64::from(b'0'));
@@ -572,7 +572,7 @@ fn leading_digits(eight: u64) -> (u64, usize) {
     (number_of_eight(values << (8 * (8 - found))), found)
 }
 
-/// An integer of at most 16 digits and without a sign, and where it ends; None: it is not that simple.
+/// Return an integer of at most 16 digits without a sign, and its end; None for other numbers.
 #[inline]
 fn short_integer(data: &[u8], at: usize) -> Option<(i64, usize)> {
     let first = eight_at(data, at)?;
@@ -590,7 +590,7 @@ fn short_integer(data: &[u8], at: usize) -> Option<(i64, usize)> {
     }
 }
 
-/// The number of eight digits, given their values, the first one lowest: neighbours are joined three times.
+/// Return the number of eight digit values, lowest byte first, by joining neighbors three times.
 #[inline]
 fn number_of_eight(values: u64) -> u64 {
     let twos = values.wrapping_mul(10).wrapping_add(values >> 8) & 0x00FF_00FF_00FF_00FF;
@@ -598,7 +598,7 @@ fn number_of_eight(values: u64) -> u64 {
     fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
 }
 
-/// Whether data begins so. A call costs more than such short texts do.
+/// Whether data starts with a short text, without the cost of a call.
 #[inline]
 fn begins(data: &[u8], text: &[u8]) -> bool {
     let Some(head) = data.get(..text.len()) else {
@@ -617,8 +617,8 @@ fn begins(data: &[u8], text: &[u8]) -> bool {
     eight_at(head, last) == eight_at(text, last)
 }
 
-/// Add the text that begins with a quote at `at` to `bytes`, eight at a time while they are looked at. Returns where it
-/// ends; None: it is not that simple, and nothing was added.
+/// Copy the string with its quote at `at` to `bytes`, eight bytes at a time, and return its end; None if it contains
+/// escapes, and nothing was copied.
 #[inline]
 fn copied_text(data: &[u8], at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
     if data.get(at) != Some(&b'"') {
@@ -643,7 +643,7 @@ fn copied_text(data: &[u8], at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
     None
 }
 
-/// How many bytes come before the first quote, backslash or control character.
+/// Return the number of bytes before the first quote, backslash, or control character.
 #[inline]
 fn plain_bytes(data: &[u8]) -> usize {
     let mut at = 0;

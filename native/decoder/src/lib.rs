@@ -1,7 +1,7 @@
-//! JSON and Avro messages to Arrow buffers: what `connect_py.converters.native` calls.
+//! JSON and Avro messages as Arrow buffers, for `connect_py.converters.native`.
 //!
-//! Messages come joined, with their lengths. Rows that are not as the plan says are null in the columns and named, for
-//! Python to look at: nothing is ever guessed. All that is unsafe is in this file: memory that crosses to Python.
+//! Messages are joined, with their lengths. Rows that do not follow the plan are null in the columns and reported to
+//! Python, which decides about them. Unsafe code is limited to this file: memory that Python imports.
 
 mod avro;
 mod columns;
@@ -16,16 +16,16 @@ use std::ptr;
 use std::slice;
 
 const NO_MESSAGE: i64 = -1;
-/// Of plans, numbers and arrays as they cross to Python; `VERSION` in `decoder.py` is the same.
+/// Version of plans, counts, and arrays; `VERSION` in `decoder.py` is the same.
 const VERSION: u32 = 3;
 
-/// Which form of calls this library speaks.
+/// Return the version of the interface.
 #[no_mangle]
 pub extern "C" fn decoder_version() -> u32 {
     VERSION
 }
 
-/// Make a plan of its description; null: it is none. `decoder_plan_free` frees it.
+/// Create a plan from its description, or return null if it is invalid. `decoder_plan_free` frees it.
 ///
 /// # Safety
 /// `description` points to `size` bytes.
@@ -39,20 +39,21 @@ pub unsafe extern "C" fn decoder_plan(description: *const u8, size: usize) -> *m
 }
 
 /// # Safety
-/// `plan` comes from `decoder_plan` and is not used again.
+/// `plan` is a result of `decoder_plan` and is not used again.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_plan_free(plan: *mut Node) {
     drop(Box::from_raw(plan));
 }
 
-/// Read messages: JSON texts (`is_avro` 0), or Avro bodies behind `prefix`.
+/// Read messages: JSON (`is_avro` 0), or Avro bodies after `prefix`.
 ///
-/// Fills `odd` with a 1 for each row that is not as the plan says, and `out` with a `Exported` per node, in preorder.
-/// Returns how many rows are odd; negative: nothing was made. `decoder_release` frees what was not imported.
+/// Writes a 1 to `odd` for each row that does not follow the plan, and an `Exported` per node to `out`, in preorder.
+/// Returns the number of odd rows, or a negative number after a failure. `decoder_release` frees arrays that are not
+/// imported.
 ///
 /// # Safety
-/// `plan` comes from `decoder_plan`; `lengths` and `odd` have `rows` items, `data` as many bytes as the lengths say that
-/// are not -1 (no message), `prefix` has `prefix_size` bytes, `out` has room for all nodes.
+/// `plan` is a result of `decoder_plan`. `lengths` and `odd` have `rows` items. The sum of the lengths other than -1 (no
+/// message) is at most `data_size`. `prefix` has `prefix_size` bytes, and `out` has space for all nodes.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_read(
     plan: *const Node,
@@ -90,10 +91,10 @@ pub unsafe extern "C" fn decoder_read(
     }
 }
 
-/// Free those arrays that were not imported.
+/// Free the arrays that were not imported.
 ///
 /// # Safety
-/// `decoder_read` filled `out`, for a plan of so many nodes.
+/// `decoder_read` filled `out` for a plan with this number of nodes.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_release(out: *mut Exported, nodes: usize) {
     for node in slice::from_raw_parts_mut(out, nodes) {
@@ -162,7 +163,7 @@ fn read(node: &Node, form: Form, data: &[u8], lengths: &[i64], odd: &mut [u8]) -
     }
 }
 
-/// An array as Arrow's C data interface has it, so that importing one is a single call for Python.
+/// Array of Arrow's C data interface, which Python imports with a single call.
 #[repr(C)]
 pub struct Array {
     length: i64,
@@ -173,12 +174,12 @@ pub struct Array {
     buffers: *const *const c_void,
     children: *const c_void,
     dictionary: *const c_void,
-    /// None: it was imported, which moves it, or there is none.
+    /// None if the array was imported, which moves it, or does not exist.
     release: Option<unsafe extern "C" fn(*mut Array)>,
     owner: *mut c_void,
 }
 
-/// What an array's buffers lie in.
+/// Memory of the buffers of an array.
 struct Owner {
     addresses: [*const c_void; 3],
     _valid: Vec<u8>,
@@ -235,7 +236,7 @@ impl Array {
         }
     }
 
-    /// Of bits; none of them: there is no such array.
+    /// Create an array of bits; without bits, there is no array.
     fn of_bits(flags: &[u8]) -> Array {
         if flags.is_empty() {
             return Array::NONE;
@@ -244,28 +245,28 @@ impl Array {
     }
 }
 
-/// What crosses to Python per node: `decoder.py` knows this layout.
+/// Counts and arrays of a node, in the layout that `decoder.py` expects.
 #[repr(C)]
 pub struct Exported {
     rows: u64,
     nulls: u64,
     absent_rows: u64,
-    /// 1: some numbers were integers, 2: some were not.
+    /// 1 for integers, 2 for other numbers, 3 for both.
     number_kinds: u64,
-    /// Of lists and maps the ends, of objects nothing.
+    /// The ends of lists and maps; nothing for objects.
     values: Array,
-    /// Of objects, lists, and maps, if some are null: which are not.
+    /// For objects, lists, and maps with nulls: the rows that are not null.
     valid: Array,
-    /// If there are some: the rows where the member is missing.
+    /// The rows without the member, if any.
     absent: Array,
 }
 
-/// Where `decoder_read` writes.
+/// Output of `decoder_read`.
 struct Out(*mut Exported);
 
 impl Out {
     fn node(&mut self, node: Exported) {
-        // SAFETY: the caller made room for all nodes, and `export` writes one for each.
+        // SAFETY: the caller allocated space for all nodes, and `export` writes one per node.
         unsafe {
             self.0.write(node);
             self.0 = self.0.add(1);

@@ -1,11 +1,11 @@
-//! What is to be read: a tree of nodes, as Python describes it.
+//! Plans: trees of nodes that Python describes.
 //!
-//! A description is the nodes in preorder, each: kind (1 byte), nullable (1), smallest and largest value (8 and 8, little
+//! A description contains the nodes in preorder, each with its kind (1 byte), nullable (1), smallest and largest value (8 and 8, little
 //! endian; of `Fixed` the size), length of the name (4), the name, number of children (4).
 
 use std::collections::HashMap;
 
-/// Wider objects find members that are not the next one by hashing.
+/// Objects with more members find a member that is not the next one by hashing.
 const MANY: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,10 @@ pub enum Kind {
     Int64 = 3,
     Float32 = 4,
     Float64 = 5,
-    /// JSON only: integers or other numbers; which of them is for the caller to see afterwards.
+    /// JSON only: integers or other numbers, which the caller distinguishes afterwards.
     Number = 6,
     Text = 7,
-    /// In JSON a text in base64.
+    /// Base64 in JSON.
     Bytes = 8,
     Fixed = 9,
     List = 10,
@@ -44,16 +44,16 @@ pub struct Node {
     pub min: i64,
     pub max: i64,
     pub name: Vec<u8>,
-    /// The name as it stands in most objects: quoted, with a colon. Empty: it has to be escaped, and is looked up.
+    /// The name in quotes, followed by a colon, as in most objects. Empty if the name contains escapes.
     pub quoted: Vec<u8>,
     pub children: Vec<Node>,
-    /// Avro: the fewest bytes that a value takes.
+    /// Avro: the smallest number of bytes of a value.
     pub width: usize,
     places: HashMap<Vec<u8>, usize>,
 }
 
 impl Node {
-    /// The member of this name; `next` is where it stands if members come in their usual order.
+    /// Return the index of a member; `next` is its index if members are in their usual order.
     pub fn place(&self, name: &[u8], next: usize) -> Option<usize> {
         if let Some(node) = self.children.get(next) {
             if node.name == name {
@@ -155,7 +155,7 @@ fn width(node: &Node) -> usize {
     }
 }
 
-/// Read a description; None: it is not one.
+/// Read a description; None if it is invalid.
 pub fn plan(description: &[u8]) -> Option<Node> {
     let mut rest = Description(description);
     let node = rest.node()?;
