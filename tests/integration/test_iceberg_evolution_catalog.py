@@ -16,7 +16,7 @@ from fixtures.iceberg_table_managers import table_manager
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
-from connectors.iceberg.conversion.column_history import HISTORY
+from connectors.iceberg.conversion.column_names import HISTORY
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import SchemaChangesPendingError

@@ -27,7 +27,7 @@ from connect_py.api.schema import (
 )
 from connect_py.columns.arrow import arrow_type
 from connectors.iceberg.config.layout_terms import parse_partition_by, split_outside_brackets
-from connectors.iceberg.conversion.timestamps import parse_timestamp
+from connectors.iceberg.conversion.temporal import parse_timestamp
 from connectors.iceberg.conversion.types import TypeOptions, new_table_schema, partition_spec
 from connectors.iceberg.protocol.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch

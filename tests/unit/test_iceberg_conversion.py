@@ -37,10 +37,10 @@ from connect_py.columns.arrow import arrow_type, storage_type, to_array
 from connect_py.java.civil_days import days_of
 from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.config.sink_options import OutOfRange
-from connectors.iceberg.conversion.column_history import HISTORY
+from connectors.iceberg.conversion.column_names import HISTORY
 from connectors.iceberg.conversion.kernel import ConversionOptions
 from connectors.iceberg.conversion.row_converter import RowConverter
-from connectors.iceberg.conversion.timestamps import parse_timestamp
+from connectors.iceberg.conversion.temporal import parse_timestamp
 from connectors.iceberg.table.table import TableDescription
 
 STRICT = ConversionOptions()

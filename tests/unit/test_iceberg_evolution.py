@@ -37,10 +37,9 @@ from connect_py.api.schema import (
 from connect_py.columns import arrow
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config.sink_options import LogicalTypes
-from connectors.iceberg.conversion.column_default import column_default
-from connectors.iceberg.conversion.column_history import HISTORY, ColumnHistory
-from connectors.iceberg.conversion.table_evolution import TableEvolution
-from connectors.iceberg.conversion.type_fit import takes
+from connectors.iceberg.conversion.column_names import HISTORY, ColumnHistory
+from connectors.iceberg.conversion.table_evolution import TableEvolution, column_default
+from connectors.iceberg.conversion.type_fit import accepts
 from connectors.iceberg.conversion.types import TypeOptions
 from connectors.iceberg.coordinator.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
@@ -305,14 +304,14 @@ def test_column_accepts_a_field_only_without_loss_of_values(
     column: Any, schema: Schema, fits: bool
 ) -> None:
     options = FULL if column == "uuid" or (schema.name or "").startswith("io.") else CONNECT
-    assert takes(column, schema, pa.null(), options) is fits
+    assert accepts(column, schema, pa.null(), options) is fits
 
 
 def test_logical_types_of_new_columns_match_what_columns_accept() -> None:
     debezium = Schema(Type.INT32, name="io.debezium.time.Date")
-    assert takes("int", debezium, pa.null(), CONNECT)
-    assert not takes("int", debezium, pa.null(), FULL)
-    assert takes("date", debezium, pa.null(), CONNECT)
+    assert accepts("int", debezium, pa.null(), CONNECT)
+    assert not accepts("int", debezium, pa.null(), FULL)
+    assert accepts("date", debezium, pa.null(), CONNECT)
 
 
 def test_incompatible_field_gets_its_own_versioned_column() -> None:

@@ -11,7 +11,7 @@ from iceberg_staging_rows import table
 
 from connect_py.java.civil_days import date_of, days_of
 from connectors.iceberg.conversion.partitioning import Partitioner
-from connectors.iceberg.conversion.timestamps import parse_date
+from connectors.iceberg.conversion.temporal import parse_date
 
 HOUR = 3_600_000_000  # microseconds
 

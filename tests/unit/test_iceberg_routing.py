@@ -134,7 +134,7 @@ def test_unrouted_rows_fail_or_become_dead_letters_if_asked() -> None:
     with pytest.raises(BadRows) as raised:
         Router(config(**dynamic, ext__unrouted="dlq")).route(batch(rows("db.x", None)))
     assert list(raised.value.errors) == [1]
-    with pytest.raises(ConnectError, match="no table takes"):
+    with pytest.raises(ConnectError, match="no table for this row"):
         Router(config(**dynamic, ext__unrouted="fail")).route(batch(rows(None)))
 
 

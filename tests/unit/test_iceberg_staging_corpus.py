@@ -23,7 +23,7 @@ from connect_py.columns.arrow import storage_type
 from connect_py.converters.json.json_converter import JsonConverter
 from connect_py.java.civil_days import days_of
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.conversion.timestamps import (
+from connectors.iceberg.conversion.temporal import (
     MICROS_PER_DAY,
     parse_date,
     parse_time,

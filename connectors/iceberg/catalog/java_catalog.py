@@ -19,7 +19,7 @@ from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.catalog.table_update import RecordedTable, TableChange, TableUpdate
 from connectors.iceberg.config.layout_terms import PartitionTerm, SortTerm
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
-from connectors.iceberg.conversion.column_history import HISTORY, ColumnHistory
+from connectors.iceberg.conversion.column_names import HISTORY, ColumnHistory
 from connectors.iceberg.conversion.full_names import Field, columns_inside
 from connectors.iceberg.errors import TableMissingError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import MAIN

@@ -1,1 +1,1 @@
-"""Conversion of rows to the columns and types of a table, and changes of a table for its rows."""
+"""Conversion of rows to the types of a table, and changes of tables for new rows."""

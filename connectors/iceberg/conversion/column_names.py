@@ -1,35 +1,72 @@
-"""`ColumnNames`: which column of a table a record's field means.
+"""`ColumnNames`: the column of a table for each field of a record.
 
-With a name mapping in the table's properties names go through it, case-sensitively; a name that it
-does not know counts as it is. A column that was renamed by the sink is found under its former names
-too, unless a field has its present one. Among the versions of a column the oldest that takes the
-field's values is meant.
+If the properties of the table contain a name mapping, names are looked up there, case-sensitively;
+other names are used unchanged. A column that the sink renamed is also found by its former names,
+unless another field has its current name. If a column has several versions, the oldest one that
+accepts the values of the field is used.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from connect_py.api.schema import Schema
-from connectors.iceberg.conversion.column_history import ColumnHistory
-from connectors.iceberg.conversion.type_fit import takes
+from connectors.iceberg.conversion.type_fit import accepts
 from connectors.iceberg.conversion.types import TypeOptions
 
 NAME_MAPPING = "schema.name-mapping.default"
-ColumnField: TypeAlias = Mapping[str, Any]  # a field of an Iceberg schema, JSON form
+HISTORY: Final = "connect-py.columns"  # {"names":{"2":["b"]},"versions":{"4":[9,11]}}
+ColumnField: TypeAlias = Mapping[str, Any]  # a field of an Iceberg schema as JSON
 NameMapping: TypeAlias = "Sequence[Mapping[str, Any]] | None"
-# of a record: name, Connect schema, Arrow type
+# field of a record: name, Connect schema, Arrow type
 Member: TypeAlias = "tuple[str, Schema | None, pa.DataType]"
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnHistory:
+    """Changes that the sink made to columns, by field ID, from a property of the table.
+
+    A column has versions if values of a new type did not fit into it.
+    """
+
+    names: Mapping[int, Sequence[str]] = field(default_factory=dict)  # former names
+    versions: Mapping[int, Sequence[int]] = field(default_factory=dict)  # oldest first
+
+    @staticmethod
+    def of(properties: Mapping[str, str]) -> ColumnHistory:
+        """Parse the property. A value that the sink did not write counts as no history."""
+        try:
+            data = json.loads(properties.get(HISTORY, "{}"))
+            return ColumnHistory(
+                {int(id_): tuple(map(str, names)) for id_, names in data.get("names", {}).items()},
+                {int(id_): tuple(map(int, ids)) for id_, ids in data.get("versions", {}).items()},
+            )
+        except (ValueError, TypeError, AttributeError):
+            return ColumnHistory()
+
+    def to_json(self) -> str:
+        """Return the value of the property."""
+        members = {"names": self.names, "versions": self.versions}
+        return json.dumps(
+            {key: value for key, value in members.items() if value}, separators=(",", ":")
+        )
+
+    def versions_of(
+        self, column: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
+        """Return the existing versions of a column among the fields of its level, oldest first."""
+        by_id = {f["id"]: f for f in fields}
+        return [by_id[id_] for id_ in self.versions.get(column["id"], ()) if id_ in by_id]
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The rules of one table; the columns of each struct level are given with the question."""
+    """The rules of one table."""
 
     mapping: NameMapping
     history: ColumnHistory
@@ -40,7 +77,7 @@ class ColumnNames:
     def of(
         properties: Mapping[str, str], types: TypeOptions, *, case_insensitive: bool
     ) -> ColumnNames:
-        """Read the table's default name mapping and the sink's own history."""
+        """Read the default name mapping and the history from the properties of a table."""
         text = properties.get(NAME_MAPPING)
         mapping = None if text is None else json.loads(text)
         return ColumnNames(mapping, ColumnHistory.of(properties), types, case_insensitive)
@@ -48,27 +85,25 @@ class ColumnNames:
     def columns(
         self, members: Sequence[Member], fields: Sequence[ColumnField], mapping: NameMapping
     ) -> dict[str, ColumnField]:
-        """The columns of one level that the members of a record mean, by the member's name; those
-        without are left out.
+        """Return the columns of one level for the fields of a record, by the name of the field.
 
-        Two members never share a column: who has its present name wins over who has a former one.
+        Two fields never share a column: a current name takes precedence over a former one.
         """
-        first = self._by_present_names(fields, mapping)
+        current = self._by_current_names(fields, mapping)
         former = {name: f for f in fields for name in self.history.names.get(f["id"], ())}
         folds = self.case_insensitive and mapping is None
-        found: dict[str, ColumnField] = {}
-        taken: set[int] = set()
-        for names in (first, former):
+        columns: dict[str, ColumnField] = {}
+        used_ids: set[int] = set()
+        for names in (current, former):
             for name, schema, type_ in members:
                 column = names.get(name) or (names.get(name.lower()) if folds else None)
-                if name in found or column is None or column["id"] in taken:
-                    continue
-                taken.add(column["id"])
-                found[name] = self._version(column, fields, schema, type_)
-        return found
+                if name not in columns and column is not None and column["id"] not in used_ids:
+                    used_ids.add(column["id"])
+                    columns[name] = self._version(column, fields, schema, type_)
+        return columns
 
     def siblings(self, column: ColumnField, fields: Sequence[ColumnField]) -> list[ColumnField]:
-        """The other versions of the same thing."""
+        """Return the other versions of a column."""
         base = next(
             (f for f in fields if column["id"] in self.history.versions.get(f["id"], ())), column
         )
@@ -86,13 +121,13 @@ class ColumnNames:
         versions = self.history.versions_of(column, fields)
         if not versions or pa.types.is_null(type_):
             return column
-        fitting = (f for f in (column, *versions) if takes(f["type"], schema, type_, self.types))
+        fitting = (f for f in (column, *versions) if accepts(f["type"], schema, type_, self.types))
         return next(fitting, column)
 
-    def _by_present_names(
+    def _by_current_names(
         self, fields: Sequence[ColumnField], mapping: NameMapping
     ) -> Mapping[str, ColumnField]:
-        own = {f["name"]: f for f in fields}
+        by_name = {f["name"]: f for f in fields}
         if mapping is not None:
             by_id = {f["id"]: f for f in fields}
             mapped = {
@@ -101,12 +136,14 @@ class ColumnNames:
                 if m.get("field-id") in by_id
                 for n in m["names"]
             }
-            return {**own, **mapped}
-        return {**{f["name"].lower(): f for f in fields}, **own} if self.case_insensitive else own
+            return {**by_name, **mapped}
+        return (
+            {f["name"].lower(): f for f in fields} | by_name if self.case_insensitive else by_name
+        )
 
 
 def inner_mapping(mapping: NameMapping, field_id: int) -> NameMapping:
-    """The mapping of the fields below a field."""
+    """Return the mapping of the fields inside of a field."""
     if mapping is None:
         return None
     return next((m.get("fields", ()) for m in mapping if m.get("field-id") == field_id), ())

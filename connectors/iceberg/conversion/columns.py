@@ -155,6 +155,6 @@ def choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Arra
         chosen = as_array(pc.if_else(rows, yes.storage, no.storage))
         return pa.ExtensionArray.from_storage(no.type, chosen)
     if pa.types.is_nested(no.type):  # if_else does not support lists of UUIDs
-        place = pa.array(range(len(no)), pa.int64())
-        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(place, len(no)), place))
+        index = pa.array(range(len(no)), pa.int64())
+        return pa.concat_arrays([no, yes]).take(pc.if_else(rows, pc.add(index, len(no)), index))
     return as_array(pc.if_else(rows, yes, no))

@@ -1,5 +1,4 @@
-"""What every kernel is made of: its conversion, its run, how failures are noted, values taken one
-by one."""
+"""Common parts of kernels: conversions, runs, failures, and the conversion of single values."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from connectors.iceberg.conversion.types import IcebergType, TypeOptions, arrow_
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """What a value that does not fit becomes."""
+    """Treatment of values that do not fit."""
 
-    lenient: bool = False  # as Java's sink: wrap, round, any other text is false
+    lenient: bool = False  # like Java's sink: wrap, round, and read any other string as false
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
-    # tells which version of a column takes a field
+    # select the version of a column for a field
     types: TypeOptions = field(default_factory=TypeOptions)
 
     @staticmethod
@@ -55,32 +54,34 @@ class Run:
 
 
 Kernel = Callable[[pa.Array, Run], pa.Array]
-"""Takes the incoming array, gives one of the target's Arrow type; what does not fit is null and
-noted as a failure."""
+"""Function from the incoming array to the Arrow type of the column.
+
+Values that do not fit are null and reported as failures.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A column of a table, or what is inside one, and the member of the rows that fills it."""
+    """A column of a table, or a part of a column, and the field of the rows that fills it."""
 
     target: IcebergType
-    schema: Schema | None  # of the member; None: schemaless
-    type: pa.DataType  # of the member
-    path: Path  # where the member stands
-    column: str  # the table's name for the place
-    mapping: NameMapping  # of the names inside
+    schema: Schema | None  # of the field; None: schemaless
+    type: pa.DataType  # of the field
+    path: Path  # of the field
+    column: str  # name in the table
+    mapping: NameMapping  # of names inside of the column
     names: ColumnNames
     options: ConversionOptions
 
     @property
-    def wanted(self) -> pa.DataType:
-        """The Arrow type of the column."""
+    def arrow_type(self) -> pa.DataType:
+        """Arrow type of the column."""
         return arrow_type_of(self.target)
 
     def inside(
         self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
     ) -> Conversion:
-        """That of a member into a field inside of the column."""
+        """Return the conversion of a field into a field of the column."""
         column = f"{self.column}.{field['name']}" if self.column else field["name"]
         below = inner_mapping(self.mapping, field["id"])
         return replace(
@@ -94,15 +95,17 @@ class Conversion:
         )
 
 
-class Unfit(Exception):  # noqa: N818 - becomes a failure with the column's name
+class Unfit(Exception):  # noqa: N818 - becomes a failure with the name of the column
     """No value of this incoming type fits the column."""
 
 
 def is_text(type_: pa.DataType) -> bool:
+    """Return True for strings."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def is_bytes(type_: pa.DataType) -> bool:
+    """Return True for binary values."""
     return bool(
         pa.types.is_binary(type_)
         or pa.types.is_large_binary(type_)
@@ -111,8 +114,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> list[Any]:
-    """Python values of a member that stands at `path`; schemaless objects without the members that
-    they lack."""
+    """Return Python values of the field at `path`, without absent fields of schemaless objects."""
     if schema is not None:
         return to_values(schema, data)
     below = {
@@ -124,8 +126,7 @@ def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> li
 
 
 def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
-    """Note rows that must not be null as failures, but for those that are null because they
-    failed."""
+    """Report nulls of required columns, except the rows that are null because they failed."""
     for failure in run.failures:
         if failure.column == column and len(failure.rows) == len(nulls):
             nulls = pc.and_not(nulls, failure.rows)
@@ -134,7 +135,7 @@ def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> 
 
 
 def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: Run) -> pa.Array:
-    """Null and report the values that do not fit; a null in `fits` is a null value, which fits."""
+    """Report values that do not fit, and replace them with null. A null value fits."""
     if pc.all(fits).as_py() is not False:
         return data
     bad = pc.invert(fits).fill_null(False)
@@ -142,13 +143,13 @@ def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: R
     return as_array(pc.if_else(bad, pa.scalar(None, data.type), data))
 
 
-def each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Kernel:
-    """Value by value, each distinct one once."""
+def each(arrow_type: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Kernel:
+    """Return a kernel that converts each distinct value once."""
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         encoded = data.dictionary_encode()
-        made = convert_each(encoded.dictionary.to_pylist(), convert, encoded.indices, column, run)
-        return pa.array(made, wanted).take(encoded.indices)
+        values = convert_each(encoded.dictionary.to_pylist(), convert, encoded.indices, column, run)
+        return pa.array(values, arrow_type).take(encoded.indices)
 
     return kernel
 
@@ -160,20 +161,20 @@ def convert_each(
     column: str,
     run: Run,
 ) -> list[Any]:
-    """Convert values one by one, nulls apart; those that do not fit are null and noted as failures
-    of their rows.
+    """Convert values other than null one by one.
 
-    `rows` tells which value each row has; None: its own.
+    Values that do not fit become null and are reported. `rows` contains the index of the value of
+    each row; None: one value per row.
     """
-    made: list[Any] = []
+    results: list[Any] = []
     bad: list[bool] = []
     reason: str | None = None
     for value in values:
         try:
-            made.append(None if value is None else convert(value))
+            results.append(None if value is None else convert(value))
             bad.append(False)
         except (ValueError, ArithmeticError) as error:
-            made.append(None)
+            results.append(None)
             bad.append(True)
             reason = str(error) if reason is None else reason
     if reason is not None:
@@ -181,4 +182,4 @@ def convert_each(
         run.failures.append(
             Failure(failed if rows is None else failed.take(rows).fill_null(False), column, reason)
         )
-    return made
+    return results

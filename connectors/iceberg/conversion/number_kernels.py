@@ -26,11 +26,10 @@ from connectors.iceberg.conversion.kernel import (
     is_text,
     keep,
 )
-from connectors.iceberg.conversion.temporal_type import temporal_type_of
-from connectors.iceberg.conversion.timestamps import INT64_MAX, INT64_MIN
+from connectors.iceberg.conversion.temporal import INT64_MAX, INT64_MIN, temporal_type_of
 from connectors.iceberg.conversion.types import VARIABLE_SCALE_DECIMAL
 
-_DIGITS = 37  # what always has room in Arrow's decimals, whatever the sign
+_DIGITS = 37  # digits that always fit into Arrow's decimals, with any sign
 _LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
 _LONGS = pa.decimal128(19, 0)
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
@@ -42,8 +41,9 @@ _DECIMAL_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCI
 
 
 def integer(at: Conversion) -> Kernel | None:
-    type_, wanted, target, lenient = at.type, at.wanted, str(at.target), at.options.lenient
-    if type_ == wanted:
+    """Return the kernel into int and long columns."""
+    type_, arrow_type, target, lenient = at.type, at.arrow_type, str(at.target), at.options.lenient
+    if type_ == arrow_type:
         return None
     low, high = _LIMITS[target]
     if pa.types.is_temporal(type_):
@@ -53,36 +53,39 @@ def integer(at: Conversion) -> Kernel | None:
             data.view(storage) if inner is None else inner(data.view(storage), run)
         )
     if pa.types.is_integer(type_):
-        if type_.bit_width < wanted.bit_width:
-            return lambda data, _: data.cast(wanted)
+        if type_.bit_width < arrow_type.bit_width:
+            return lambda data, _: data.cast(arrow_type)
 
         def narrow(data: pa.Array, run: Run) -> pa.Array:
             if not lenient:
                 fits = pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high))
                 data = keep(data, fits, at.column, f"does not fit a {target} column", run)
-            return data.cast(wanted, safe=False)
+            return data.cast(arrow_type, safe=False)
 
         return narrow
     if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
-        return each(wanted, at.column, lambda number: _whole(number, target, lenient=lenient))
+        return each(arrow_type, at.column, lambda number: _whole(number, target, lenient=lenient))
     if is_text(type_):
-        return each(wanted, at.column, lambda text: _whole_of_text(text, target))
+        return each(arrow_type, at.column, lambda text: _whole_of_text(text, target))
     raise Unfit
 
 
 def floating(at: Conversion) -> Kernel | None:
-    type_, wanted = at.type, at.wanted
-    if type_ == wanted:
+    """Return the kernel into float and double columns."""
+    type_, arrow_type = at.type, at.arrow_type
+    if type_ == arrow_type:
         return None
     if pa.types.is_floating(type_):
-        if wanted == pa.float64():
-            return lambda data, _: data.cast(wanted)
-        return lambda data, run: _finite(data.cast(wanted, safe=False), pc.is_inf(data), at, run)
+        if arrow_type == pa.float64():
+            return lambda data, _: data.cast(arrow_type)
+        return lambda data, run: _finite(
+            data.cast(arrow_type, safe=False), pc.is_inf(data), at, run
+        )
     if pa.types.is_integer(type_):  # rounds, as Java does: a long has more digits than a double
-        return lambda data, _: data.cast(wanted, safe=False)
+        return lambda data, _: data.cast(arrow_type, safe=False)
     if pa.types.is_decimal(type_):  # over a text, whose cast rounds once
         return lambda data, run: _finite(
-            data.cast(pa.string()).cast(wanted), pa.scalar(False), at, run
+            data.cast(pa.string()).cast(arrow_type), pa.scalar(False), at, run
         )
     if is_text(type_):
         plain = each(
@@ -91,39 +94,44 @@ def floating(at: Conversion) -> Kernel | None:
 
         def from_text(data: pa.Array, run: Run) -> pa.Array:
             texts = plain(data, run)  # Arrow's cast of these rounds once, also into floats
-            return _finite(texts.cast(wanted), pc.ends_with(texts, "Infinity"), at, run)
+            return _finite(texts.cast(arrow_type), pc.ends_with(texts, "Infinity"), at, run)
 
         return from_text
     raise Unfit
 
 
 def _finite(
-    made: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
+    result: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
 ) -> pa.Array:
-    """Refuse numbers that became infinite; `infinite`: those that were so before."""
+    """Report numbers that became infinite, except those that were `infinite` before."""
     if at.options.lenient:
-        return made
-    lost = pc.and_not(pc.is_inf(made), infinite)
-    return keep(made, pc.invert(lost), at.column, f"does not fit a {at.target} column", run)
+        return result
+    lost = pc.and_not(pc.is_inf(result), infinite)
+    return keep(result, pc.invert(lost), at.column, f"does not fit a {at.target} column", run)
 
 
 def decimal(at: Conversion) -> Kernel | None:
-    type_, wanted, lenient = at.type, at.wanted, at.options.lenient
-    if type_ == wanted:
+    """Return the kernel into decimal columns."""
+    type_, arrow_type, lenient = at.type, at.arrow_type, at.options.lenient
+    if type_ == arrow_type:
         return None
 
     def rescale(value: Decimal) -> Decimal:
-        return _rescaled(value, wanted, lenient=lenient)
+        return _rescaled(value, arrow_type, lenient=lenient)
 
     if pa.types.is_decimal(type_):
-        slow = each(wanted, at.column, rescale)
-        room = type_.precision + wanted.scale - type_.scale <= (
+        slow = each(arrow_type, at.column, rescale)
+        room = type_.precision + arrow_type.scale - type_.scale <= (
             38 if pa.types.is_decimal128(type_) else 76
         )
 
         def rescaled(data: pa.Array, run: Run) -> pa.Array:
             try:
-                return data.cast(wanted) if room or _have_digits(data, wanted) else slow(data, run)
+                return (
+                    data.cast(arrow_type)
+                    if room or _have_digits(data, arrow_type)
+                    else slow(data, run)
+                )
             except pa.ArrowInvalid:
                 return slow(data, run)
 
@@ -135,32 +143,35 @@ def decimal(at: Conversion) -> Kernel | None:
         )
     if pa.types.is_floating(type_) or is_text(type_):
         text = {pa.float32(): float_text, pa.float64(): double_text}.get(type_, str)
-        known = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
-        exact = each(wanted, at.column, lambda value: rescale(Decimal(known(text(value))[0])))
-        return lambda data, run: _text_decimals(data, wanted, run, exact)
+        matched = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
+        exact = each(arrow_type, at.column, lambda value: rescale(Decimal(matched(text(value))[0])))
+        return lambda data, run: _text_decimals(data, arrow_type, run, exact)
     if is_variable_scale(at):
-        return each_variable_scale(wanted, at.column, rescale)
+        return each_variable_scale(arrow_type, at.column, rescale)
     raise Unfit
 
 
-def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
-    """Whether no number has more digits before the point than the column; Arrow's casts do not
-    notice all of these."""
+def _have_digits(data: pa.Array, arrow_type: pa.Decimal128Type) -> bool:
+    """Return True if no number has too many digits before the decimal point.
+
+    Arrow's casts do not detect all of them.
+    """
     ends = pc.min_max(data).as_py()
-    limit = 10 ** (wanted.precision - wanted.scale)
+    limit = 10 ** (arrow_type.precision - arrow_type.scale)
     return ends["min"] is None or -limit < ends["min"] <= ends["max"] < limit
 
 
-def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Kernel) -> pa.Array:
-    """Decimals from texts or floats, if Arrow reads all texts without an overflow, which it would
-    not notice."""
+def _text_decimals(
+    data: pa.Array, arrow_type: pa.Decimal128Type, run: Run, slow: Kernel
+) -> pa.Array:
+    """Parse strings or floats with Arrow, unless a value may overflow: Arrow does not check."""
     text = data.cast(pa.string())
     longest = pc.max(pc.binary_length(text)).as_py() or 0
-    if longest + wanted.scale <= _DIGITS and not any_true(
+    if longest + arrow_type.scale <= _DIGITS and not any_true(
         pc.match_substring(pc.ascii_lower(text), "e")
     ):
         try:
-            return text.cast(wanted)
+            return text.cast(arrow_type)
         except pa.ArrowInvalid:
             pass
     return slow(data, run)
@@ -168,7 +179,7 @@ def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Ke
 
 def _whole(number: float | Decimal, target: str, *, lenient: bool) -> int:
     low, high = _LIMITS[target]
-    # Java's narrowing: the nearest that fits, or 0 if it is no number
+    # Java's narrowing: the nearest value that fits, or 0 for NaN
     if lenient and isinstance(number, float):
         return 0 if math.isnan(number) else int(max(low, min(high, number)))
     if lenient:
@@ -194,24 +205,24 @@ def _matched(pattern: re.Pattern[str], text: str, otherwise: str) -> re.Match[st
     return match
 
 
-_MANY_DIGITS = Context(prec=20_000)  # Postgres' numeric may have that many
+_MANY_DIGITS = Context(prec=20_000)  # PostgreSQL's numeric supports that many
 
 
-def _rescaled(value: Decimal, wanted: pa.Decimal128Type, *, lenient: bool) -> Decimal:
-    precision, scale = wanted.precision, wanted.scale
+def _rescaled(value: Decimal, arrow_type: pa.Decimal128Type, *, lenient: bool) -> Decimal:
+    precision, scale = arrow_type.precision, arrow_type.scale
     try:
-        made = value.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _MANY_DIGITS)
+        result = value.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _MANY_DIGITS)
     except InvalidOperation as error:
         raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
-    if not lenient and made != value:
+    if not lenient and result != value:
         raise ValueError(f"has more than {scale} digits after the point")
-    if made and made.adjusted() + scale >= precision:
+    if result and result.adjusted() + scale >= precision:
         raise ValueError(f"has more digits than decimal({precision}, {scale})")
-    return made
+    return result
 
 
 def is_variable_scale(at: Conversion) -> bool:
-    """Whether the values are Debezium's {scale, value} structs."""
+    """Return True if the values are Debezium's {scale, value} structs."""
     return (
         at.schema is not None
         and at.schema.name == VARIABLE_SCALE_DECIMAL
@@ -220,9 +231,9 @@ def is_variable_scale(at: Conversion) -> bool:
 
 
 def each_variable_scale(
-    wanted: pa.DataType, column: str, convert: Callable[[Decimal], Any]
+    arrow_type: pa.DataType, column: str, convert: Callable[[Decimal], Any]
 ) -> Kernel:
-    """Debezium's {scale, value} structs, one by one."""
+    """Return a kernel that converts Debezium's {scale, value} structs one by one."""
 
     def one(pair: tuple[int, bytes]) -> Any:
         number = Decimal(int.from_bytes(pair[1], "big", signed=True))
@@ -231,6 +242,6 @@ def each_variable_scale(
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         parts = (member(data, None, name)[0].to_pylist() for name in ("scale", "value"))
         pairs = [None if None in pair else pair for pair in zip(*parts, strict=True)]
-        return pa.array(convert_each(pairs, one, None, column, run), wanted)
+        return pa.array(convert_each(pairs, one, None, column, run), arrow_type)
 
     return kernel

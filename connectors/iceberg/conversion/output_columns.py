@@ -1,5 +1,4 @@
-"""What a table lacks for rows that a user's query or function returns, and what the policy says
-about that."""
+"""Columns that a table lacks for the output of a user's query or function, and their policy."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 @dataclass(slots=True)
 class OutputColumns:
-    """The answer to `judge`, by what is done about each change."""
+    """Result of `judge`: changes by their treatment."""
 
     apply: list[SchemaChange] = field(default_factory=list)
     ignore: list[SchemaChange] = field(default_factory=list)
@@ -38,19 +37,20 @@ def judge(
     *,
     begins: bool,
 ) -> OutputColumns:
-    """Compare top-level columns, fields of Iceberg's schema JSON. Names are the same whatever their
-    case.
+    """Compare top-level columns, which are fields of Iceberg's schema JSON.
+
+    Names are compared regardless of case.
 
     Args:
-        table: Those that are there.
-        output: Those of the rows.
-        policy: For kinds that it does not name, a change is refused.
-        begins: Whether the sink creates the table: it then gets them whatever the policy says.
+        table: The existing columns.
+        output: The columns of the rows.
+        policy: Changes of kinds that it does not contain are refused.
+        begins: The sink creates the table, with all columns regardless of the policy.
     """
-    there = {each["name"].lower(): each for each in table}
-    names, found = FullNames(table), OutputColumns()
+    columns = {each["name"].lower(): each for each in table}
+    names, result = FullNames(table), OutputColumns()
     for each in output:
-        column = there.get(each["name"].lower())
+        column = columns.get(each["name"].lower())
         if column is None:
             change = SchemaChange(ChangeKind.ADD, (each["name"],), json.dumps(each["type"]))
         elif _is_wider(column["type"], each["type"]):
@@ -62,20 +62,20 @@ def judge(
             action = ChangeAction.APPLY
         match action:
             case ChangeAction.IGNORE:
-                found.ignore.append(change)
+                result.ignore.append(change)
             case ChangeAction.HOLD:
-                found.hold.append(change)
+                result.hold.append(change)
             case ChangeAction.DEAD_LETTER:
-                found.refuse.append((change, ""))
+                result.refuse.append((change, ""))
             case ChangeAction.APPLY:
                 impossible = (
                     names.add(change.path, each["type"]) if change.kind is ChangeKind.ADD else None
                 )
                 if impossible is None:
-                    found.apply.append(change)
+                    result.apply.append(change)
                 else:
-                    found.refuse.append((change, f", which is impossible: {impossible}"))
-    return found
+                    result.refuse.append((change, f", which is impossible: {impossible}"))
+    return result
 
 
 def _is_wider(column: Any, type_: Any) -> bool:

@@ -1,5 +1,4 @@
-"""Which table partition each row belongs to. PyIceberg defines the transforms; the common ones run
-on columns."""
+"""Table partitions of rows. PyIceberg defines the transforms; common ones have column kernels."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from connect_py.columns.arrow import floor_divide
 from connect_py.java.civil_days import date_of
 from connectors.iceberg.conversion.columns import as_array, member, plain
 from connectors.iceberg.conversion.full_names import columns_inside
-from connectors.iceberg.conversion.timestamps import MICROS_PER_DAY, date_text
+from connectors.iceberg.conversion.temporal import MICROS_PER_DAY, date_text
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
 
 
 class Partitioner:
-    """Splits rows of one table by its partition spec."""
+    """Partition spec of one table."""
 
     def __init__(self, schema_json: str, spec_json: str) -> None:
         spec = json.loads(spec_json)
@@ -46,8 +45,7 @@ class Partitioner:
             self.terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-        """The rows of each partition, with its values as Iceberg's single-value JSON text in spec
-        order."""
+        """Yield the rows of each partition, after its values as single-value JSON in spec order."""
         if not self.terms:
             yield (), rows
             return
@@ -89,7 +87,7 @@ def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | 
 
 
 def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], pa.Array]:
-    """The transform for a whole column; where there is no kernel, each distinct value once."""
+    """Return the transform of a column, by default for each distinct value."""
     kind = str(source)
     if name == "identity":
         return lambda data: data.storage if isinstance(data, pa.ExtensionArray) else data
@@ -130,21 +128,21 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
 
 
 def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
-    """Each distinct day once: Arrow's calendar has neither every zone nor every year."""
+    """Transform each distinct day once: Arrow does not support all zones and years."""
     days = plain(data).cast(pa.int64())
     if pa.types.is_timestamp(data.type):
         days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
     encoded = days.dictionary_encode()
     dates = [None if day is None else date_of(day) for day in encoded.dictionary.to_pylist()]
-    made = [
+    numbers = [
         date and ((date[0] - 1970) * 12 + date[1] - 1 if months else date[0] - 1970)
         for date in dates
     ]
-    return pa.array(made, pa.int64()).take(encoded.indices)
+    return pa.array(numbers, pa.int64()).take(encoded.indices)
 
 
 def _murmur3_of_longs(values: pa.Array) -> pa.UInt32Array:
-    """Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each whole number or moment."""
+    """Return Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each number."""
     bits = plain(values).cast(pa.int64()).view(pa.uint64())
     low = pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())).cast(_UINT32)
     high = pc.shift_right(bits, pa.scalar(32, pa.uint64())).cast(_UINT32)
@@ -168,8 +166,7 @@ def _rotate(values: pa.UInt32Array, by: int) -> pa.UInt32Array:
 
 
 def single_value_json(value: Any, type_: str) -> str:
-    """Iceberg's single-value JSON of a partition value, given as the integer, text, bytes or number
-    that it is."""
+    """Return a partition value, as stored in Arrow or Python, as Iceberg's single-value JSON."""
     if type_ == "date":
         return json.dumps(date_text(value))
     if type_ == "time":

@@ -1,5 +1,7 @@
-"""Kernels into date, time and timestamp columns, by integer arithmetic: topics hold moments that no
-`datetime` can."""
+"""Kernels into date, time, and timestamp columns.
+
+They use integer arithmetic, because topics contain values that `datetime` does not support.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ import pyarrow.compute as pc
 
 from connect_py.columns.arrow import floor_divide, storage_type
 from connectors.iceberg.config.sink_options import OutOfRange
-from connectors.iceberg.conversion import timestamps
 from connectors.iceberg.conversion.columns import as_array, plain
 from connectors.iceberg.conversion.kernel import (
     Conversion,
@@ -23,19 +24,21 @@ from connectors.iceberg.conversion.kernel import (
     keep,
 )
 from connectors.iceberg.conversion.number_kernels import integer
-from connectors.iceberg.conversion.temporal_type import (
+from connectors.iceberg.conversion.temporal import (
+    INT64_MAX,
+    INT64_MIN,
+    MAX_DAYS,
     MICRO,
+    MICROS_PER_DAY,
     MILLI,
     NANO,
     TemporalType,
-    has_other_unit,
-    temporal_type_of,
-)
-from connectors.iceberg.conversion.timestamps import (
-    INT64_MAX,
-    INT64_MIN,
-    MICROS_PER_DAY,
     TimestampOutOfRange,
+    has_other_unit,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+    temporal_type_of,
 )
 
 _CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
@@ -49,13 +52,14 @@ _CLAMPED = {
     "timestamp_ns": _CLAMPED_NANOS,
     "timestamptz_ns": _CLAMPED_NANOS,
 }
-_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow takes larger ones, Java none above 18 hours
-_LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates among them
+_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow accepts larger ones, Java none above 18 hours
+_LEAST_TIMESTAMP = 13  # characters; Arrow accepts shorter strings, including dates
 
 
 def date(at: Conversion) -> Kernel | None:
+    """Return the kernel into date columns."""
     if is_text(at.type):
-        return _of_texts(at, timestamps.parse_date)
+        return _of_texts(at, parse_date)
     temporal = _temporal(at, TemporalType("date", 0))
     if temporal.kind == "time":
         raise Unfit
@@ -64,15 +68,16 @@ def date(at: Conversion) -> Kernel | None:
         days = plain(data).cast(pa.int64())
         if temporal.kind == "timestamp":
             days = floor_divide(days, 86_400 * temporal.per_second)
-        days = _in_range(days, (-timestamps.MAX_DAYS, timestamps.MAX_DAYS), _CLAMPED_DAYS, at, run)
+        days = _in_range(days, (-MAX_DAYS, MAX_DAYS), _CLAMPED_DAYS, at, run)
         return days.cast(pa.int32()).view(pa.date32())
 
     return kernel
 
 
 def time(at: Conversion) -> Kernel | None:
+    """Return the kernel into time columns."""
     if is_text(at.type):
-        return _of_texts(at, timestamps.parse_time)
+        return _of_texts(at, parse_time)
     temporal = _temporal(at, TemporalType("time", MILLI))
     if temporal.kind != "time":
         raise Unfit
@@ -85,14 +90,13 @@ def time(at: Conversion) -> Kernel | None:
 
 
 def timestamp(at: Conversion) -> Kernel | None:
-    target, wanted = str(at.target), at.wanted
+    """Return the kernel into timestamp columns."""
+    target, arrow_type = str(at.target), at.arrow_type
     nanos, zoned = target.endswith("_ns"), "tz" in target
-    if at.type == wanted:
+    if at.type == arrow_type:
         return None
     if is_text(at.type):
-        return _of_texts(
-            at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos)
-        )
+        return _of_texts(at, lambda text: parse_timestamp(text, zoned=zoned, nanos=nanos))
     whole = integer(replace(at, target="long")) if pa.types.is_floating(at.type) else None
     usual = TemporalType("timestamp", MILLI)
     temporal = usual if whole is not None else _temporal(at, usual)
@@ -102,18 +106,18 @@ def timestamp(at: Conversion) -> Kernel | None:
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         numbers = plain(data).cast(pa.int64()) if whole is None else whole(data, run)
         if nanos and temporal.per_second == NANO:
-            return numbers.view(wanted)
+            return numbers.view(arrow_type)
         micros = _to_micros(numbers, temporal, at, run)
         if nanos:
             limits = (-_MOST_MICROS, _MOST_MICROS)
             micros = pc.multiply(_in_range(micros, limits, limits, at, run), 1000)
-        return micros.view(wanted)
+        return micros.view(arrow_type)
 
     return kernel
 
 
 def _temporal(at: Conversion, usual: TemporalType) -> TemporalType:
-    """What the incoming numbers mean; `usual`: plain ones."""
+    """Return the meaning of incoming numbers. `usual` is that of plain numbers."""
     temporal = temporal_type_of(at.schema, at.type)
     if temporal is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
         raise Unfit
@@ -125,7 +129,7 @@ def _to_micros(
 ) -> pa.Int64Array:
     if temporal.per_second == NANO:
         return floor_divide(data, 1000)
-    if temporal.per_second == MICRO:  # the ends of the range mean infinity
+    if temporal.per_second == MICRO:  # the first and last value mean infinity
         return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
     factor = MICROS_PER_DAY if temporal.kind == "date" else MICRO // temporal.per_second
     limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
@@ -137,8 +141,7 @@ def _to_micros(
 def _in_range(
     data: pa.Int64Array, limits: tuple[int, int], clamped: tuple[int, int], at: Conversion, run: Run
 ) -> pa.Int64Array:
-    """Values outside of the limits by configuration: a failure, null, or the first or last of
-    `clamped`."""
+    """Report values outside of the limits, or replace them with null or an end of `clamped`."""
     ends = pc.min_max(data).as_py()
     if ends["min"] is None or limits[0] <= ends["min"] <= ends["max"] <= limits[1]:
         return data
@@ -153,8 +156,8 @@ def _in_range(
 
 
 def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
-    """Arrow's own reading where it is that of `parse`; else each distinct text by `parse`."""
-    policy, wanted = at.options.out_of_range, at.wanted
+    """Return a kernel that parses strings with Arrow if possible, otherwise with `parse`."""
+    policy, arrow_type = at.options.out_of_range, at.arrow_type
     ends = _CLAMPED.get(str(at.target), _CLAMPED_MICROS)
 
     def one(text: str) -> int | None:
@@ -167,38 +170,40 @@ def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
                 return ends[out.late]
             raise
 
-    slow = each(storage_type(wanted), at.column, one)
+    slow = each(storage_type(arrow_type), at.column, one)
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         data = data.cast(pa.string())
-        made = _cast(data, wanted)
-        return slow(data, run).view(wanted) if made is None else made
+        result = _cast(data, arrow_type)
+        return slow(data, run).view(arrow_type) if result is None else result
 
     return kernel
 
 
-def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
-    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it
-    reads some wrongly."""
+def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
+    """Parse strings with Arrow; None: Arrow would parse some incorrectly.
+
+    All strings must be in UTC, have another offset, or have no zone.
+    """
     lengths = pc.min_max(pc.binary_length(data)).as_py()
     if lengths["min"] is None:
-        return pa.nulls(len(data), wanted)
+        return pa.nulls(len(data), arrow_type)
     try:
-        if pa.types.is_date(wanted):
-            return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
+        if pa.types.is_date(arrow_type):
+            return data.cast(arrow_type) if lengths["min"] == lengths["max"] == 10 else None
         if (
-            not pa.types.is_timestamp(wanted)
-            or wanted.unit != "us"
+            not pa.types.is_timestamp(arrow_type)
+            or arrow_type.unit != "us"
             or lengths["min"] < _LEAST_TIMESTAMP
         ):
             return None
         utc = pc.all(pc.ends_with(data, "Z")).as_py()
-        if utc and wanted.tz is None:
+        if utc and arrow_type.tz is None:
             data = pc.utf8_slice_codeunits(data, 0, -1)
-        elif not utc and wanted.tz is not None:
+        elif not utc and arrow_type.tz is not None:
             ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few where they are offsets
             if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
-                return data.cast(pa.timestamp("us")).view(wanted)
-        return data.cast(wanted)
+                return data.cast(pa.timestamp("us")).view(arrow_type)
+        return data.cast(arrow_type)
     except pa.ArrowInvalid:
         return None

@@ -34,6 +34,7 @@ _UUID_TEXT = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a
 
 
 def boolean(at: Conversion) -> Kernel | None:
+    """Return the kernel into boolean columns."""
     if pa.types.is_boolean(at.type):
         return None
     if not is_text(at.type):
@@ -56,6 +57,7 @@ def boolean(at: Conversion) -> Kernel | None:
 
 
 def string(at: Conversion) -> Kernel | None:
+    """Return the kernel into string columns; nested values become JSON."""
     type_, schema = at.type, at.schema
     if pa.types.is_string(type_):
         return None
@@ -80,11 +82,12 @@ def string(at: Conversion) -> Kernel | None:
 
 
 def uuid(at: Conversion) -> Kernel | None:
-    wanted = at.wanted
-    if at.type == wanted:
+    """Return the kernel into UUID columns."""
+    arrow_type = at.arrow_type
+    if at.type == arrow_type:
         return None
     if pa.types.is_fixed_size_binary(at.type) and at.type.byte_width == 16:
-        return lambda data, _: pa.ExtensionArray.from_storage(wanted, data)
+        return lambda data, _: pa.ExtensionArray.from_storage(arrow_type, data)
     if not is_text(at.type):
         raise Unfit
 
@@ -94,22 +97,23 @@ def uuid(at: Conversion) -> Kernel | None:
         digits = pc.replace_substring(data.fill_null("0" * 32), "-", "")
         text = digits.buffers()[2].to_pybytes()[: 32 * len(digits)] if len(digits) else b""
         raw = pa.py_buffer(bytes.fromhex(text.decode("ascii")))
-        storage = pa.Array.from_buffers(wanted.storage_type, len(data), [None, raw])
+        storage = pa.Array.from_buffers(arrow_type.storage_type, len(data), [None, raw])
         if data.null_count:
             storage = as_array(pc.if_else(data.is_valid(), storage, pa.scalar(None, storage.type)))
-        return pa.ExtensionArray.from_storage(wanted, storage)
+        return pa.ExtensionArray.from_storage(arrow_type, storage)
 
     return from_text
 
 
 def binary(at: Conversion) -> Kernel | None:
-    wanted = at.wanted
-    if at.type == wanted:
+    """Return the kernel into binary and fixed columns."""
+    arrow_type = at.arrow_type
+    if at.type == arrow_type:
         return None
 
     def sized(data: pa.Array, run: Run) -> pa.Array:
-        if pa.types.is_fixed_size_binary(wanted):
-            data, width = data.cast(pa.binary()), wanted.byte_width
+        if pa.types.is_fixed_size_binary(arrow_type):
+            data, width = data.cast(pa.binary()), arrow_type.byte_width
             data = keep(
                 data,
                 pc.equal(pc.binary_length(data), width),
@@ -117,7 +121,7 @@ def binary(at: Conversion) -> Kernel | None:
                 f"is not {width} bytes long",
                 run,
             )
-        return data.cast(wanted)
+        return data.cast(arrow_type)
 
     if is_bytes(at.type):
         return sized
@@ -128,7 +132,7 @@ def binary(at: Conversion) -> Kernel | None:
 
 
 def variant(at: Conversion) -> Kernel:
-    """Values of any type, one by one; what has no form as a variant fails its row."""
+    """Return the kernel into variant columns, which converts values one by one."""
 
     def one(value: Any) -> dict[str, bytes]:
         metadata, encoded = encode_variant(value, at.schema)
@@ -137,7 +141,7 @@ def variant(at: Conversion) -> Kernel:
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         return pa.array(
             convert_each(values_of(at.schema, data, at.path, run), one, None, at.column, run),
-            at.wanted,
+            at.arrow_type,
         )
 
     return kernel
@@ -155,8 +159,7 @@ def _json_text(value: Value, schema: Schema | None) -> str:
 
 
 def _plain(value: Value, schema: Schema | None) -> Any:
-    """A value as `json` writes it right; `schema` tells 32-bit floats, whose digits are fewer than
-    those of doubles."""
+    """Return a value that `json` writes correctly: 32-bit floats have fewer digits than doubles."""
     if isinstance(value, Struct):
         return {f.name: _plain(v, f.schema) for f, v in value}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Whether a column can take every value of a field, without looking at any value."""
+"""Comparison of column types with the types of fields, without looking at values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TEMPORAL_TYPES = frozenset(
     {"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
 )
 _INTEGER_DIGITS = {"int": 10, "long": 19}
-# By column: the types of fields that it takes too, beside its own.
-_TAKES: Mapping[str, frozenset[str]] = {
+# Types of fields that a column accepts in addition to its own type.
+_ACCEPTS: Mapping[str, frozenset[str]] = {
     "long": frozenset({"int"}),
-    "float": frozenset({"int", "long"}),  # schemaless numbers change between whole and not
+    "float": frozenset({"int", "long"}),  # schemaless numbers may be integers or not
     "double": frozenset({"int", "long", "float"}),
     "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
     **{
@@ -35,21 +35,24 @@ _TAKES: Mapping[str, frozenset[str]] = {
     },
 }
 _CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
-# a text is how these usually travel
-_READ_FROM_TEXT = _TEMPORAL_TYPES | {"string", "uuid", "binary"}
+# types that are often sent as strings
+_READ_FROM_STRING = _TEMPORAL_TYPES | {"string", "uuid", "binary"}
 
 
-def takes(
+def accepts(
     column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions
 ) -> bool:
-    """Whether a column takes all values of a field with this Connect schema or, schemaless, of this
-    Arrow type.
+    """Return True if a column accepts all values of a field, without fields inside of structs.
 
-    What is inside structs is not looked at: their fields are columns of their own.
+    Args:
+        column: The type of the column.
+        schema: The Connect schema of the field; None: schemaless.
+        type_: The Arrow type of a schemaless field.
+        options: The types of new columns.
     """
     if schema is None:
-        wanted = type_of_arrow(type_)
-        return wanted is None or _takes(column, wanted, text=wanted == "string")
+        incoming = type_of_arrow(type_)
+        return incoming is None or _accepts(column, incoming, is_string=incoming == "string")
     if column in ("unknown", "variant"):
         return True
     if schema.name == VARIABLE_SCALE_DECIMAL and (
@@ -64,67 +67,61 @@ def takes(
         }
         members = () if column["type"] == "struct" else fields_of(column)
         return _CONTAINERS.get(schema.type) == column["type"] and all(
-            takes(part["type"], inner[part["name"]], pa.null(), options) for part in members
+            accepts(part["type"], inner[part["name"]], pa.null(), options) for part in members
         )
-    text = schema.type is Type.STRING
-    choices = [
-        replace(options, logical_types=LogicalTypes.FULL)
-        if PRECISION in schema.parameters
-        else options
-    ]
+    has_precision = PRECISION in schema.parameters
+    choices = [replace(options, logical_types=LogicalTypes.FULL) if has_precision else options]
     if column in _TEMPORAL_TYPES or column == "uuid":  # then the logical name decides
         choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
     for choice in choices:
         try:
-            wanted = type_of_schema(schema, choice)
+            incoming = type_of_schema(schema, choice)
         except DataError:
-            return True  # nothing could be made for it either
-        if (
-            schema.name == DECIMAL
-            and PRECISION not in schema.parameters
-            and (have := decimal_parts(column))
-        ):
-            parts = decimal_parts(wanted)
-            if parts is not None and parts[1] <= have[1]:
-                return True  # how many digits there are is known by the values only
-        if _takes(column, wanted, text=text):
+            return True  # a new column is not possible, either
+        current = decimal_parts(column)
+        if schema.name == DECIMAL and not has_precision and current is not None:
+            parts = decimal_parts(incoming)
+            if parts is not None and parts[1] <= current[1]:
+                return True  # the number of digits is only known from values
+        if _accepts(column, incoming, is_string=schema.type is Type.STRING):
             return True
     return False
 
 
-def _takes(column: IcebergType, wanted: IcebergType, *, text: bool) -> bool:
+def _accepts(column: IcebergType, incoming: IcebergType, *, is_string: bool) -> bool:
     if isinstance(column, str):
-        if not isinstance(wanted, str):
+        if not isinstance(incoming, str):
             return column in ("string", "unknown", "variant")
-        if column == wanted or wanted in _TAKES.get(column, ()) or column in ("unknown", "variant"):
+        if column in (incoming, "unknown", "variant") or incoming in _ACCEPTS.get(column, ()):
             return True
-        if text and (column in _READ_FROM_TEXT or column.startswith("fixed[")):
+        if is_string and (column in _READ_FROM_STRING or column.startswith("fixed[")):
             return True
-        if wanted == "binary":
+        if incoming == "binary":
             return column.startswith("fixed[")
-        return _decimal_takes(column, wanted)
-    if isinstance(wanted, str):
+        return _accepts_decimal(column, incoming)
+    if isinstance(incoming, str):
         return False
-    if column["type"] == "map" and wanted["type"] == "struct":
-        return True  # an object's members are entries
+    if column["type"] == "map" and incoming["type"] == "struct":
+        return True  # the fields of an object are entries
     parts = (
         ()
         if column["type"] == "struct"
-        else zip(fields_of(column), fields_of(wanted), strict=False)
+        else zip(fields_of(column), fields_of(incoming), strict=False)
     )
-    return str(column["type"]) == wanted["type"] and all(
-        _takes(part["type"], given["type"], text=given["type"] == "string") for part, given in parts
+    return str(column["type"]) == incoming["type"] and all(
+        _accepts(part["type"], item["type"], is_string=item["type"] == "string")
+        for part, item in parts
     )
 
 
-def _decimal_takes(column: str, wanted: str) -> bool:
-    have, want = decimal_parts(column), decimal_parts(wanted)
-    if want is not None and column == "string":
+def _accepts_decimal(column: str, incoming: str) -> bool:
+    current, needed = decimal_parts(column), decimal_parts(incoming)
+    if needed is not None and column == "string":
         return True
-    if want is not None and column in _INTEGER_DIGITS:
-        return want[1] == 0 and want[0] < _INTEGER_DIGITS[column]
-    if have is None:
+    if needed is not None and column in _INTEGER_DIGITS:
+        return needed[1] == 0 and needed[0] < _INTEGER_DIGITS[column]
+    if current is None:
         return False
-    if want is None:
-        return _INTEGER_DIGITS.get(wanted, 99) <= have[0] - have[1]
-    return want[1] <= have[1] and want[0] - want[1] <= have[0] - have[1]
+    if needed is None:
+        return _INTEGER_DIGITS.get(incoming, 99) <= current[0] - current[1]
+    return needed[1] <= current[1] and needed[0] - needed[1] <= current[0] - current[1]

@@ -1,8 +1,7 @@
-"""Types between Connect, Iceberg and Arrow. Iceberg types are their JSON form: a text, or a dict
-with `type`.
+"""Types of Connect, Iceberg, and Arrow. Iceberg types are JSON: a string, or a dict with `type`.
 
 - `arrow_schema`: the Arrow schema of a table's files, with field ids.
-- `new_table_schema`, `partition_spec`: what a missing table is created with.
+- `new_table_schema`, `partition_spec`: the schema and partition spec of a new table.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from connectors.iceberg.config.layout_terms import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes
 from connectors.iceberg.conversion.full_names import FullNames, fields_of
-from connectors.iceberg.conversion.temporal_type import logical_name, named_temporal_type
+from connectors.iceberg.conversion.temporal import logical_name, named_temporal_type
 from connectors.iceberg.table.table import WriteMode
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-# column of staged files: where rows stand in their source; see `staging.ordering`
+# column of staged files: the position of rows in their source; see `staging.ordering`
 ORDER = "__connect_py_order"
 # in an Arrow field's metadata, Iceberg's JSON; not written to files
 INITIAL_DEFAULT = b"connect_py.initial-default"
@@ -65,8 +64,8 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.STRING: "string",
     Type.BYTES: "binary",
 }
-_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # those that Connect itself defines
-_FULL_NAMES: Mapping[tuple[str, Type], str] = {  # beside those of moments that are numbers
+_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # defined by Connect
+_FULL_NAMES: Mapping[tuple[str, Type], str] = {  # in addition to temporal numbers
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",
     ("io.debezium.time.IsoTime", Type.STRING): "time",
@@ -79,13 +78,13 @@ _FULL_NAMES: Mapping[tuple[str, Type], str] = {  # beside those of moments that 
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """What decides the types of new columns."""
+    """Options for the types of new columns."""
 
     logical_types: LogicalTypes = LogicalTypes.CONNECT
     uuid: bool = True  # Apache's sink maps strings named `uuid`, Tabular's does not
     force_optional: bool = False
-    variants: bool = False  # whether new columns of JSON texts are variants
-    # whether columns may be of type time: Spark, which merges, cannot read such tables at all
+    variants: bool = False  # new columns for JSON strings are variants
+    # columns may have type time; Spark, which merges, cannot read such tables
     times: bool = True
 
     @staticmethod
@@ -103,21 +102,19 @@ class TypeOptions:
 
 
 def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The Arrow schema of a table's files: field ids in the metadata, required columns not
-    nullable."""
+    """Return the Arrow schema of a table's files, with field IDs in the metadata."""
     return pa.schema([_arrow_field(field) for field in fields])
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The columns that records fill: all but optional ones of a type that cannot be written, which
-    stay null.
+    """Return the columns that records fill.
 
-    `ORDER` is none of them.
+    Optional columns of a type that cannot be written stay null. `ORDER` is not filled by records.
 
     Raises:
         DataError: A required column cannot be written.
     """
-    kept = []
+    writable = []
     for field in fields:
         if field["name"] == ORDER:
             continue
@@ -127,8 +124,8 @@ def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
             if field["required"]:
                 raise
             continue
-        kept.append(field)
-    return kept
+        writable.append(field)
+    return writable
 
 
 def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
@@ -144,14 +141,13 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
 
 
 def initial_values(field: pa.Field, length: int) -> pa.Array:
-    """What rows have in a column that is younger than they are: its initial default, else null."""
+    """Return the values of a newer column in existing rows: its initial default, or null."""
     default = (field.metadata or {}).get(INITIAL_DEFAULT)
     return default_values(None if default is None else json.loads(default), field.type, length)
 
 
 def default_values(default: object, target: pa.DataType, length: int) -> pa.Array:
-    """A default in Iceberg's JSON form, as often as asked; nulls when there is none that can be
-    read."""
+    """Return an array of an Iceberg default as JSON, or of nulls without a valid default."""
     if default is None or isinstance(default, list | dict):
         return pa.nulls(length, target)
     storage = pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
@@ -187,10 +183,10 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
 
 
 def arrow_type_of(type_: IcebergType) -> pa.DataType:
-    """The Arrow type of an Iceberg type.
+    """Return the Arrow type of an Iceberg type.
 
     Raises:
-        DataError: A type that cannot be staged, such as geometry.
+        DataError: The type cannot be staged, such as geometry.
     """
     if isinstance(type_, str):
         primitive = _PRIMITIVES.get(type_)
@@ -212,18 +208,18 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
 
 
 def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
-    """Precision and scale, if it is a decimal."""
-    found = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None
-    return None if found is None else (int(found.group(1)), int(found.group(2)))
+    """Return the precision and scale of a decimal type, and None for other types."""
+    match = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def time_columns(schema: Mapping[str, Any]) -> list[str]:
-    """The top-level columns of an Iceberg schema that are of type time or hold one."""
+    """Return the top-level columns of an Iceberg schema that contain the type time."""
     return [field["name"] for field in schema["fields"] if '"time"' in json.dumps(field["type"])]
 
 
 def why_no_key(type_: IcebergType) -> str | None:
-    """Why a column of this type cannot identify rows; None: it can."""
+    """Return why a column of this type cannot be a key; None: it can."""
     word = type_["type"] if isinstance(type_, Mapping) else type_
     if isinstance(type_, Mapping) or word.startswith(
         ("variant", "geometry", "geography", "unknown")
@@ -238,37 +234,28 @@ def why_no_key(type_: IcebergType) -> str | None:
 def type_of_schema(
     schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None
 ) -> IcebergType:
-    """The Iceberg type of a new column whose rows have this Connect schema.
+    """Return the Iceberg type of a new column for a Connect schema.
 
     Raises:
-        DataError: There is none: a struct without fields, a decimal of more than 38 digits.
+        DataError: There is none, for example for a struct without fields.
     """
     ids = ids or itertools.count(1)
     name = logical_name(schema)
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         return decimal_type(schema, options)
     if name is not None:
-        full, temporal, known = (
-            options.logical_types is LogicalTypes.FULL,
-            named_temporal_type(schema),
-            None,
-        )
-        if (
-            temporal is not None
-            and schema.type is temporal.schema_type
-            and (full or name in _CONNECT_NAMES)
-        ):
-            known = temporal.column_type
-        elif full:
-            known = _FULL_NAMES.get((name, schema.type))
-        if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:
-            known = "uuid"
+        is_full, temporal = options.logical_types is LogicalTypes.FULL, named_temporal_type(schema)
+        column_type = _FULL_NAMES.get((name, schema.type)) if is_full else None
+        is_temporal = temporal is not None and schema.type is temporal.schema_type
+        if temporal is not None and is_temporal and (is_full or name in _CONNECT_NAMES):
+            column_type = temporal.column_type
+        if name == "uuid" and schema.type is Type.STRING and options.uuid:
+            column_type = "uuid"
         if name == JSON and schema.type is Type.STRING and options.variants:
-            known = "variant"
-        if known == "time" and not options.times:
-            known = None  # the base type: a number or text
-        if known is not None:
-            return known
+            column_type = "variant"
+        # without the type time, the base type: a number or string
+        if column_type is not None and (column_type != "time" or options.times):
+            return column_type
     if schema.type is Type.STRUCT:
         if not schema.fields:
             raise DataError("a struct without fields has no Iceberg type")
@@ -318,10 +305,10 @@ def _present(schema: Schema | None) -> Schema:
 
 
 def decimal_type(schema: Schema, options: TypeOptions) -> str:
-    """The type of a new column of decimals.
+    """Return the type of a new column of decimals.
 
     Raises:
-        DataError: Iceberg has none of this scale.
+        DataError: Iceberg does not support this scale.
     """
     scale = decimal_scale(schema)
     digits = DECIMAL_DIGITS
@@ -350,7 +337,7 @@ _OF_ARROW: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
 
 
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
-    """The Iceberg type of a new column of schemaless rows; None while its values say nothing."""
+    """Return the Iceberg type of a new column of schemaless rows; None: no type yet."""
     ids = ids or itertools.count(1)
     is_ = pa.types
     for of_kind, name in _OF_ARROW:
@@ -378,21 +365,26 @@ def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> Icebe
             if inner is not None:
                 fields.append({"id": id_, "name": field.name, "required": False, "type": inner})
         return {"type": "struct", "fields": fields} if fields else None
-    return None  # bytes never get a column, nulls not yet
+    return None  # bytes never have a column, and nulls do not have one yet
 
 
 def new_table_schema(
     schema: Schema | None, type_: pa.DataType, options: TypeOptions, key_columns: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The JSON form of the Iceberg schema of a new table for rows of `schema`, or, schemaless, of
-    Arrow type `type_`.
+    """Return the Iceberg schema of a new table as JSON.
 
-    Key columns become identifier fields if every one of them is there, required and of a type that
-    may be one; a key column is required only if the schema says so. Pass no key columns to set
-    none.
+    Key columns become identifier fields if all of them exist, are required, and have a type that
+    Iceberg permits.
 
-    Raises: DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the
-        names of the fields.
+    Args:
+        schema: The schema of the rows; None: schemaless.
+        type_: The Arrow type of schemaless rows.
+        options: The types of new columns.
+        key_columns: The key; empty: no identifier fields.
+
+    Raises:
+        DataError: The rows have no fields, a field has no Iceberg type, or Iceberg rejects the
+            names of the fields.
     """
     ids = itertools.count(1)
     if schema is None:
@@ -410,25 +402,25 @@ def new_table_schema(
         fields = [_new_field(f.name, f.schema, options, ids) for f in schema.fields]
     names = FullNames()
     for field in fields:
-        if (why := names.add((field["name"],), field["type"])) is not None:
-            raise DataError(f"Unable to create table: {why}")
-    made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
+        if (reason := names.add((field["name"],), field["type"])) is not None:
+            raise DataError(f"Unable to create table: {reason}")
+    table: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
     by_name = {f["name"]: f for f in fields}
     keys = [by_name[name] for name in key_columns if name in by_name]
-    fit = all(
+    can_identify = all(
         f["required"] and isinstance(f["type"], str) and f["type"] not in ("float", "double")
         for f in keys
     )
-    if keys and fit and len(keys) == len(key_columns):
-        made["identifier-field-ids"] = [f["id"] for f in keys]
-    return made
+    if keys and can_identify and len(keys) == len(key_columns):
+        table["identifier-field-ids"] = [f["id"] for f in keys]
+    return table
 
 
 # --- partition specs
 
 _TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _DATES = ("date", *_TIMESTAMPS)
-_SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others take any
+_SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others support any
     "year": _DATES,
     "month": _DATES,
     "day": _DATES,
@@ -439,10 +431,11 @@ _NO_BUCKETS = ("boolean", "float", "double")
 
 
 def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) -> dict[str, Any]:
-    """The JSON form of the partition spec of a new table.
+    """Return the partition spec of a new table as JSON.
 
     Raises:
-        DataError: A column is not there, a transform does not fit its type, or a name is taken.
+        DataError: A column does not exist, a transform does not support its type, or a name is
+            not unique.
     """
     fields = []
     columns = {f["name"] for f in schema["fields"]}
@@ -471,7 +464,7 @@ def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) ->
 
 
 def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] | None:
-    """A field by its dotted path; a name that itself holds dots is found too."""
+    """Return a field by its dotted path. Names may contain dots."""
     for field in fields:
         if field["name"] == path:
             return field
@@ -482,9 +475,9 @@ def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] |
             and isinstance(inner, Mapping)
             and inner["type"] == "struct"
         ):
-            found = _find(inner["fields"], path[len(field["name"]) + 1 :])
-            if found is not None:
-                return found
+            nested = _find(inner["fields"], path[len(field["name"]) + 1 :])
+            if nested is not None:
+                return nested
     return None
 
 

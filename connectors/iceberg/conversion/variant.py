@@ -1,7 +1,6 @@
-"""Values of any shape as Iceberg's variant: a dictionary of names, and the value in its binary
-form.
+"""Iceberg's variant: a dictionary of names, and a value in binary form.
 
-Sizes are chosen per value; names are sorted, so equal values give equal bytes.
+Each value has the smallest possible size. Names are sorted, so that equal values have equal bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connectors.iceberg.conversion.temporal_type import (
-    MICRO,
-    NANO,
-    TemporalType,
-    named_temporal_type,
-)
+from connectors.iceberg.conversion.temporal import MICRO, NANO, TemporalType, named_temporal_type
 from connectors.iceberg.conversion.types import JSON
 
 _OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, 1 a short text
@@ -33,11 +27,10 @@ _SHORT = 63  # bytes of a short text
 
 
 def encode_variant(value: Value, schema: Schema | None) -> tuple[bytes, bytes]:
-    """The metadata and the value of a variant; Connect's and Debezium's JSON texts are parsed by
-    their schema's name.
+    """Return the metadata and the value of a variant. Debezium's JSON strings are parsed.
 
-    Raises: ValueError: The value has no form as a variant: a number of more than 38 digits, a text
-        that should be JSON.
+    Raises:
+        ValueError: The value is not possible: a number of more than 38 digits, or invalid JSON.
     """
     plain: Any = value
     if value is not None and schema is not None and schema.name == JSON:
@@ -178,16 +171,16 @@ def _array(values: list[bytes]) -> bytes:
 
 
 def _offsets(values: list[bytes], size: int) -> bytes:
-    """Where each value begins, and where the last one ends."""
-    made, at = [_number(0, size)], 0
+    """Encode the offset of each value, and the end of the last one."""
+    offsets, at = [_number(0, size)], 0
     for value in values:
         at += len(value)
-        made.append(_number(at, size))
-    return b"".join(made)
+        offsets.append(_number(at, size))
+    return b"".join(offsets)
 
 
 def _size_of(number: int) -> int:
-    """Bytes that numbers up to this one take, 1 to 4."""
+    """Return the number of bytes, 1 to 4, for numbers up to this one."""
     return max(1, (number.bit_length() + 7) // 8)
 
 

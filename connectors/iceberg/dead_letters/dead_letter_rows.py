@@ -1,4 +1,4 @@
-"""`DeadLetterRows`: dead letters as rows of their table."""
+"""`DeadLetterRows`: rows of the dead-letter table."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ SCHEMA = struct(
     ("config_hash", STRING),
     ("failed_at", _MOMENT),
 )
-"""A row is one record that failed, and why."""
+"""Schema of the table: each row is a record that failed, with the reason."""
 
-_LONGEST_TEXT = 10_000  # characters; some errors quote what they could not read
+_MAX_MESSAGE = 10_000  # characters; some errors quote the data
 
 
 class DeadLetterRows:
-    """Makes rows, for one task."""
+    """Rows of the dead letters of one task."""
 
     def __init__(self, connector: str, task: int, props: Mapping[str, str]) -> None:
         self._connector = connector
@@ -65,14 +65,13 @@ class DeadLetterRows:
 
     @staticmethod
     def creation(config: IcebergSinkConfig) -> str:
-        """What to ask for when the table is not open: how to create it."""
+        """Return the request for the table, with its schema."""
         return TableRequest(
             new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))
         ).to_text()
 
     def batches(self, dead_letters: Iterable[DeadLetter]) -> list[Batch]:
-        """The letters as batches whose values are rows of the table, one per topic; letters come in
-        offset order."""
+        """Return a batch of rows for each topic. Dead letters are in offset order."""
         by_topic: dict[str, list[SinkRecord]] = {}
         for failed in dead_letters:
             by_topic.setdefault(failed.origin.topic, []).append(self._record(failed))
@@ -81,9 +80,9 @@ class DeadLetterRows:
     def _record(self, failed: DeadLetter) -> SinkRecord:
         origin, replay = failed.origin, failed.replay
         first = replay or origin
-        # elsewhere it is the record's own
-        kept = origin.headers if replay is None else without_replay(origin.headers)
-        headers = [Struct(_HEADER, pair) for pair in kept]
+        # without a replay, such a header belongs to the record
+        pairs = origin.headers if replay is None else without_replay(origin.headers)
+        headers = [Struct(_HEADER, pair) for pair in pairs]
         values = (
             first.topic,
             first.partition,
@@ -105,7 +104,7 @@ class DeadLetterRows:
             self._config_hash,
             failed.failed_at,
         )
-        place = RecordOrigin(origin.topic, origin.partition, origin.offset)
+        location = RecordOrigin(origin.topic, origin.partition, origin.offset)
         return SinkRecord(
             origin.topic,
             origin.partition,
@@ -115,17 +114,16 @@ class DeadLetterRows:
             Struct(SCHEMA, values),
             failed.timestamp,
             timestamp_type=failed.timestamp_type,
-            origin=place,
+            origin=location,
         )
 
 
 def _cut(text: str | None) -> str | None:
-    return None if text is None else text[:_LONGEST_TEXT]
+    return None if text is None else text[:_MAX_MESSAGE]
 
 
 def config_hash(props: Mapping[str, str]) -> str:
-    """Which configuration it was: 16 hexadecimal digits, the same in every task. Secrets do not go
-    into it."""
+    """Return 16 hexadecimal digits that identify a configuration without its secrets."""
     digest = hashlib.sha256()
     for key in sorted(props):
         if not SECRET_KEY.search(key):

@@ -1,5 +1,4 @@
-"""Which tables the rows of a batch go to. Works on columns: Python sees each distinct route value
-once."""
+"""`Router`: the tables of rows. It works on columns, and handles each distinct route value once."""
 
 from __future__ import annotations
 
@@ -18,22 +17,28 @@ from connectors.iceberg.config.keys import CHANGELOG_SUFFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.config.topic_rules import is_table_name
-from connectors.iceberg.conversion.columns import any_true, member, tombstones
+from connectors.iceberg.conversion.columns import (
+    any_true,
+    bad_rows,
+    member,
+    row_numbers,
+    tombstones,
+)
 from connectors.iceberg.table.table import WriteMode
 
-_MAX_TEXTS = 10_000  # of route fields, remembered with their tables
+_MAX_VALUES = 10_000  # of route fields, cached with their tables
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Rows of a batch that go to one table."""
+    """Rows of a batch for one table."""
 
     table: str
     batch: Batch
-    rows: pa.Int64Array | None = None  # which rows of the routed batch these are; None: all
+    rows: pa.Int64Array | None = None  # their numbers in the routed batch; None: all rows
 
     def in_whole_batch(self, bad: BadRows) -> BadRows:
-        """The same errors by the index in the batch that was routed."""
+        """Return errors by the index in the batch that was routed."""
         if self.rows is None:
             return bad
         index = self.rows.to_pylist()
@@ -56,27 +61,25 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Where the rows of a batch go; a row may go to several tables."""
+    """Tables of the rows of a batch. A row may have several."""
 
     routed: Sequence[Routed]
-    # rows that no table takes; tombstones in append mode are not counted, they mean nothing there
+    # rows without a table, except tombstones in APPEND mode, which have no effect
     unrouted: int
 
 
 class Router:
-    """Decides by configuration. One per task, used by the task thread.
+    """Routing of one task, according to the configuration. Used by the task thread only.
 
-    - static tables without a route field: every row to every table;
-    - static tables with a route field: to each table whose route-regex matches the whole text of
-      the value;
-    - dynamic: the text of the value, lower-cased, is the table;
-    - by topic: the first pair of `iceberg.ext.topic-to-table` that matches; `Batch.topic` counts,
-      as rerouted.
+    - Static tables without a route field: every row is written to every table.
+    - Static tables with a route field: the route-regex of the table matches the whole value.
+    - Dynamic tables: the value in lower case is the name of the table.
+    - By topic: the first matching pair of `iceberg.ext.topic-to-table`, for `Batch.topic`.
 
-    A tombstone has no route value. In MERGE mode it goes to every table with a route-regex; with
-    dynamic names to the one that the route field of its key names, else to every table that rows of
-    its topic went to since this task started. A key belongs to one topic, so the delete does
-    nothing in a table without that key.
+    A tombstone has no route value. In MERGE mode, it is routed to every table with a route-regex.
+    With dynamic tables, the route field of its key names the table; otherwise, it is routed to all
+    tables of earlier rows of its topic. A key belongs to one topic, so that the delete has no
+    effect on a table without that key.
     """
 
     def __init__(self, config: IcebergSinkConfig) -> None:
@@ -84,20 +87,20 @@ class Router:
         self._with_pattern = [
             name for name in config.tables if config.table(name).route_regex is not None
         ]
-        self.seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
-        self.by_seen = False  # whether tombstones went where `seen` says
-        self.is_ahead = False  # whether it is not known yet where rows before these went
+        self.seen: dict[str, dict[str, None]] = {}  # tables of earlier rows, by topic
+        self.by_seen = False  # tombstones were routed by `seen`
+        self.is_ahead = False  # the tables of earlier rows are unknown
         self._tables_of_topic = cache(partial(tables_of_topic, config))
-        self._tables_of_text = lru_cache(_MAX_TEXTS)(partial(tables_of_text, config))
+        self._tables_of_text = lru_cache(_MAX_VALUES)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
-        """Divide a batch; rows of tables that the connector does not write are left out.
+        """Return the tables of a batch, without tables that the connector does not write.
 
-        Raises: BadRows: Rows whose value has no fields although a route field is configured; rows
-            that no table takes,
-                if `iceberg.ext.unrouted` is dlq.
-            ConnectError: A row that no table takes, if it is fail, or if that may be otherwise once
-                rows before it are known.
+        Raises:
+            BadRows: Rows whose value has no fields although a route field is configured, or rows
+                without a table if `iceberg.ext.unrouted` is `dlq`.
+            ConnectError: A row has no table, and `iceberg.ext.unrouted` is `fail`, or earlier rows
+                may decide its table.
         """
         routing = self._route(batch)
         if not self._config.only_tables:
@@ -120,54 +123,52 @@ class Router:
         tombstone = tombstones(batch.value)
         masks = self._masks(batch.value)
         merge = self._config.mode is WriteMode.MERGE
-        known = self.seen.setdefault(batch.topic, {})
-        known.update(dict.fromkeys(masks))
+        tables = self.seen.setdefault(batch.topic, {})
+        tables.update(dict.fromkeys(masks))
         if merge and tombstone is not None:
-            for table, rows in self._of_tombstones(batch, tombstone, known).items():
+            for table, rows in self._of_tombstones(batch, tombstone, tables).items():
                 masks[table] = pc.or_(masks[table], rows) if table in masks else rows
-        taken: pa.BooleanArray | None = None
+        has_table: pa.BooleanArray | None = None
         routed = []
         for table, mask in masks.items():
-            taken = mask if taken is None else pc.or_(taken, mask)
+            has_table = mask if has_table is None else pc.or_(has_table, mask)
             if pc.all(mask).as_py():
                 routed.append(Routed(table, batch))
             else:
-                routed.append(
-                    Routed(table, batch.where(mask), pc.indices_nonzero(mask).cast(pa.int64()))
-                )
-        rest = pa.repeat(pa.scalar(True), len(batch)) if taken is None else pc.invert(taken)
+                routed.append(Routed(table, batch).where(mask))
+        rest = pa.repeat(pa.scalar(True), len(batch)) if has_table is None else pc.invert(has_table)
         if tombstone is not None and not merge:
             rest = pc.and_not(rest, tombstone)
         return self._finish(batch, routed, rest)
 
     def _of_tombstones(
-        self, batch: Batch, tombstone: pa.BooleanArray, known: Iterable[str]
+        self, batch: Batch, tombstone: pa.BooleanArray, tables: Iterable[str]
     ) -> dict[str, pa.BooleanArray]:
-        """Which tombstones go to which table."""
+        """Return masks of tombstones by table."""
         if not self._config.dynamic:
             return dict.fromkeys(self._with_pattern, tombstone)
-        named = {
+        by_key = {
             table: pc.and_(rows, tombstone)
             for table, rows in self._masks(batch.key, strict=False).items()
         }
         rest = tombstone
-        for rows in named.values():
+        for rows in by_key.values():
             rest = pc.and_not(rest, rows)
         if not any_true(rest):
-            return named
+            return by_key
         self.by_seen = True
-        return {**dict.fromkeys(known, rest), **named}
+        return {**dict.fromkeys(tables, rest), **by_key}
 
     def _route_values(
         self, value: Column, *, strict: bool
     ) -> tuple[list[str | None], pa.Int32Array]:
-        """The distinct texts of the route field, and which one each row has (null: none)."""
+        """Return the distinct values of the route field, and the index of each row's value."""
         data, schema = value.data, value.schema
         for name in self._config.route_field:
             if pa.types.is_null(data.type):
                 break
             if not (pa.types.is_struct(data.type) or pa.types.is_map(data.type)):
-                rows = pc.indices_nonzero(data.is_valid()).to_pylist() if strict else []
+                rows = row_numbers(data.is_valid()) if strict else []
                 if rows:
                     error = DataError("Expected a struct/map type on the way to the route field")
                     raise BadRows(dict.fromkeys(rows, error))
@@ -187,8 +188,7 @@ class Router:
         return [None if v is None else java_text(None, v) for v in texts], encoded.indices
 
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
-        """Per table, the rows that the route field of this side names; tables without rows are left
-        out.
+        """Return masks of the rows by table, from the route field of keys or values.
 
         `strict`: rows whose value has no fields are bad.
         """
@@ -207,18 +207,18 @@ class Router:
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
         count = pc.sum(rest).as_py() or 0
         if count and self._config.unrouted is not Unrouted.IGNORE:
-            text = f"no table takes this row of topic {batch.topic}"
+            message = f"no table for this row of topic {batch.topic}"
             if self._config.unrouted is Unrouted.FAIL or (self.is_ahead and self.by_seen):
-                raise ConnectError(text)
-            raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
+                raise ConnectError(message)
+            raise bad_rows(rest, message)
         return Routing(routed, count)
 
 
 def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequence[Routed]:
-    """The same rows once more for the tables that hold the changes of the others.
+    """Return the rows and, for the changelogs of their tables, the same rows again.
 
     Raises:
-        ConnectError: A table's own name is one of a changelog, so what it holds would not be clear.
+        ConnectError: A table has the name of a changelog.
     """
     suffix = config.changelog_suffix
     if suffix is None:
@@ -226,23 +226,22 @@ def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequ
     for item in routed:
         if config.is_changelog(item.table):
             raise ConnectError(
-                f"rows are routed to {item.table}, whose name is one of a changelog: set another "
+                f"rows are routed to {item.table}, whose name is that of a changelog; set another "
                 f"{CHANGELOG_SUFFIX}"
             )
     return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
 
 
 def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
-    """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no
-    pair does."""
-    found = (rule.tables(topic) for rule in config.topic_rules)
+    """Return the tables of the first matching pair of `iceberg.ext.topic-to-table`, if any."""
+    matches = (rule.tables(topic) for rule in config.topic_rules)
     return tuple(
-        filter(is_table_name, next((tables for tables in found if tables is not None), ()))
+        filter(is_table_name, next((tables for tables in matches if tables is not None), ()))
     )
 
 
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
-    """The tables of rows whose route field has this text, as Java prints it."""
+    """Return the tables of rows with this route value, in Java's string form."""
     if config.dynamic:
         return [text.lower()] if is_table_name(text) else []
     patterns = {name: config.table(name).route_regex for name in config.tables}

@@ -91,9 +91,9 @@ class ChangeConverter(TableConverter):
             fields.append(field)
             columns.append(values)
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-        partitions, kept = batch.origin.partitions, pc.not_equal(rows.change, Change.IGNORE)
-        if not pc.all(kept).as_py():
-            table, partitions = table.filter(kept), partitions.filter(kept)
+        partitions, has_effect = batch.origin.partitions, pc.not_equal(rows.change, Change.IGNORE)
+        if not pc.all(has_effect).as_py():
+            table, partitions = table.filter(has_effect), partitions.filter(has_effect)
         return TableRows(table, partitions, len(batch) - table.num_rows, rows.findings)
 
     def _place_keys(

@@ -82,31 +82,33 @@ class ChangelogConverter(TableConverter):
         schema, envelope = self.layout.nullable, Envelope.of(batch.value, self._read)
         tables, metadata = [], []
         for image, rows, mask in _images(batch, envelope):
-            places = pc.indices_nonzero(mask).cast(pa.int64())
+            row_indexes = pc.indices_nonzero(mask).cast(pa.int64())
             converter = self.row_converter(rows)
             hidden: Mapping[str, pa.BooleanArray] = {}
             if self._placeholder is not None:
                 true = pa.scalar(True)
                 hidden = self._placeholder.find(rows, self.layout.keys, converter, true)
             converted = converter.convert(rows, hidden)
-            self.raise_failures(converted.failures, places=places)
+            self.raise_failures(converted.failures, row_indexes=row_indexes)
             tables.append(pa.Table.from_arrays(converted.columns, schema=schema))
-            names = _unavailable_names(hidden, len(places))
-            images = pa.repeat(pa.scalar(image, pa.string()), len(places))
-            metadata.append({"place": places, "__image": images, "__unavailable": names})
+            names = _unavailable_names(hidden, len(row_indexes))
+            images = pa.repeat(pa.scalar(image, pa.string()), len(row_indexes))
+            metadata.append({"row_index": row_indexes, "__image": images, "__unavailable": names})
         if not tables:
             return TableRows(schema.empty_table(), pa.array([], pa.int32()), len(batch))
         rows = pa.concat_tables(tables)
         columns = {name: pa.concat_arrays([m[name] for m in metadata]) for name in metadata[0]}
-        places = columns.pop("place")
-        columns |= {name: data.take(places) for name, data in _metadata(batch, envelope).items()}
+        row_indexes = columns.pop("row_index")
+        columns |= {
+            name: data.take(row_indexes) for name, data in _metadata(batch, envelope).items()
+        }
         for at, field in enumerate(schema):
             if field.name in columns:
                 rows = rows.set_column(at, field, as_array(columns[field.name].cast(field.type)))
         # the images of a change are adjacent, the row before the change first
-        order = pc.array_sort_indices(places)
-        partitions = batch.origin.partitions.take(places).take(order)
-        return TableRows(rows.take(order), partitions, len(batch) - len(pc.unique(places)))
+        order = pc.array_sort_indices(row_indexes)
+        partitions = batch.origin.partitions.take(row_indexes).take(order)
+        return TableRows(rows.take(order), partitions, len(batch) - len(pc.unique(row_indexes)))
 
 
 def _images(

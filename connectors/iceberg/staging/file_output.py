@@ -183,12 +183,12 @@ def _sample(rows: pa.Table) -> pa.Table | None:
     if rows.num_rows <= SAMPLE_PLACES * ROWS_PER_PLACE:
         return rows if rows.nbytes <= SAMPLE_BYTES else None
     step = (rows.num_rows - ROWS_PER_PLACE) / (SAMPLE_PLACES - 1)
-    places = pa.concat_tables(
-        rows.slice(int(step * place), ROWS_PER_PLACE) for place in range(SAMPLE_PLACES)
+    sample = pa.concat_tables(
+        rows.slice(int(step * number), ROWS_PER_PLACE) for number in range(SAMPLE_PLACES)
     )
-    if places.nbytes > SAMPLE_BYTES:
+    if sample.nbytes > SAMPLE_BYTES:
         return None
-    return places.combine_chunks().take(pa.array(range(0, places.num_rows, MIN_REPEATS)))
+    return sample.combine_chunks().take(pa.array(range(0, sample.num_rows, MIN_REPEATS)))
 
 
 def _repeats(sample: pa.Array, share: float) -> bool:

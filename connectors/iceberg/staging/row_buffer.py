@@ -44,10 +44,10 @@ class SpillFile:
         self._end = self._file.tell()
         return SpilledRows(offset, self._end - offset)
 
-    def read(self, place: SpilledRows) -> Any:
+    def read(self, position: SpilledRows) -> Any:
         """Return a table that is mapped, not copied. It stays readable after `close`."""
         mapped = mmap.mmap(
-            self._file.fileno(), place.length, access=mmap.ACCESS_READ, offset=place.offset
+            self._file.fileno(), position.length, access=mmap.ACCESS_READ, offset=position.offset
         )
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
@@ -144,10 +144,10 @@ class RowBuffer:
     def pieces(self, partition: TopicPartition) -> Iterator[pa.Table]:
         """Yield the rows in offset order: spilled rows, then those in memory."""
         buffered = self._partitions[partition]
-        for place in buffered.spilled:
+        for position in buffered.spilled:
             # open as long as a partition has spilled rows
             assert self._spill_file is not None
-            yield project(self._spill_file.read(place), self._schema)
+            yield project(self._spill_file.read(position), self._schema)
         if buffered.chunks:
             yield self._joined(buffered.chunks)
 

@@ -1,5 +1,4 @@
-"""Schemaless lists whose items differ, as JSON has them, made such that a column of a table can
-hold them."""
+"""Schemaless lists with items of different types, converted so that a column can hold them."""
 
 from __future__ import annotations
 
@@ -18,13 +17,12 @@ _LARGEST_EXACT = 1 << 53  # integer that a double holds, and all below it
 def column_batches(
     records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, NotColumnar], None]
 ) -> Iterator[Batch]:
-    """Batches of records, as large as their shapes allow. `refuse` gets those that no column can
-    hold, in order."""
+    """Yield batches of records. `refuse` is called for records that no column can hold."""
     try:
         batches = Batch.of(records)
     except NotColumnar:
         try:
-            batches = Batch.of(evened(records))
+            batches = Batch.of(unify(records))
         except NotColumnar as error:
             if len(records) == 1:
                 refuse(records[0], error)
@@ -36,61 +34,58 @@ def column_batches(
     yield from batches
 
 
-def evened(records: Sequence[SinkRecord]) -> list[SinkRecord]:
-    """The same records, schemaless lists of unlike items made alike.
+def unify(records: Sequence[SinkRecord]) -> list[SinkRecord]:
+    """Return the records with items of the same types in each schemaless list.
 
-    Integers become doubles in a list that has other numbers at their place: what a record becomes
-    does not depend on its neighbours. Objects in lists get each other's members, as nulls, over all
-    records.
+    Integers become doubles if the list also contains doubles, regardless of other records. Objects
+    in lists get the fields of other objects, as nulls, over all records.
 
-    Raises: NotColumnar: An integer beside other numbers is too large for an exact double, or lists
-        nest too deep.
+    Raises:
+        NotColumnar: An integer in a list with doubles has no exact double, or lists are nested too
+            deeply.
     """
     try:
-        keys = _evened_side([r.key_schema for r in records], [r.key for r in records])
-        values = _evened_side([r.value_schema for r in records], [r.value for r in records])
+        keys = _unify_side([r.key_schema for r in records], [r.key for r in records])
+        values = _unify_side([r.value_schema for r in records], [r.value for r in records])
     except RecursionError as error:
         raise NotColumnar("lists nest too deep") from error
     return [r.replace(key=k, value=v) for r, k, v in zip(records, keys, values, strict=True)]
 
 
-def _evened_side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> list[Any]:
-    made = _completed(
-        [_even(v) if s is None else None for s, v in zip(schemas, values, strict=True)]
+def _unify_side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> list[Any]:
+    unified = _completed(
+        [_unify(v) if s is None else None for s, v in zip(schemas, values, strict=True)]
     )
-    return [new if s is None else v for s, v, new in zip(schemas, values, made, strict=True)]
+    return [new if s is None else v for s, v, new in zip(schemas, values, unified, strict=True)]
 
 
-def _even(value: Any) -> Any:
-    """One value with numbers evened in its lists."""
+def _unify(value: Any) -> Any:
+    """Return a value with the same type of numbers in each list."""
     if type(value) is dict:
-        return {name: _even(member) for name, member in value.items()}
-    return _even_items(value) if type(value) is list else value
+        return {name: _unify(member) for name, member in value.items()}
+    return _unify_items(value) if type(value) is list else value
 
 
-def _even_items(items: Sequence[Any]) -> list[Any]:
-    """The items of a list, or what stands at one place in them, as far as numbers can make them
-    alike."""
+def _unify_items(items: Sequence[Any]) -> list[Any]:
+    """Return the items of a list, or all items at one path, with the same type of numbers."""
     kinds = set(map(type, items)) - {type(None)}
     if kinds == {int, float}:
         return [_double(item) if type(item) is int else item for item in items]
     if kinds == {list}:
-        return _by_list(items, _even_items)
+        return _by_list(items, _unify_items)
     if kinds == {dict}:
-        return _by_member(items, _even_items, adds=False)
+        return _by_member(items, _unify_items, adds=False)
     return list(items)
 
 
 def _double(number: int) -> float:
     if not -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
-        raise NotColumnar(
-            f"a list has {number} beside numbers that are no integers: no double is that exact"
-        )
+        raise NotColumnar(f"a list with doubles contains {number}, which has no exact double")
     return float(number)
 
 
 def _completed(values: Sequence[Any], *, in_list: bool = False) -> list[Any]:
-    """The values with all members in all objects that are items of lists."""
+    """Return the values with all fields in all objects that are items of lists."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {list}:
         return _by_list(values, lambda items: _completed(items, in_list=True))
@@ -100,7 +95,7 @@ def _completed(values: Sequence[Any], *, in_list: bool = False) -> list[Any]:
 
 
 def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    """Change the items of all lists at once."""
+    """Change the items of all lists in one call."""
     items = iter(change(list(chain.from_iterable(v for v in lists if type(v) is list))))
     return [[next(items) for _ in v] if type(v) is list else v for v in lists]
 
@@ -108,13 +103,13 @@ def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]])
 def _by_member(
     objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool
 ) -> list[Any]:
-    """Change the values of each member at once; `adds`: null to those objects that lack it."""
-    made: list[Any] = [{} if type(v) is dict else v for v in objects]
+    """Change the values of each field in one call. `adds`: objects without it get a null."""
+    results: list[Any] = [{} if type(v) is dict else v for v in objects]
     for name in dict.fromkeys(chain.from_iterable(v for v in objects if type(v) is dict)):
-        there = [
+        indexes = [
             index for index, v in enumerate(objects) if type(v) is dict and (adds or name in v)
         ]
-        changed = change([objects[index].get(name) for index in there])
-        for index, value in zip(there, changed, strict=True):
-            made[index][name] = value
-    return made
+        new_values = change([objects[index].get(name) for index in indexes])
+        for index, value in zip(indexes, new_values, strict=True):
+            results[index][name] = value
+    return results

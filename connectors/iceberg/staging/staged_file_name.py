@@ -1,5 +1,7 @@
-"""Names of staged files: they say who wrote them and when, so that orphans are found. Standard
-library only."""
+"""Names of staged files, which contain their writer, so that orphan files can be found.
+
+This module imports the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -24,40 +26,39 @@ _ESCAPE = re.compile(r"~([0-9a-f]{6})")
 
 @dataclass(frozen=True, slots=True)
 class StagedFileName:
-    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<kafka
-    partition>-<random>.parquet`.
+    """Parts of a file name.
 
-    Whatever is not safe in a path, and the dot, is written `~` and six hexadecimal digits. So the
-    names of one connector's files, and of one of its epochs in one table, have a prefix that no
-    other's have: tables may share a folder, and one that was renamed keeps its own when another is
-    made under its name.
+    The name is `connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<Kafka
+    partition>-<random>.parquet`. Dots and unsafe characters are encoded as `~` and six hexadecimal
+    digits. Therefore, the files of a connector, and of one of its epochs in one table, have a
+    unique prefix: tables may share a folder, and a renamed table keeps its folder.
     """
 
     connector: str
     epoch: Epoch
-    table: str  # `table_digits` of it
+    table: str  # its `table_digits`
     cycle: int
     task: str
     partition: int  # Kafka's
 
     def encode(self) -> str:
-        """A new name; each call gives another one."""
+        """Return a new name, which is different for each call."""
         prefix = self.epoch_prefix(self.connector, self.epoch, self.table)
         return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"  # noqa: E501 - one literal
 
     @staticmethod
     def prefix(connector: str) -> str:
-        """What the names of a connector's files begin with."""
+        """Return the prefix of all files of a connector."""
         return f"{PREFIX}{_quote(connector)}."
 
     @staticmethod
     def epoch_prefix(connector: str, epoch: Epoch, table: str) -> str:
-        """What the names of the files of one epoch in one table begin with; `table`: its digits."""
+        """Return the prefix of the files of one epoch in one table, given its `table_digits`."""
         return f"{StagedFileName.prefix(connector)}{epoch.number}-{_quote(epoch.nonce)}.{table}."
 
     @staticmethod
     def decode(name: str) -> StagedFileName | None:
-        """Read a file's name (the last part of its path); None if it is no staged file."""
+        """Parse the last part of a path, or return None if it is not a staged file."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -74,18 +75,18 @@ class StagedFileName:
 
 @dataclass(frozen=True, slots=True)
 class StagedFileOwner:
-    """Who wrote a file for which table."""
+    """Writer and table of a file."""
 
     connector: str
     epoch: Epoch
-    table: str  # `table_digits` of it
+    table: str  # its `table_digits`
 
 
 def owner_of(path: str) -> StagedFileOwner | None:
-    """Who wrote a file of a connector, by its name or that of its folder; None: neither says so.
+    """Return the owner of a file by its name or that of its folder, or None.
 
-    Besides staged files, this knows delete files, completed rows, and others that wait for a
-    commit.
+    In addition to staged files, delete files, completed rows, and other files of commits have an
+    owner.
     """
     for part in reversed(path.split("/")):
         if (match := _OWNER.fullmatch(part)) is not None:
@@ -95,7 +96,7 @@ def owner_of(path: str) -> StagedFileOwner | None:
 
 
 def table_digits(table_uuid: str) -> str:
-    """The last twelve digits of a table's uuid, which tell it from others."""
+    """Return the last twelve digits of a table's UUID, which identify it."""
     return table_uuid[-12:]
 
 

@@ -160,8 +160,8 @@ def sort_rows(rows: pa.Table, sort_by: Sequence[tuple[str, bool, bool]]) -> pa.T
     if not columns or rows.num_rows < 2:
         return rows
     names = [str(number) for number in range(len(columns))]
-    place = pa.array(range(rows.num_rows), pa.int64())
-    keys = pa.table([*columns, place], names=[*names, "place"])
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    keys = pa.table([*columns, numbers], names=[*names, "place"])
     order = [*zip(names, directions, strict=True), ("place", "ascending")]
     return rows.take(pc.sort_indices(keys, sort_keys=order))
 

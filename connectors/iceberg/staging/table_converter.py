@@ -95,14 +95,14 @@ class TableConverter(ABC):
         self,
         failures: Sequence[Failure],
         excused: pa.BooleanArray | None = None,
-        places: pa.Int64Array | None = None,
+        row_indexes: pa.Int64Array | None = None,
     ) -> None:
         """Raise BadRows if rows were not converted.
 
         Args:
             failures: The failures of the conversion.
             excused: Rows whose columns may fail, except the key columns.
-            places: The index of each row in the batch; None: the same index.
+            row_indexes: The index of each row in the batch; None: the same index.
         """
         errors: dict[int, Exception] = {}
         for failure in failures:
@@ -115,7 +115,7 @@ class TableConverter(ABC):
                 reason=FailureReason.NULL_KEY if failure.reason == NULL_IN_KEY else None,
             )
             for row in row_numbers(rows):
-                errors.setdefault(row if places is None else places[row].as_py(), error)
+                errors.setdefault(row if row_indexes is None else row_indexes[row].as_py(), error)
         if errors:
             raise BadRows(dict(sorted(errors.items())))
 
@@ -160,6 +160,6 @@ class AppendConverter(TableConverter):
         rows = pa.Table.from_arrays(converted.columns, schema=self.layout.nullable)
         partitions, tombstone = batch.origin.partitions, tombstones(batch.value)
         if tombstone is not None:
-            kept = pc.invert(tombstone)
-            rows, partitions = rows.filter(kept), partitions.filter(kept)
+            has_value = pc.invert(tombstone)
+            rows, partitions = rows.filter(has_value), partitions.filter(has_value)
         return TableRows(rows, partitions, len(batch) - rows.num_rows)

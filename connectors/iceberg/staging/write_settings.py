@@ -1,5 +1,4 @@
-"""`WriteSettings`: how staged files are written, from the properties of their table that begin with
-`write.`."""
+"""`WriteSettings`: settings of staged files, from the table properties that begin with `write.`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ BLOOM_COLUMN = "write.parquet.bloom-filter-enabled.column."
 BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 
-# of Arrow's columns; the writer keeps a group several times over until it is whole
+# in Arrow's format; the writer buffers several copies of an incomplete group
 DEFAULT_ROW_GROUP_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 _BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
@@ -40,15 +39,15 @@ _CODECS = {
 _WITH_LEVEL = ("zstd", "gzip", "brotli")
 _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, BLOOM_BYTES)
 _PARQUET_ONLY = "staged files are Parquet"
-_AS_ROUTED = "staged files lie below the table's data location: write.data.path moves it"
-_IN_ORDER = "rows are staged in the order in which they come; rewrite_data_files sorts them"
+_AS_ROUTED = "staged files are in the table's data location, which write.data.path sets"
+_IN_ORDER = "rows are staged in the order of their offsets; rewrite_data_files sorts them"
 _IGNORED: Mapping[
     str, tuple[tuple[str, ...], str]
-] = {  # key: values that ask for nothing, and what the sink does
+] = {  # key: values without an effect, and the behavior of the sink
     "write.format.default": (("parquet",), _PARQUET_ONLY),
     "write.upsert.enabled": (
         ("false",),
-        "the connector says whether rows replace others of their key",
+        "the configuration of the connector decides whether rows are upserts",
     ),
     "write.object-storage.enabled": (("false",), _AS_ROUTED),
     "write.location-provider.impl": ((), _AS_ROUTED),
@@ -63,22 +62,22 @@ _IGNORED_PREFIXES = {
 @dataclass(frozen=True, slots=True)
 class _BloomFilter:
     fpp: float
-    ndv: int | None  # None: as many as there are rows
+    ndv: int | None  # None: the number of rows
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """What the properties of a table say of its files, as far as the sink follows them."""
+    """Properties of a table that the sink supports."""
 
     options: Mapping[str, Any]  # of Arrow's Parquet writer, the same for every file
-    file_bytes: int | None  # None: the table does not say
+    file_bytes: int | None  # None: not set
     row_group_bytes: int
     bloom_bytes: int
-    bloom_filters: Mapping[str, _BloomFilter]  # by column, as Iceberg names it
+    bloom_filters: Mapping[str, _BloomFilter]  # by column name in Iceberg
 
     @staticmethod
     def of(props: Mapping[str, str]) -> WriteSettings:
-        """Read a table's properties; `ignored_properties` tells which of them have no effect."""
+        """Parse the properties of a table; `ignored_properties` returns those without an effect."""
         filters = {
             key.removeprefix(BLOOM_COLUMN): _BloomFilter(
                 _share(props.get(BLOOM_FPP + key.removeprefix(BLOOM_COLUMN))) or _BLOOM_FPP,
@@ -88,7 +87,7 @@ class WriteSettings:
             if key.startswith(BLOOM_COLUMN) and value.strip().lower() == "true"
         }
         codec, level = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd"), props.get(LEVEL, "")
-        given = {
+        options = {
             "compression": codec,
             "store_schema": False,
             "compression_level": (int(level) if level.isdecimal() else 1)
@@ -99,7 +98,7 @@ class WriteSettings:
             "dictionary_pagesize_limit": _size(props.get(DICTIONARY_BYTES)),
         }
         return WriteSettings(
-            {name: value for name, value in given.items() if value is not None},
+            {name: value for name, value in options.items() if value is not None},
             _size(props.get(FILE_BYTES)),
             _size(props.get(ROW_GROUP_BYTES)) or DEFAULT_ROW_GROUP_BYTES,
             _size(props.get(BLOOM_BYTES)) or _BLOOM_MAX_BYTES,
@@ -107,27 +106,27 @@ class WriteSettings:
         )
 
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
-        """The options of Arrow's Parquet writer for a file of so many rows."""
+        """Return the options of Arrow's Parquet writer for a file with this number of rows."""
         if not self.bloom_filters:
             return dict(self.options)
         columns = zip(schema.names, schema.empty_table().columns, strict=True)
         parts = [part for name, column in columns for part in leaves(name, column.combine_chunks())]
         paths = {name: path for name, path, values in parts if not pa.types.is_boolean(values.type)}
-        found = {}
-        for name, wanted in self.bloom_filters.items():
+        filters = {}
+        for name, bloom in self.bloom_filters.items():
             if name in paths:
                 values = min(
-                    wanted.ndv or rows,
+                    bloom.ndv or rows,
                     rows,
                     ROW_GROUP_ROWS,
-                    _most_values(self.bloom_bytes, wanted.fpp),
+                    _most_values(self.bloom_bytes, bloom.fpp),
                 )
-                found[paths[name]] = {"ndv": max(1, values), "fpp": wanted.fpp}
-        return {**self.options, "bloom_filter_options": found} if found else dict(self.options)
+                filters[paths[name]] = {"ndv": max(1, values), "fpp": bloom.fpp}
+        return {**self.options, "bloom_filter_options": filters} if filters else dict(self.options)
 
 
 def ignored_properties(props: Mapping[str, str]) -> Sequence[str]:
-    """The table properties that staged files do not follow, each with the reason; sorted by key."""
+    """Return the table properties without an effect on staged files, with the reason."""
     return [f"{key}={props[key]} has no effect: {why}" for key, why in sorted(_ignored(props))]
 
 
@@ -140,20 +139,20 @@ def _ignored(props: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if rule is not None and text not in rule[0]:
             yield key, rule[1]
         elif key == CODEC and text not in _CODECS:
-            yield key, f"staged files know {', '.join(_CODECS)}, and are written with zstd"
+            yield key, f"staged files support {', '.join(_CODECS)}, and use zstd"
         elif (key in _SIZES or key.startswith(BLOOM_NDV)) and _size(value) is None:
-            yield key, "it is no number above 0"
+            yield key, "it must be a number greater than 0"
         elif key.startswith(BLOOM_FPP) and _share(value) is None:
-            yield key, "it is no number between 0 and 1"
+            yield key, "it must be a number between 0 and 1"
 
 
 def _size(text: str | None) -> int | None:
-    """A number above 0, or None."""
+    """Return a number greater than 0, or None."""
     return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else None
 
 
 def _share(text: str | None) -> float | None:
-    """A number between 0 and 1, or None."""
+    """Return a number between 0 and 1, or None."""
     try:
         number = float(text or "")
     except ValueError:
@@ -162,6 +161,5 @@ def _share(text: str | None) -> float | None:
 
 
 def _most_values(size: int, fpp: float) -> int:
-    """How many different values a split block filter of so many bytes takes at this rate of false
-    positives."""
+    """Return the capacity of a split block filter of this size and rate of false positives."""
     return int(-size * math.log1p(-(fpp ** (1 / 8))))

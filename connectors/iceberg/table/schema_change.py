@@ -9,29 +9,29 @@ from typing import Any, TypeAlias
 
 
 class ChangeKind(Enum):
-    """How a column changes."""
+    """Kind of change of a column."""
 
     ADD = "add"  # add a column, optional
     WIDEN = "widen"  # a wider primitive type
     OPTIONAL = "make optional"  # no longer required
     RENAME = "rename"  # another name, the same field id
-    # one more column, for values of a type that the column cannot take; both are optional
+    # another column, for values of a type that the column does not accept; both are optional
     VERSION = "add version"
 
 
 class ChangeAction(Enum):
-    """What is done about a change of a table's schema."""
+    """Treatment of a change of a table's schema."""
 
-    APPLY = "apply"  # the coordinator makes it
-    # the table stays; fields without a column are dropped, values must fit their columns
+    APPLY = "apply"  # the coordinator applies it
+    # the table is unchanged; fields without a column are dropped, values must fit their columns
     IGNORE = "ignore"
     # partitions wait at the first such row until a user changes the table or the configuration
     HOLD = "hold"
     DEAD_LETTER = "dead-letter"  # the rows are bad records
 
 
-# What is done about changes of each kind. RENAME ignored: a renamed field is a new column. VERSION
-# ignored: the conversion of each value decides.
+# Treatment of each kind of change. If RENAME is ignored, a renamed field is a new column. If
+# VERSION is ignored, the conversion of each value decides.
 EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 
@@ -39,18 +39,18 @@ EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 class SchemaChange:
     """One change of a table's schema, sent as JSON to the coordinator and to its JVM.
 
-    `path` leads to the column: struct fields by name, `element` into a list, `value` into the
-    values of a map; its last part is the column's own name. Names may hold dots, so the parts are
-    never joined.
+    `path` contains the names of struct fields, `element` for the items of a list, and `value` for
+    the values of a map; the last part is the name of the column. Names may contain dots, so the
+    parts are never joined.
     """
 
     kind: ChangeKind
     path: tuple[str, ...]
-    # not RENAME: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
+    # except RENAME: JSON such as `"long"` or `{"type":...}`; its field IDs are provisional
     type: str | None = None
     # ADD: the default of the source's column, as Iceberg's single-value JSON
     default: str | None = None
-    # RENAME: the new name; VERSION: the new column's name, beside the one of `path`
+    # RENAME: the new name; VERSION: the name of the additional column
     name: str | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class WriteMode(Enum):
-    """How rows reach a table."""
+    """Write mode of a table."""
 
-    APPEND = "append"  # facts: every record is a row
+    APPEND = "append"  # every record is a row
     MERGE = "merge"  # change data: the last row per key
 
 
@@ -28,12 +28,12 @@ class TableRequest:
     `OpenTable` contains the request as a string.
     """
 
-    # Iceberg schema JSON for a new table; None: the rows do not tell
+    # Iceberg schema as JSON for a new table; None: unknown
     schema: Mapping[str, Any] | None
-    reason: str = ""  # why they do not
+    reason: str = ""  # why it is unknown
     changes: tuple[SchemaChange, ...] = ()
-    schema_id: int | None = None  # of the table's schema that lacks them
-    keys: tuple[str, ...] = ()  # the key of these rows, for a table that has no key columns
+    schema_id: int | None = None  # of the table's schema without these changes
+    keys: tuple[str, ...] = ()  # key of the rows, for a table without key columns
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
@@ -54,7 +54,7 @@ class TableRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """What a task must know to stage rows for a table: nothing else is asked of any catalog."""
+    """Description of a table that is sufficient for staging rows, without a catalog."""
 
     name: str  # as routed, `db.orders`
     uuid: str
@@ -62,11 +62,11 @@ class TableDescription:
     location: str  # URI of the table
     data_location: str  # URI under which data files are written
     schema_id: int
-    schema: str  # Iceberg schema JSON, field ids included
-    spec: str  # Iceberg partition spec JSON
+    schema: str  # Iceberg schema as JSON, with field IDs
+    spec: str  # Iceberg partition spec as JSON
     mode: WriteMode
     key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
-    properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
+    properties: Mapping[str, str] = field(default_factory=dict)  # of the table
     io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
     sort_by: tuple[
         tuple[str, bool, bool], ...
@@ -86,20 +86,20 @@ class TableDescription:
 
 
 class StagedKind(Enum):
-    """What the rows of a staged file mean."""
+    """Meaning of the rows of a staged file."""
 
-    # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
+    # table schema with field IDs: appended unchanged; in MERGE mode, upserts, one row per key
     ROWS = "rows"
-    DELETES = "deletes"  # the key columns only: rows to remove
-    CHANGES = "changes"  # what rows are completed by: see `staging/staged_changes.py`
-    # exact table schema: dead letters tried again, which are rows where no row of their key is
+    DELETES = "deletes"  # key columns: rows to delete
+    CHANGES = "changes"  # changes that complete rows: see `staging/staged_changes.py`
+    # table schema: replayed dead letters, which are inserted if the table lacks their key
     INSERTS = "inserts"
-    TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
+    TRUNCATES = "truncates"  # no file: all rows of earlier cycles are deleted
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One Parquet file that a task wrote for one table, Kafka partition and cycle."""
+    """Parquet file of one table, Kafka partition, and cycle."""
 
     kind: StagedKind
     path: str  # URI
@@ -110,10 +110,10 @@ class StagedFile:
     partition: Sequence[
         str | None
     ] = ()  # partition values in spec order, as Iceberg's single-value JSON text
-    unavailable: Sequence[str] = ()  # CHANGES: the columns that some rows lack
-    order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
-    pairs: bool = False  # CHANGES: whether a key is changed
-    partial: int = 0  # CHANGES: rows that are to be completed
+    unavailable: Sequence[str] = ()  # CHANGES: columns that some rows lack
+    order: str = ""  # TRUNCATES of ordered rows: rows with a lower order are deleted
+    pairs: bool = False  # CHANGES: some change a key
+    partial: int = 0  # CHANGES: number of rows to complete
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}

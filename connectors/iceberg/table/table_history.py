@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
-# in the summary of a snapshot that holds positions and no rows: `skip`
+# in the summary of a snapshot with positions and without rows: `skip`
 REWIND_KEY = "connect-py.rewind"
 # in the summary of snapshots that begin and end a rebuild: the connector that loads
 REBUILD_KEY = "connect-py.rebuild"
@@ -31,7 +31,7 @@ class HistoricSnapshot:
 
     @property
     def groups(self) -> list[str]:
-        """Connect groups whose ledger it carries."""
+        """Connect groups with a ledger in the snapshot."""
         return sorted(
             key.removeprefix(LEDGER_PREFIX) for key in self.summary if key.startswith(LEDGER_PREFIX)
         )
@@ -39,7 +39,7 @@ class HistoricSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """All of it, as the catalog knows it at one moment."""
+    """History of a table at one time."""
 
     table: str
     ref: str
@@ -48,10 +48,10 @@ class TableHistory:
     properties: Mapping[str, str]  # group -> text of the ledger property
     ancestors: Sequence[HistoricSnapshot]  # newest first
     complete: bool  # False: the oldest ancestor's parent was expired
-    # every snapshot that is left -> groups whose ledger it carries
+    # existing snapshots -> groups with a ledger in the snapshot
     present: Mapping[int, frozenset[str]]
     live_files: int  # data files of the head
-    live_twice: tuple[str, ...] = ()  # paths that the head's manifests name more than once
+    live_twice: tuple[str, ...] = ()  # paths that the head's manifests contain more than once
     added_twice: tuple[
         tuple[str, int, int], ...
     ] = ()  # path, older and newer snapshot that added it

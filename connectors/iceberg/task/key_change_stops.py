@@ -43,7 +43,7 @@ class KeyChangeStops(TaskFeature):
         *,
         stages_rows: bool = True,
     ) -> None:
-        """`stages_rows`: deletes in `staging` count as read, not only committed ones."""
+        """`stages_rows`: deletes in `staging` count as read, not only those that were committed."""
         self._context = context
         self._state = state
         self._staging = staging
@@ -76,7 +76,7 @@ class KeyChangeStops(TaskFeature):
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
         """Return the first insert of each partition whose delete was not read.
 
-        The deletes of the poll count if they precede the stop of their own partition.
+        The deletes of the poll count if they precede the stop of their partition.
         """
         items = [
             item.rows
@@ -127,10 +127,10 @@ class KeyChangeStops(TaskFeature):
         offsets = self._read_to, self._state.committed_to
         for partition in self.waits.expired(now_ms(), self._ends_of_others, *offsets):
             unread = self.waits.unread(partition)
-            others = ", ".join(str(other.partition) for other in self._others(partition))
+            numbers = ", ".join(str(other.partition) for other in self._others(partition))
             reason = (
                 f"table {unread.table}: the delete of the changed key {unread.keys} (old, new) was "
-                f"not found in partitions {others or partition.partition}, and the insert in "
+                f"not found in partitions {numbers or partition.partition}, and the insert in "
                 f"{partition} at offset {unread.offset} lacks values of the old row"
             )
             if not self._null_unknown:

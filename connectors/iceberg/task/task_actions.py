@@ -56,7 +56,7 @@ def place(batch: Batch, row: int) -> str:
 
 
 class Hold(NamedTuple):
-    """Why a partition is held, and the request to the coordinator."""
+    """Reason for holding a partition, and the request to the coordinator."""
 
     table: str
     need: Need
