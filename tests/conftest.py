@@ -1,5 +1,6 @@
-"""What the whole test session shares: one broker, one answer to where Spark is, and no process left
-behind."""
+"""Resources of the test session: one broker and one Spark environment; no process is left
+running.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +43,7 @@ STANDARD_HELPERS = ("multiprocessing.forkserver", "multiprocessing.resource_trac
 
 
 def pytest_unconfigure() -> None:
-    """After the summary, whatever keeps the process from ending is shown by the stacks of its
-    threads, and ends."""
+    """Show the stacks of threads that keep the process from exiting after the summary, and exit."""
     faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=sys.__stderr__)
 
 
@@ -90,8 +90,9 @@ def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_warm_up() -> Iterator[None]:
-    """Drivers of tests commit at once, so that their warm-up would only take processor time from
-    other tests."""
+    """Drivers of tests commit immediately; a warm-up would only take processor time from other
+    tests.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONNECT_PY_SPARK_WARM_UP", "false")
         yield
@@ -99,14 +100,14 @@ def _no_warm_up() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """The session's broker. Tests that stop, pause or kill a broker start one of their own."""
+    """The session's broker. Tests that stop, pause, or kill a broker start a separate one."""
     with KafkaBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def release() -> ModuleType:
-    """`tools/release.py`, a module of its own for each test."""
+    """`tools/release.py`, as a new module for each test."""
     spec = importlib.util.spec_from_file_location(
         "release", Path(__file__).parents[1] / "tools" / "release.py"
     )
@@ -121,8 +122,7 @@ def release() -> ModuleType:
 def container_image() -> Iterator[BuiltImage]:
     """The session's image of a worker, which takes minutes and gigabytes: for long tests.
 
-    $CONNECT_PY_TEST_IMAGES names a folder that keeps it: an image that is there already is not
-    built again.
+    $CONNECT_PY_TEST_IMAGES is a folder for the image: an existing image is not built again.
     """
     if kept := os.environ.get("CONNECT_PY_TEST_IMAGES"):
         Path(kept).mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.ext.expect.*"}
 
 
 class Rows:
-    """Writes ten rows ten times a second into the topic of a case, or into that of several."""
+    """Writes ten rows ten times per second to one topic of a case, or to several."""
 
     def __init__(self, *cases: SinkCase) -> None:
         self._cases = cases
@@ -141,8 +141,8 @@ def test_alerts_about_an_outage_fire_until_the_catalog_answers(
         server.await_firing("ConnectPyTableStale", SECONDS, severity="warning", table=case.table)
         server.await_firing("ConnectPyTableStale", SECONDS, severity="critical", table=case.table)
         server.await_firing("ConnectPyCoordinatorRestarts", SECONDS, connector=other.name)
-        # A commit that is refused has its rows read again, so that only the task without a
-        # coordinator reads nothing.
+        # The rows of a refused commit are read again; therefore only the task without a coordinator
+        # is idle.
         server.await_firing(
             "ConnectPyConsumerLagGrowing", SECONDS, client_id=f"connector-consumer-{other.name}-0"
         )

@@ -96,7 +96,7 @@ class Watched:
         return AdminClient({"bootstrap.servers": self.group.broker.bootstrap_servers})
 
     def create_topic(self, name: str, **config: str) -> None:
-        admin = self.admin()  # its answers come while it lives
+        admin = self.admin()  # its responses arrive only while it exists
         admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
 
     def produce(self, topic: str, *values: bytes) -> None:

@@ -21,7 +21,7 @@ from connect_py.embedded.broker import KafkaBroker
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-# two lives of a task, each with a Spark driver that starts on a busy machine
+# two runs of a task, each with a Spark driver that starts on a busy machine
 pytestmark = pytest.mark.timeout(400)
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -240,8 +240,9 @@ def test_topic_that_does_not_exist_is_waited_for(case: SinkCase) -> None:
 
 
 def test_catalog_that_cannot_be_reached_is_waited_for(case: SinkCase, tmp_path: Path) -> None:
-    """The catalog's database lies in a folder that is not there, as on a share that is not
-    mounted."""
+    """The catalog's database is in a folder that does not exist, as on a share that is not
+    mounted.
+    """
     case.create_topic()
     case.produce_ids([1, 2])
     folder = tmp_path / "share"
@@ -332,7 +333,7 @@ def test_unavailable_schema_registry_shows_in_status_or_fails_the_task(case: Sin
 def test_rows_wait_while_the_named_warehouse_is_not_writable(
     case: SinkCase, tmp_path: Path
 ) -> None:
-    """A file lies where the warehouse's folder should be: also root cannot write below it."""
+    """A file is in place of the warehouse's folder: not even root can write there."""
     case.create_topic()
     case.produce_ids([1, 2])
     blocked = tmp_path / "warehouse"
@@ -349,7 +350,7 @@ def test_rows_wait_while_the_named_warehouse_is_not_writable(
     assert sorted(rows.column("id").to_pylist()) == [1, 2]
 
 
-# --- workers of their own
+# --- dedicated workers
 
 
 @pytest.fixture
@@ -375,8 +376,7 @@ def own_worker(
 def test_worker_without_java_fails_only_the_iceberg_sink(
     own_worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    """A connector that comes to a worker without Java is refused at once:
-    `test_spark_drivers.py`."""
+    """A worker without Java immediately refuses a new connector; see `test_spark_drivers.py`."""
     case = SinkCase(own_worker, lakehouse, kafka_broker.bootstrap_servers, "without-java")
     case.create_topic()
     case.produce_ids([1, 2])
@@ -406,7 +406,7 @@ def test_worker_without_java_fails_only_the_iceberg_sink(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # a broker of its own that stops and comes back, and a Spark driver
+@pytest.mark.timeout(400)  # a dedicated broker that is stopped and restarted, and a Spark driver
 def test_broker_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, lakehouse: Lakehouse, spark_environment: Mapping[str, str]
 ) -> None:
@@ -418,7 +418,7 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case = SinkCase(worker.start(), lakehouse, broker.bootstrap_servers, "broker-away")
             case.create_topic()
             case.produce_ids([1, 2])
-            # The task dies without a goodbye, so the group waits that long for its member.
+            # The task is killed without leaving the group, which waits this long for its member.
             session = {"session__timeout__ms": "6000", "heartbeat__interval__ms": "1000"}
             case.start(**{f"consumer__override__{key}": value for key, value in session.items()})
             case.assert_complete([1, 2])

@@ -1,5 +1,4 @@
-"""Bad records and what they are for: each says which record it is, nothing is lost, nothing comes
-twice."""
+"""Bad records: each error identifies its record, and no record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from sink_case import SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-# two lives of a task, each with a Spark driver that starts on a busy machine
+# two runs of a task, each with a Spark driver that starts on a busy machine
 pytestmark = pytest.mark.timeout(400)
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}

@@ -1,5 +1,6 @@
-"""A connector that stops by itself: exactly at its bounds, also when the worker dies before it gets
-there."""
+"""A connector that stops automatically, exactly at its bounds, even if the worker is killed
+before.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The same story in several catalogs and storages: changes by key, events as rows, a kill, lost
-answers, dead letters.
+"""The same scenario in several catalogs and storages: changes by key, appended events, a kill, lost
+responses, and dead-letter records.
 
-A REST catalog lends the storage's keys, an S3 server checks them, and every connector is configured
-as for the Java sink.
+A REST catalog vends storage credentials, an S3 server checks them, and every connector is
+configured as for the Java sink.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[Mapping[str, str]]:
-    """Where Spark is, S3's library with it."""
+    """Environment of Spark, with S3's library."""
     with pytest.MonkeyPatch.context() as patch:
         JarLock.shipped("s3").resolve()
         patch.delenv("CONNECT_PY_SPARK_JARS", raising=False)
@@ -61,7 +61,7 @@ def environment() -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.long
-# two lives of a worker with two JVMs each, and a third one for the catalog
+# two runs of a worker with two JVMs each, and another JVM for the catalog
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("place", PLACES)
 def test_tables_are_exact_after_a_kill_and_lost_answers_in(
@@ -81,7 +81,7 @@ def _story(
 ) -> None:
     topic, names = f"{prefix}orders", {mode: f"{prefix}{mode}" for mode in MODES}
     configs = {mode: _config(topic, mode, lake) for mode in MODES}
-    # The first life ends when files are staged and reported, and not in a table: they are nobody's
+    # The first run ends when files are staged and reported, but not committed: they are orphans
     # from then on.
     environment = {**environment, FAULTS: "before_prepare=killgroup@3"}
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS, environment)
@@ -134,7 +134,7 @@ def _story(
 
 
 def _return_when(worker: WorkerProcess, rest: RestCatalogServer, *said: str) -> None:
-    """Let the catalog come back once the worker's log says in one line that it is away."""
+    """Restart the catalog when the worker has logged, in one line, that it is not available."""
 
     def told() -> bool:
         lines = worker.log_path.read_text(errors="replace").splitlines()

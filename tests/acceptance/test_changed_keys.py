@@ -1,5 +1,6 @@
-"""Primary keys that change, in a topic of three partitions: each row keeps the values that the
-source does not send."""
+"""Changed primary keys in a topic of three partitions: each row keeps the values that the source
+omits.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +128,7 @@ def case(worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path) -> Si
 def test_rows_with_changed_keys_keep_their_values_across_a_restart(
     case: SinkCase, worker: WorkerProcess, tasks: str, backlog: int, later: int
 ) -> None:
-    """Where another task reads the delete, its commit comes first: a cycle of seconds for each
-    chain of changes."""
+    """If another task reads the delete, it is committed first: one cycle per chain of changes."""
     case.create_topic(PARTITIONS)
     shop = Shop(case, int(tasks))
     shop.live(backlog)

@@ -17,7 +17,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = pytest.mark.timeout(500)  # a cluster, and MERGEs that begin anew
+pytestmark = pytest.mark.timeout(500)  # a cluster, and MERGEs that are restarted
 
 ROWS = 50
 SECONDS = 120.0
@@ -60,7 +60,7 @@ def driver(worker: WorkerProcess) -> psutil.Process:
 
 
 def said(folder: Path, pattern: str) -> int:
-    """How often executors said this."""
+    """Return the number of lines that match, in the logs of all executors."""
     return sum(
         len(re.findall(pattern, log.read_text(errors="replace")))
         for log in folder.rglob("work/app-*/*/stderr")

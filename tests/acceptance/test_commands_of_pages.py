@@ -1,5 +1,6 @@
-"""Every command on a page is run as it stands there, but for addresses, in a shop that has what the
-page speaks of."""
+"""Every command on a page is executed unchanged, except for addresses, in a shop with the data that
+the page requires.
+"""
 
 from __future__ import annotations
 
@@ -182,15 +183,15 @@ Step = Callable[[Shop], Any]
 
 @dataclass(frozen=True)
 class Page:
-    """What a page takes for granted. The keys of mappings are beginnings of lines, without
-    `connect-py`."""
+    """Prerequisites of a page. Keys of mappings are beginnings of lines, without `connect-py`."""
 
     # keys of the connector; empty: without that key
     extra: Mapping[str, str] = field(default_factory=dict)
-    before: Mapping[str, Step] = field(default_factory=dict)  # what a reader would do first
+    # steps that a reader would perform first
+    before: Mapping[str, Step] = field(default_factory=dict)
     statuses: Mapping[str, int] = field(default_factory=dict)  # other than 0
     answers: Mapping[str, str] = field(default_factory=dict)  # on standard input
-    # so that the command ends, or finds the broker
+    # options that end the command, or specify the broker
     more: Mapping[str, list[str]] = field(default_factory=dict)
 
 
@@ -199,7 +200,7 @@ def found(text: str, by_beginning: Mapping[str, Any], default: Any) -> Any:
 
 
 def show_letters(shop: Shop) -> None:
-    """What the page's line `dlq show ... > letters.jsonl` leaves."""
+    """Write the file of the page's line `dlq show ... > letters.jsonl`."""
     line = Line(
         "", f"connect-py dlq show --config {NAME}.json --reason value_converter", whole=True
     )
@@ -219,7 +220,7 @@ DEAD_LETTERS = {
 }
 
 
-# Each attempt of a dead letter is a row of its own, where rows are appended.
+# Each attempt of a dead-letter record has a separate row if rows are appended.
 APPENDED = {"iceberg.ext.write-mode": "append", "iceberg.tables.cdc-field": ""}
 CHANGE_LOG = {
     "transforms": "",
@@ -305,7 +306,7 @@ PAGES: dict[str, Page] = {
 
 
 def commands() -> dict[str, list[Line]]:
-    """By page those that stand in blocks and that no other test runs."""
+    """Return the commands in blocks that no other test executes, by page."""
     by_page: dict[str, list[Line]] = {}
     for line in lines_of("connect-py"):
         if line.whole and line.page not in ELSEWHERE and not found(line.text, ELSEWHERE, ""):

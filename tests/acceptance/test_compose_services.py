@@ -52,8 +52,9 @@ def commands(part: str) -> Iterator[tuple[str, list[str], str]]:
 
 
 def execute(hosts: ComposeHosts, part: str) -> list[str]:
-    """Run the commands of a part; one that shows output is repeated until it shows that. Returns
-    what was shown."""
+    """Run the commands of a part, repeating them until they print the expected output. Return the
+    output.
+    """
     shown = []
     for service, command, expected in commands(part):
         deadline = time.monotonic() + COMMIT_SECONDS

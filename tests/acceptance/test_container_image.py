@@ -126,7 +126,7 @@ def test_image_has_no_compiler_and_no_root_user(container_image: BuiltImage, scr
 def test_image_keeps_what_was_prepared_for_spark(
     container_image: BuiltImage, scratch: Path
 ) -> None:
-    """The archive of classes is that of the jars in the image, and jars are those of the locks."""
+    """The class archive matches the jars in the image, and the jars match the locks."""
     program = (
         "from connect_py.embedded.spark_environment import spark_archive, spark_environment; from "
         "connect_py.embedded.jar_lock import JarLock; print(spark_archive().path.exists(), "
@@ -200,8 +200,7 @@ def test_release_packs_an_image_with_its_health_check(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As buildah makes it, of a small recipe; the real one takes as long as the image of these
-    tests."""
+    """Uses buildah with a small recipe; the real one takes as long as the image of these tests."""
     (tmp_path / "docker").mkdir()
     recipe = (
         'ARG BASE\nFROM ${BASE}\nCOPY LICENSE /LICENSE\nHEALTHCHECK CMD ["connect-py-health"]\n'

@@ -1,10 +1,10 @@
-"""The Debezium recordings through broker, worker and sink: the tables hold what Postgres held.
+"""The Debezium recordings through broker, worker, and sink: the tables equal Postgres.
 
 Each recording is replayed twice by three connectors: `whole`, as recorded (one partition per topic,
 everything at once), and `spread` over three partitions by the hash of the key, in two or three
 parts with a commit after each.
 
-What is compared, and how: `fixtures/corpus_replay.py`.
+For the comparison, see `fixtures/corpus_replay.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A worker whose table is followed by an aggregate: it dies at each step between both commits, both
-stay exact."""
+"""A worker with an aggregate table, which is killed at each step between both commits: both tables
+remain exact.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from sink_case import SinkCase, case_on_own_worker
 
 from connect_py.embedded.broker import KafkaBroker
 
-# Each step by itself is tested in one process: `test_iceberg_cycle_aggregate`.
+# Each step is tested in one process: `test_iceberg_cycle_aggregate`.
 pytestmark = pytest.mark.long
 WORKER = {**SHORT_TIMEOUTS, "connect_py.spark.user-code.allowed": "iceberg.ext.cycle-*"}
 QUERY = "SELECT id % 7 AS digit, count(*) AS events, sum(id) AS total FROM staged GROUP BY id % 7"
-POINTS = [  # the second commit of a cycle is that of the aggregate
+POINTS = [  # the second commit of a cycle is the aggregate's
     "after_aggregate",
     "after_swap",
     "before_aggregate_commit",
@@ -35,7 +36,7 @@ def case(
         yield made
 
 
-@pytest.mark.timeout(600)  # six lives of a worker
+@pytest.mark.timeout(600)  # six runs of a worker
 def test_aggregate_of_a_worker_is_exact_through_deaths(case: SinkCase, tmp_path: Path) -> None:
     faults, followed, aggregate = tmp_path / "faults", case.table, f"{case.table}_digits"
     setting = f"iceberg.ext.cycle-aggregate.{aggregate}"

@@ -1,5 +1,6 @@
-"""A worker whose commits pass a step of the user's own: it dies, the step breaks and is mended,
-rows stay exact."""
+"""A worker with a user-defined commit step: it is killed, the step fails and is fixed, and rows
+remain exact.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     case.worker.kill_group()
     case.worker.start()
     await_rows(1500)
-    case.stop()  # else the step of before may take the rows that follow
+    case.stop()  # otherwise, the previous step may process the next rows
     case.start(iceberg__ext__cycle_sql="SELECT nothing FROM staged")
     case.produce_ids(range(1500, 1600))
     case.resume()

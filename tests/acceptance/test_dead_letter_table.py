@@ -45,8 +45,9 @@ LETTERS = {
 
 
 class LoadedCase:
-    """A connector on a topic of one format; its table is there, with the types that the load is
-    meant for."""
+    """A connector on a topic of one format, with an existing table of the types that the load
+    produces.
+    """
 
     def __init__(self, case: SinkCase, load: BadRecords, count: int, registry_url: str) -> None:
         self.load, self.count = load, count
@@ -241,7 +242,7 @@ def test_million_records_per_format_split_into_rows_and_dead_letters(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # two lives of a worker with a JVM
+@pytest.mark.timeout(400)  # two runs of a worker with a JVM
 def test_kill_between_row_and_dead_letter_commits_keeps_records_exact(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -290,7 +291,8 @@ BROKEN, MISFIT = 3, 7  # records
 
 
 @pytest.mark.long
-@pytest.mark.timeout(360)  # six commands with a JVM each beside the worker's, on a crowded machine
+# six commands with a JVM each in addition to the worker's, on a crowded machine
+@pytest.mark.timeout(360)
 def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
     worker: WorkerProcess,
     lakehouse: Lakehouse,
@@ -383,7 +385,7 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # three commands with a JVM each beside the worker's
+@pytest.mark.timeout(400)  # three commands with a JVM each in addition to the worker's
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),
     [

@@ -63,7 +63,7 @@ def test_worker_continues_exactly_after_an_earlier_version_was_killed(
     old = EarlierWorker(earlier, tmp_path / "old", servers, group, SHORT_TIMEOUTS)
     new = WorkerProcess(tmp_path / "new", servers, group, SHORT_TIMEOUTS)
     feed = ChangeFeed(servers, [topic], "json", keys, 1_000, limit=60_000)
-    commits = lambda: sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)  # noqa: E731 - a name for what is waited for
+    commits = lambda: sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)  # noqa: E731 - a name for the condition
     try:
         old.start()
         for mode in MODES:

@@ -75,8 +75,8 @@ def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterat
     with ExitStack() as stack:
         if kind == "cluster":
             cluster = stack.enter_context(StandaloneCluster(folder / "cluster", environment))
-            # An application takes all cores otherwise, and the next connector's would wait for
-            # ever.
+            # Otherwise, the first application takes all cores, and the next connector waits
+            # indefinitely.
             yield {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": "1"}
             assert cluster.executors() > 0, "nothing ran on the cluster"
         else:
@@ -84,7 +84,7 @@ def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterat
 
 
 def at(world: World, place: str) -> World:
-    """Topics and tables of its own."""
+    """Return separate topics and tables."""
     return dataclasses.replace(
         world,
         prefix=f"corpus.{place}.",
@@ -122,8 +122,9 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
 
 
 def contents(lakehouse: Lakehouse, table: str) -> list[str]:
-    """Columns with their types, and the rows as texts, where NaN equals NaN; without the order of
-    rows."""
+    """Return the columns with their types, and the rows as strings, where NaN equals NaN, in any
+    order.
+    """
     found = lakehouse.table(table)
     assert found is not None
     fields = {field.name: field for field in found.schema().as_arrow() if field.name != ORDER}

@@ -22,7 +22,7 @@ from connect_py.embedded.broker import KafkaBroker
 
 FAULTS = "CONNECT_PY_FAULTS"
 FAULTS_LOG = "CONNECT_PY_FAULTS_LOG"
-STEPS = 60  # of the database, for each life of the worker
+STEPS = 60  # of the database, for each run of the worker
 # from the start of a worker to its death at the point, on two cores that others share
 LIFE_SECONDS = 120.0
 CATCH_UP_SECONDS = 90.0
@@ -74,7 +74,9 @@ class Database:
 
 
 def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefix: str) -> None:
-    """One life per point, each recovers from the death before; then all is read, and compared."""
+    """Kill one run per point, each of which recovers from the previous kill; then read and compare
+    all.
+    """
     servers, name, topic = broker.bootstrap_servers, f"{prefix}sink", f"{prefix}shop"
     lake, log = Lakehouse(folder / "lake"), folder / "points.log"
     worker = WorkerProcess(
@@ -124,7 +126,7 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
 
 
 @pytest.mark.long
-@pytest.mark.timeout(420)  # three lives of a worker
+@pytest.mark.timeout(420)  # three runs of a worker
 def test_truncates_and_changed_keys_survive_death_around_the_swap(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -134,7 +136,7 @@ def test_truncates_and_changed_keys_survive_death_around_the_swap(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # a life of a worker per point
+@pytest.mark.timeout(1200)  # a run of a worker per point
 def test_truncates_and_changed_keys_survive_death_at_every_step(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

@@ -1,5 +1,4 @@
-"""Death at each numbered step of the protocol: what it leaves behind is put right by the next
-life."""
+"""Kills at each numbered step of the protocol: the next run repairs the state that they leave."""
 
 from __future__ import annotations
 
@@ -128,7 +127,7 @@ def die_and_recover(
     prefix: str,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
-    """One life per point, each recovers from the death before, all on the same tables."""
+    """Kill one run per point, each of which recovers from the previous kill, on the same tables."""
     sink = TwoTables(folder, broker, prefix, "append", settings)
     try:
         for point in points:
@@ -143,7 +142,7 @@ def _snapshots(sink: TwoTables) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)  # four lives of a worker with Spark, on two cores that others share
+@pytest.mark.timeout(300)  # four runs of a worker with Spark, on two shared cores
 def test_death_between_the_commits_of_two_tables_leaves_both_right(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -162,7 +161,7 @@ def test_death_between_the_commits_of_two_tables_leaves_both_right(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # a life of a worker with Spark per point
+@pytest.mark.timeout(1200)  # a run of a worker with Spark per point
 def test_death_at_every_point_loses_and_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

@@ -24,7 +24,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-# in every run; the recordings of the corpus come in all of them, and kills come in JSON
+# in every run; the recordings of the corpus use all formats, and kills use JSON
 ONE_FORMAT = "avro"
 
 

@@ -25,7 +25,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-LEFT_SECONDS = 3.0  # from the end of the front process to that of the last of the others
+LEFT_SECONDS = 3.0  # from the exit of the front process to the exit of the last process
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def run(
             )
         for _ in range(kills):
             commits = _commits(lake)
-            if chance.random() < 0.75:  # else it may well die before its first commit
+            if chance.random() < 0.75:  # otherwise, it may be killed before its first commit
                 worker.wait_until(
                     lambda before=commits: _commits(lake) > before, seconds, "a commit of this life"
                 )
@@ -103,7 +103,7 @@ def _commits(lake: Lakehouse) -> int:
     return sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)
 
 
-# two lives of a worker with a Spark driver, on two cores that others share
+# two runs of a worker with a Spark driver, on two shared cores
 @pytest.mark.timeout(300)
 def test_worker_that_is_killed_loses_and_doubles_nothing(
     tmp_path: Path,

@@ -30,7 +30,7 @@ from connect_py.embedded.broker import KafkaBroker
 TABLE = "db.orders"
 KEYS = 1000
 POINT = "before_compare_and_swap"
-SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that others share
+SECONDS = 90.0  # time until a worker with Spark commits, on two shared cores
 
 
 class Sink:
@@ -158,7 +158,7 @@ def test_recreated_table_has_every_row_since_the_drop(
         known = {
             int(p): following for p, (_, _, following) in last["topics"][sink.topic]["p"].items()
         }
-        # What was committed to the old table between our look and the drop is gone with it.
+        # Commits to the old table between the snapshot and the drop are lost with it.
         assert all(bases[p] >= known[p] for p in bases)
         found = sink.lake.rows(TABLE)
         offsets = pc.struct_field(found["_cdc"], "offset").to_pylist()

@@ -1,5 +1,6 @@
-"""A coordinator that sleeps through its own succession: what it does when it wakes changes
-nothing."""
+"""A coordinator that is suspended while another one takes over: when it resumes, it changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +31,13 @@ TABLE = "db.orders"
 KEYS = 1000
 POINT = "before_compare_and_swap"
 SECOND_COMMIT = 2  # the table and its ledger exist by then
-SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that others share
+SECONDS = 90.0  # time until a worker with Spark commits, on two shared cores
 
 
 class Sleeper:
-    """A worker whose Spark driver stops itself right before it makes the second commit visible."""
+    """A worker whose Spark driver suspends itself right before it makes the second commit
+    visible.
+    """
 
     def __init__(self, folder: Path, broker: KafkaBroker, prefix: str, mode: str) -> None:
         self.name, self.topic, self.mode = f"{prefix}sink", f"{prefix}orders", mode
@@ -72,7 +75,9 @@ class Sleeper:
         )
 
     def others(self) -> list[psutil.Process]:
-        """The old worker's processes beside the driver and its JVM, the front process first."""
+        """Return the old worker's processes except the driver and its JVM, the front process
+        first.
+        """
         return [p for p in self.old.processes() if p.pid not in (self.driver.pid, self.jvm.pid)]
 
     def succeed(self) -> list[int]:
@@ -86,11 +91,13 @@ class Sleeper:
         return [ledger for ledger in self.lake.ledgers(TABLE) if ledger["epoch"] != epoch]
 
     def has_tried(self) -> bool:
-        """Whether the coordinator heard how the swap ended."""
+        """Return True if the coordinator received the outcome of the swap."""
         return self._pid_at("after_compare_and_swap", SECOND_COMMIT) is not None
 
     def is_done(self) -> bool:
-        """Whether the swap was tried, or the driver ended because the worker's lease is over."""
+        """Return True if the swap was attempted, or the driver ended because the worker's lease
+        expired.
+        """
         return self.has_tried() or not self.driver.is_running()
 
     def finish(self, asleep: list[int]) -> None:
@@ -143,7 +150,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 
 @pytest.mark.long
-# two workers with Spark, and the time-outs after which the second one takes over
+# two workers with Spark, and the timeouts after which the second one takes over
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
@@ -153,8 +160,7 @@ def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
     topic_prefix: str,
     spark_environment: dict[str, str],
 ) -> None:
-    """As after a suspended machine: every process of the worker sleeps, wakes, and goes on where it
-    was."""
+    """Every process of the worker is suspended and resumed, as on a suspended machine."""
     sleeper = Sleeper(tmp_path, kafka_broker, topic_prefix, mode)
     try:
         sleeper.fall_asleep()
@@ -172,13 +178,12 @@ def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
 
 
 @pytest.mark.long
-# two workers with Spark, and the time-outs after which the second one takes over
+# two workers with Spark, and the timeouts after which the second one takes over
 @pytest.mark.timeout(400)
 def test_suspended_driver_ends_with_its_killed_worker_without_any_change(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    """Driver and JVM sleep while the worker is killed: they are killed with it, asleep as they
-    are."""
+    """Driver and JVM are suspended while the worker is killed: they are killed with it."""
     sleeper = Sleeper(tmp_path, kafka_broker, topic_prefix, "append")
     try:
         sleeper.fall_asleep()

@@ -1,4 +1,4 @@
-"""Sources with exactly-once support on a worker that runs as a process, and dies."""
+"""Sources with exactly-once support on a worker process that is killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config(path: Path, topic: str, **more: str) -> dict[str, str]:
 
 
 class Committed:
-    """What a reader of committed records sees of a topic."""
+    """The records of a topic for a reader of committed records."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.values: list[str] = []
@@ -124,7 +124,7 @@ def kills(worker: WorkerProcess, lines: Committed, path: Path, topic: str, times
 
 # in every run: test_zombie_source_task_is_fenced_and_its_open_transaction_aborted
 @pytest.mark.long
-@pytest.mark.timeout(400)  # two lives of a worker, a lease in between
+@pytest.mark.timeout(400)  # two runs of a worker, a lease in between
 def test_source_worker_killed_mid_stream_writes_each_line_exactly_once(
     worker: WorkerProcess, lines: Committed, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -175,7 +175,7 @@ def test_zombie_source_task_is_fenced_and_its_open_transaction_aborted(
 
 
 def owner_of(workers: list[WorkerProcess], name: str) -> WorkerProcess:
-    """The worker that runs task 0, once one says so."""
+    """Return the worker that runs task 0, as soon as it is reported."""
     alive = workers[0]
 
     def running() -> WorkerProcess | None:

@@ -1,5 +1,6 @@
-"""FileStream connectors beside Java's: the same file gives the same records, the same topic the
-same file."""
+"""FileStream connectors compared with Java's: the same file results in the same records, and the
+same topic in the same file.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def run(
     worker.start()
     try:
         worker.put("in", {**reading, **creation})
-        worker.put(f"{who}-out", {**writing, **schemaless})  # its name is that of a consumer group
+        worker.put(f"{who}-out", {**writing, **schemaless})  # its name determines a consumer group
         worker.put("waiting", waiting)
         records = read(servers, f"{who}-lines", 11)
         worker.wait_until(
@@ -133,8 +134,7 @@ def test_file_stream_connectors_produce_the_same_data_as_java(
         producer.produce(shared, value, key)
     producer.flush(30)
     whole = LINES.removesuffix(b"unfinished")
-    # Java counts characters, the face as two: behind text beyond ASCII it repeats lines after a
-    # restart.
+    # Java counts UTF-16 characters: after text beyond ASCII, it repeats lines after a restart.
     characters = len(whole.decode(errors="replace")) + 1
     java_worker = JavaWorker(tmp_path / "java", servers, f"{topic_prefix}java")
     java = run(java_worker, servers, shared, source, tmp_path, characters)

@@ -26,7 +26,7 @@ def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iter
 
 # lines travel as far, and through a restart, when connectors go from Java to ours and back
 @pytest.mark.long
-@pytest.mark.timeout(400)  # three lives of a worker
+@pytest.mark.timeout(400)  # three runs of a worker
 def test_file_stream_connectors_continue_from_their_offsets_after_a_restart(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path
 ) -> None:

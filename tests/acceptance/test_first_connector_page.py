@@ -32,7 +32,7 @@ class Reader:
         self.text = self.text.replace("localhost:8083", f"127.0.0.1:{self.port}")
 
     def file(self, name: str, **replaced: str) -> None:
-        """Write the file that the page says."""
+        """Write a file of the page."""
         found = re.search(rf"Write `{re.escape(name)}`.*?```\w+\n(.*?)```", self.text, re.DOTALL)
         assert found is not None
         text = found[1]
@@ -41,7 +41,7 @@ class Reader:
         (self.folder / name).write_text(text)
 
     def line(self, begin: str, more: str = "") -> str:
-        """Run the only line of the page that begins so; returns what it prints."""
+        """Run the only line of the page with this beginning; return its output."""
         (line,) = re.findall(rf"^    ({re.escape(begin)}.*)$", self.text, re.MULTILINE)
         done = subprocess.run(
             f"{line}{more}",

@@ -85,8 +85,9 @@ def others(group: GroupUnderTest, *numbers: int) -> list[int]:
 
 
 def kill(group: GroupUnderTest, *numbers: int) -> None:
-    """The rest takes over; the killed ones come back under their addresses and get their share
-    again."""
+    """The other workers take over; the killed workers restart at their addresses and get a share
+    again.
+    """
     for number in numbers:
         group.kill(number)
     group.settle(SETTLE_SECONDS, others(group, *numbers))
@@ -96,8 +97,7 @@ def kill(group: GroupUnderTest, *numbers: int) -> None:
 
 
 def put_leader_to_sleep(group: GroupUnderTest) -> None:
-    """Its tasks end by themselves; when it wakes it finds itself fenced, and gets its share
-    again."""
+    """Its tasks end; when it resumes, it is fenced, and gets a share again."""
     leader = group.leader()
     told = group.workers[leader].log_path.stat().st_size
     group.signal(leader, signal.SIGSTOP)
@@ -125,7 +125,7 @@ def cut_the_network(group: GroupUnderTest) -> None:
 def restart_one_after_the_other(
     group: GroupUnderTest, *numbers: int, by_kill: bool = False, own_work_back: bool = False
 ) -> None:
-    """Whoever comes back within the delay gets its own work back, and nobody else's moves."""
+    """A worker that returns within the delay gets its own work back; other work does not move."""
     for number in numbers:
         before = group.statuses(number)
         if by_kill:
@@ -165,8 +165,7 @@ def take_the_broker_away(group: GroupUnderTest, seconds: float) -> None:
 
 
 def ask_often(group: GroupUnderTest) -> None:
-    """REST stays quick, and front processes small; the full load has a test of its own, with the
-    figures to keep."""
+    """REST stays responsive, and front processes small; a separate test measures the full load."""
     took = latencies(f"{group.workers[0].url}/connectors?expand=status", 5.0)
     assert took[-2] < 1.0  # other tests share the machine
     for worker in group.workers:

@@ -43,8 +43,7 @@ pytestmark = pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS + DEMO_SECONDS + 
 
 @cache
 def interpreters() -> dict[tuple[int, int], Path]:
-    """The Pythons of this machine that are not too old, by version: those on the path and those
-    that pyenv keeps."""
+    """Return supported Pythons by version, from the path and from pyenv."""
     folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep)]
     folders += sorted(
         Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/*/bin")
@@ -73,7 +72,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A place for an environment, which takes a gigabyte."""
+    """Provide a folder for an environment, which takes a gigabyte."""
     yield tmp_path
     shutil.rmtree(tmp_path / "installed", ignore_errors=True)
 
@@ -126,8 +125,9 @@ def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(
 
 
 def has_postgres() -> bool:
-    """Whether this machine has PostgreSQL's server; the demo's own tests skip with a reason if
-    not."""
+    """Return True if PostgreSQL's server is installed; otherwise, the demo's own tests are
+    skipped.
+    """
     try:
         find_postgres()
     except PostgresError:

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 class Topics:
-    """What a worker of this group has written."""
+    """Records that a worker of this group has written."""
 
     def __init__(self, bootstrap_servers: str, group: str, more: Sequence[str] = ()) -> None:
         names = {kind: f"{group}-{kind}" for kind in KINDS} | {name: name for name in more}
@@ -88,8 +88,9 @@ class Client:
         )
 
     def told(self, keys: Iterable[str], *states: str) -> None:
-        """Wait until the stories of these end so: a restart answers at once, and RUNNING may still
-        be of before."""
+        """Wait until the histories of these keys end with the states: RUNNING may still be an
+        earlier state.
+        """
 
         def ended() -> bool:
             known = stories(read_topic(self.worker.servers, f"{self.worker.group}-status"))
@@ -171,8 +172,7 @@ def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A worker that did one of everything, what it then answered, and what it left in its
-    topics."""
+    """One run of a worker: its responses, and its records in the internal topics."""
 
     worker: WorkerProcess
     answers: Mapping[str, Any]
@@ -202,7 +202,7 @@ def runs(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def everything(worker: WorkerProcess) -> dict[str, Any]:
-    """What clients can read of all connectors."""
+    """Return everything that clients can read about all connectors."""
     found: dict[str, Any] = {}
     for name, members in worker.get("/connectors?expand=status&expand=info").items():
         path = f"/connectors/{quote(name)}"
@@ -262,8 +262,9 @@ def test_both_tell_the_same_story_of_each_connector_and_task(runs: dict[str, Run
 
 
 def stories(records: Sequence[Record]) -> dict[str, list[str]]:
-    """By connector and task its states in order, each named once in a row: how often one is
-    repeated is chance."""
+    """Return the states of each connector and task in order, without repetitions, which are
+    random.
+    """
     found: dict[str, list[str]] = {}
     for record in records:
         if not record.key.startswith(b"status-topic-"):
@@ -372,8 +373,9 @@ def target(name: str, state: Any = PAUSED) -> tuple[str, Any]:
 
 
 def survivors() -> Iterable[tuple[str, Any]]:
-    """What compaction, crashes and strangers may leave; one connector for each case. Paused ones
-    are left alone."""
+    """Return records that compaction, crashes, and other programs may leave, with one connector per
+    case.
+    """
     c = "whole"
     yield from (connector(c), task(c, 0), task(c, 1), commit(c, 2), target(c))
     c = "in-dashes-1"

@@ -1,5 +1,6 @@
-"""A cluster that does not grant everything: a worker says what is missing, and ends, instead of
-waiting for ever."""
+"""A cluster that does not grant everything: a worker reports missing permissions and exits instead
+of waiting indefinitely.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.kafka.client_config import translate
 from connectors.iceberg.coordinator.channel_topic import CoordinatorWriter
 
-ENDS_SECONDS = 150.0  # after a minute, and what a start takes on a crowded machine
+ENDS_SECONDS = 150.0  # after a minute, plus a start on a crowded machine
 TOPIC, GROUP, TRANSACTIONAL_ID = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
@@ -34,7 +35,7 @@ LINES = "acl-lines"
 
 
 def grants(group: str) -> list[Grant]:
-    """What the manual lists for a worker."""
+    """Return the permissions that the manual lists for a worker."""
     literal = ResourcePatternType.LITERAL
     topics = [f"{group}-{kind}" for kind in ("config", "status", "offset", "control")]
     return [
@@ -153,7 +154,7 @@ SINK = {
 
 
 def refusal(one: WorkerProcess, name: str) -> str:
-    """Why an Iceberg sink is refused."""
+    """Return the reason why an Iceberg sink is refused."""
     answer = httpx.put(f"{one.url}/connectors/{name}/config", json=SINK, timeout=100)
     assert answer.status_code == 400, answer.text
     return str(answer.json()["message"])
@@ -209,7 +210,7 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # a broker of its own, and a wait for other workers
+@pytest.mark.timeout(400)  # a dedicated broker, and a wait for other workers
 def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: Path) -> None:
     with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:
         one = worker(tmp_path, small, "small", {})
@@ -252,7 +253,7 @@ def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(
 
 
 def test_coordinator_without_transactional_acl_fails_and_names_the_id(broker: AclBroker) -> None:
-    """A task that tried again would wait for ever, and look as if it ran."""
+    """A task that retried would wait indefinitely, and look as if it were running."""
     with pytest.raises(
         ConnectError, match=r"transactional ID 'connect-x-coordinator' \(Write and Describe"
     ) as told:

@@ -1,5 +1,6 @@
-"""The Debezium recordings loaded, streamed and rebuilt: the same tables and dead letters, each what
-the source held."""
+"""The Debezium recordings loaded, streamed, and rebuilt: tables and dead-letter records are equal
+to the source.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def connector(
 
 
 def run(world: World, *command: str) -> str:
-    """What the command printed."""
+    """Run the command and return its output."""
     line = [str(COMMAND), *command, "--bootstrap-server", world.broker.bootstrap_servers]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -160,7 +161,7 @@ def run(world: World, *command: str) -> str:
 
 
 def stream(world: World, recording: str, consumed: Mapping[str, Sequence[str]]) -> None:
-    """The same topics through connectors of a worker, into tables beside the loaded ones."""
+    """Consume the same topics with connectors of a worker, into separate tables."""
     world.worker.start()
     for kind, topics in consumed.items():
         world.worker.put(
@@ -186,7 +187,7 @@ def same_rows(
 
 
 def dead_letters(world: World, topic: str) -> Counter[tuple[str, ...]]:
-    """What the headers of a dead-letter topic say of each record, how often."""
+    """Count the headers of the records in a dead-letter topic."""
     consumer = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "reader"})
     try:
         place = TopicPartition(topic, 0, 0)

@@ -34,7 +34,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-# What a load does with records is tested in one process: `test_iceberg_load`.
+# The processing of records in a load is tested in one process: `test_iceberg_load`.
 pytestmark = pytest.mark.long
 RATE, FIRST_SECONDS, KEYS, KILLS, SECONDS = 300.0, 60.0, 8_000, 10, 900.0
 COMMAND = Path(sys.executable).with_name("connect-py")
@@ -72,7 +72,7 @@ class RunningLoad:
         return self._log.read().decode(errors="replace")
 
     def processes(self, part: str) -> list[psutil.Process]:
-        """Those below the command with this word in their command line."""
+        """Return descendants of the command with this word in their command line."""
         if self._process.poll() is not None:
             return []
         found = psutil.Process(self._process.pid).children(recursive=True)
@@ -182,8 +182,9 @@ def test_archive_serves_executors_of_a_cluster_without_connect_py(
 def load_through_kills(
     folder: Path, connector: Path, words: Sequence[str], kills: int, chance: random.Random
 ) -> list[str]:
-    """Run the command again and again; it is killed so many times, and then left alone. Returns
-    what was killed."""
+    """Run the command repeatedly and kill it this many times, then let it finish. Return the killed
+    processes.
+    """
     killed: list[str] = []
     while True:
         running, left = RunningLoad(folder, connector, words), len(killed) < kills

@@ -1,5 +1,6 @@
-"""A table of a Java sink is taken over: `connect-py migrate --apply`, resume, and nothing is lost
-or doubled."""
+"""A table of a Java sink is migrated: `connect-py migrate --apply` and resume lose or duplicate
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 class JavaSinksLegacy:
-    """Twenty records; the Java sink has read fifteen, ten of them are in the table, as its own
-    commit says."""
+    """Twenty records; the Java sink has read fifteen, and its last commit contains ten of them."""
 
     def __init__(self, folder: Path, broker: KafkaBroker, prefix: str) -> None:
         self.servers = broker.bootstrap_servers

@@ -1,5 +1,6 @@
-"""A worker tells a lineage server and a webhook what its sink does, also when they are away for a
-while."""
+"""A worker notifies a lineage server and a webhook of its sink's commits, even if they are
+temporarily unavailable.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = pytest.mark.long  # each part by itself: `test_iceberg_notices`
+pytestmark = pytest.mark.long  # separate parts: `test_iceberg_notices`
 
 
 @pytest.fixture

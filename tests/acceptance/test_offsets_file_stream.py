@@ -258,7 +258,7 @@ def test_stopped_source_resumes_at_altered_offsets(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(150)  # a worker of its own, on two cores that others share
+@pytest.mark.timeout(150)  # a dedicated worker, on two shared cores
 def test_with_exactly_once_sources_zombies_are_fenced_before_offsets_change(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:

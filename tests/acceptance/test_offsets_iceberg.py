@@ -24,7 +24,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-# for a task with its JVM to start and come to a commit, on two cores that others share
+# time until a task with its JVM commits, on two shared cores
 SECONDS = 90.0
 FAULTS = "CONNECT_PY_FAULTS"
 ALTERED = "The offsets for this connector have been altered successfully"
@@ -89,7 +89,7 @@ class TwoTables:
         )
 
     def check(self, *ids: Iterable[int]) -> None:
-        """Both tables hold these rows, each as often as it is named."""
+        """Check that both tables contain these rows as often as they are listed."""
         expected = Counter(number for part in ids for number in part)
         for table in TABLES:
             found: Counter[Any] = Counter(self.lake.rows(table)["id"].to_pylist())
@@ -101,7 +101,7 @@ class TwoTables:
         return [last_entries(self.lake, table, self.case.name)[0][0] for table in TABLES]
 
     def resume_and_die_at(self, point: str) -> None:
-        """The worker is killed, comes back, and dies again at a point while the tables follow."""
+        """Kill the worker, restart it, and kill it again at a point while the tables follow."""
         self.worker.kill_group()
         self.worker.environment[FAULTS] = f"{point}=killgroup@1"
         self.worker.start()
@@ -115,7 +115,7 @@ class TwoTables:
 
 
 def rewind_and_die_at(points: Iterable[str], folder: Path, broker: KafkaBroker, name: str) -> None:
-    """Load, then for each point: stop, rewind, die there while the tables follow, recover."""
+    """Load, then for each point: stop, rewind, crash there while the tables follow, and recover."""
     sink = TwoTables(folder, broker, name)
     try:
         sink.worker.start()
@@ -137,7 +137,7 @@ def rewind_and_die_at(points: Iterable[str], folder: Path, broker: KafkaBroker, 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)  # five lives of a task with its JVM, on two cores that others share
+@pytest.mark.timeout(300)  # five runs of a task with its JVM, on two shared cores
 def test_appended_rows_follow_every_offset_change_despite_a_crash(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -146,7 +146,7 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
     try:
         sink.worker.start()
         sink.case.produce_ids(range(100))
-        # the kill comes between the commits of two tables
+        # kills between the commits of two tables
         sink.case.start(iceberg__control__commit__threads="1")
         sink.catch_up()
         sink.check(range(100))
@@ -173,7 +173,7 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
 
         sink.case.stop()
         assert sink.offsets.delete() == (200, RESET)
-        # the tables' ledgers must know of it, so the group is not just deleted
+        # the tables' ledgers must contain it; therefore the group is not deleted
         assert sink.offsets.listed() == {0: 0}
         sink.case.resume()
         sink.catch_up()
@@ -184,7 +184,7 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # two lives of a task with its JVM, on two cores that others share
+@pytest.mark.timeout(400)  # two runs of a task with its JVM, on two shared cores
 def test_upsert_table_is_the_same_after_an_offset_rewind(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
@@ -235,7 +235,7 @@ def test_upsert_table_is_the_same_after_an_offset_rewind(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # two lives of a task with its JVM per point
+@pytest.mark.timeout(900)  # two runs of a task with its JVM per point
 def test_worker_death_after_a_rewind_loses_or_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

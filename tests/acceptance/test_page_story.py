@@ -1,5 +1,6 @@
-"""The page in a real Chromium on a real worker: a connector is created, fails, is mended, and is
-deleted."""
+"""The page in a real Chromium on a real worker: a connector is created, fails, is fixed, and is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_connector_is_created_fails_is_mended_and_deleted(
         page.page.get_by_label("Plugin").select_option(PLUGIN)
         page.page.get_by_label("Name required").press_sequentially("li")
     page.page.get_by_label("file", exact=True).wait_for()
-    page.page.keyboard.type("nes")  # where it stood before the form was there
+    page.page.keyboard.type("nes")  # at its position before the form was shown
     page.page.get_by_label("topics", exact=True).fill(topic)
     page.page.get_by_label("file", exact=True).fill(str(file))
     page.page.get_by_label("tasks.max", exact=True).fill("many")

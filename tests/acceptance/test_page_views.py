@@ -77,7 +77,7 @@ def case(worker: WorkerProcess, tmp_path: Path, kafka_broker: KafkaBroker) -> Si
 
 
 class SinkStory:
-    """What a user does with the page, in order."""
+    """Actions of a user on the page, in order."""
 
     def __init__(self, page: WatchedPage, case: SinkCase) -> None:
         self.page = page
@@ -100,7 +100,9 @@ class SinkStory:
         )
 
     def create(self) -> None:
-        """From JSON of the user's own, checked in the form; stopped first, with a preview."""
+        """Create a connector from JSON, which is checked in the form; it starts stopped, with a
+        preview.
+        """
         self.produce(40)
         page, browser_page = self.page, self.page.page
         page.open("#/create")
@@ -148,7 +150,7 @@ class SinkStory:
         )
 
     def replay(self) -> None:
-        """The dead letter's value is mended, and it is tried again."""
+        """Fix the value of the dead-letter record, and replay it."""
         page = self.page
         page.page.get_by_role("link", name="Dead letters").click()
         page.sees("1 dead letter in shop.dead_letters", 60)
@@ -161,7 +163,7 @@ class SinkStory:
         page.agree("Replay")
         page.sees("The worker does not answer")
         page.page.unroute("**/operations/replay")
-        page.press("Replay 1")  # what was typed is still there
+        page.press("Replay 1")  # the input is still present
         page.agree("Replay")
         page.sees("1 dead letter replayed", 60)
         self.await_rows(41)
@@ -184,7 +186,7 @@ class SinkStory:
         )
 
     def follow(self) -> None:
-        """Lag and commits, while rows come in."""
+        """Show lag and commits while rows arrive."""
         page = self.page
         page.open(f"#/connectors/{self.case.name}/table/shop.orders")
         for _ in range(12):
@@ -421,7 +423,7 @@ def test_thousand_connectors_are_shown_within_a_second(
         page.page.goto(f"{worker.url}/ui")
         page.page.get_by_role(
             "link", name="connector-0000"
-        ).wait_for()  # the first ones are shown by name
+        ).wait_for()  # the first records are listed by name
         took.append(time.monotonic() - began)
     print(f"first view after {min(took):.2f} s (of {', '.join(f'{each:.2f}' for each in took)})")
     assert min(took) < FIRST_VIEW_SECONDS

@@ -1,5 +1,4 @@
-"""What docs/plugin-authors.md shows is a package: it builds, passes its own tests, and runs in a
-worker."""
+"""The package in docs/plugin-authors.md builds, passes its own tests, and runs in a worker."""
 
 from __future__ import annotations
 

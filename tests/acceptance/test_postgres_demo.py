@@ -1,5 +1,6 @@
-"""From PostgreSQL to Iceberg as the page says: the tour, a user's own change, and the same by
-hand."""
+"""From PostgreSQL to Iceberg according to the page: the tour, a manual change, and the manual
+steps.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ BIN = Path(sys.executable).parent
 RUN_SECONDS = 230.0
 END_SECONDS = 60.0
 BY_HAND = "\n## The same by hand\n"
-# commands of the page that go on running
+# commands of the page that keep running
 WAITS = ("connect-py java-connect ", "connect-py worker ")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
@@ -95,7 +96,7 @@ def test_tour_lands_every_change_and_the_page_shows_it(folder: Path) -> None:
 
 
 def check_tables(folder: Path) -> None:
-    """What the tour must have done, asked of both sides in the test's own words."""
+    """Check the result of the tour on both sides, independently of the tour."""
     customers = {row["id"]: row for row in rows(folder, "customers")}
     assert (customers[7]["city"], customers[7]["vip"]) == ("Faro", True)
     assert [row["email"] for row in customers.values() if row["name"] == "Grace"] == [
@@ -224,7 +225,7 @@ class PageByHand:
         text = text.replace("/tmp/pg-demo", str(home))
         # output, no commands
         text = re.sub(r"^They print:\n(?:\n|    .*\n)+", "", text, flags=re.MULTILINE)
-        self.steps: list[tuple[str, str]] = []  # a file's name and its text, or "" and commands
+        self.steps: list[tuple[str, str]] = []  # a file's name and content, or "" and commands
         pattern = r"Write `([\w.-]+)`[^\n]*(?:\n[^\n`]+)*\n\n```\w+\n(.*?)```|((?:^    [^\n]+\n)+)"
         for found in re.finditer(pattern, text, re.DOTALL | re.MULTILINE):
             if found[1]:

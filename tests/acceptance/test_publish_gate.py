@@ -1,5 +1,6 @@
-"""A worker whose commits are kept from readers: published or thrown away while it runs and dies,
-every row is once."""
+"""A worker whose commits await approval: they are published or rejected while it runs and is
+killed, and every row is committed once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from sink_case import SinkCase, case_on_own_worker
 
 from connect_py.embedded.broker import KafkaBroker
 
-# Each decision by itself is tested in one process: `test_iceberg_publish_gate`.
+# Each decision is tested in one process: `test_iceberg_publish_gate`.
 pytestmark = pytest.mark.long
 ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.ext.expect.*"}
 EXPECT = {"iceberg.ext.expect.paid": "amount >= 0"}
@@ -34,7 +35,7 @@ class Gate:
     folder: Path
     good: set[int] = field(default_factory=set)
     bad: set[int] = field(default_factory=set)
-    published: set[int] = field(default_factory=set)  # bad ones that the user let through
+    published: set[int] = field(default_factory=set)  # failing rows that the user approved
     next: int = 0
 
     def produce(self, good: int, bad: int) -> None:
@@ -129,7 +130,7 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)  # fifteen rounds, a life of the worker in most of them
+@pytest.mark.timeout(1800)  # fifteen rounds, most of them with a run of the worker
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_decisions_and_deaths_leave_every_row_once(gate: Gate, seed: int) -> None:
     chance = random.Random(seed)

@@ -1,5 +1,6 @@
-"""A release as `tools/release.py` makes it of the repository's files: packages that install, and
-true checksums."""
+"""A release of the repository with `tools/release.py`: packages that install, and valid
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +33,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a release. Its tools are installed by `make release`, as a user of that target
-    has them.
+    """The folder of a release, with tools that `make release` installs.
 
-    Without the image, whose base is missing: `test_container_image` makes it.
+    Without the image, whose base is missing: see `test_container_image`.
     """
     folder = tmp_path_factory.mktemp("release")
     sources = copy_sources(folder / "sources")

@@ -1,4 +1,4 @@
-"""What a worker answers while Kafka cannot be reached."""
+"""Responses of a worker while Kafka is not reachable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE = 5.0  # seconds
 def worker_whose_broker_went_away(
     folder: Path,
 ) -> Iterator[tuple[WorkerProcess, KafkaBroker, httpx.Client]]:
-    """With a connector `a`, once the worker says that it is unhealthy."""
+    """Provide a worker with a connector `a`, as soon as it reports that it is unhealthy."""
     with KafkaBroker() as broker:
         worker = WorkerProcess(folder, broker.bootstrap_servers, "broker-away")
         try:
@@ -80,7 +80,7 @@ def test_write_without_a_broker_times_out_naming_the_stage(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-# a worker and a broker of its own start, and the client tells of its brokers every 5 s
+# a worker and a dedicated broker start, and the client reports on its brokers every 5 s
 @pytest.mark.timeout(400)
 def test_sink_status_reports_that_its_own_cluster_is_unavailable(
     kafka_broker: KafkaBroker, tmp_path: Path

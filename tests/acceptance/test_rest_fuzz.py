@@ -1,5 +1,6 @@
-"""Requests made up from the API's own description, sent to a real worker: nothing unforeseen may
-come back."""
+"""Requests generated from the API's description, sent to a real worker: every response must be
+expected.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ VALID = {
     "file": "/dev/null",
     "x.secret": "${file:SECRETS:it}",
 }
-# What the Java worker answers with 500: bodies that cannot be bound, and validation that cannot
+# Causes of status 500 in the Java worker: bodies that cannot be bound, and validation that cannot
 # run.
 JAVAS_500 = re.compile(
     r"Unexpected (character|end-of-input|close marker)|Cannot (invoke|deserialize value|construct "
@@ -80,7 +81,7 @@ def valid(folder: Path) -> dict[str, str]:
 
 
 def nothing_unforeseen(context: CheckContext, response: Response, case: Case) -> None:
-    """Errors of the server's own are those that Java has; no answer shows code or secrets."""
+    """Server errors are the same as in Java, and no response contains code or secrets."""
     text = response.text
     assert "Traceback" not in text
     assert 'File "' not in text
@@ -99,8 +100,7 @@ CHECKS = [
 
 
 def ask(case: Case, worker: WorkerProcess) -> None:
-    """Send a request; half of the names are those of something, half of the configurations nearly
-    valid."""
+    """Send a request; half of the names exist, and half of the configurations are nearly valid."""
     for name, known in KNOWN.items():
         if len(str(case.path_parameters.get(name, ""))) % 2:
             case.path_parameters[name] = known
@@ -122,7 +122,7 @@ def fuzz(worker: WorkerProcess, how: settings) -> None:
         takes = {parameter.name for parameter in operation.iter_parameters()}
         modes = list(GenerationMode)  # as described, and not
         if takes <= TEXTS and not list(operation.body):
-            modes.remove(GenerationMode.NEGATIVE)  # every text is a name
+            modes.remove(GenerationMode.NEGATIVE)  # every string is a name
         for mode in modes:
 
             @how

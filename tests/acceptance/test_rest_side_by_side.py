@@ -28,7 +28,7 @@ TRANSFORMS = "org.apache.kafka.connect.transforms"
 GROUP = "side-by-side"
 TOPIC = "lines"
 LINES = 5
-FILE = "/etc/hostname"  # any small file that is there
+FILE = "/etc/hostname"  # any small existing file
 # Kafka's, the Iceberg sink's, ours
 VERSIONS = "|".join(map(re.escape, ("4.1.1", "1.11.0", version("connect-py"))))
 CROSS_ORIGIN = {
@@ -102,8 +102,7 @@ def test_documentation_lists_exactly_the_known_rest_api_differences() -> None:
 def pair(
     kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SideBySide]:
-    """A Java worker and one of ours, each on a broker of its own, so that all names can be the
-    same."""
+    """A Java worker and one of ours, each on a separate broker, with the same names."""
     root = tmp_path_factory.mktemp("side-by-side")
     with KafkaBroker() as java_broker:
         for broker in (java_broker, kafka_broker):
@@ -369,7 +368,7 @@ def test_bodies_that_are_no_json_or_the_wrong_json(pair: SideBySide) -> None:
             ask(method, path, headers=J, body="{}".encode("utf-16"), name="utf-16")
 
 
-# --- life of connectors
+# --- lifecycle of connectors
 
 
 def test_sink_lifecycle_requests_answer_the_same_as_java(pair: SideBySide) -> None:

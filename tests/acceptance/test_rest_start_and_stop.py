@@ -1,5 +1,4 @@
-"""What a worker answers while it starts, and while it stops: nothing that is not true, and no
-500."""
+"""Responses of a worker while it starts and stops: only true statements, and no status 500."""
 
 from __future__ import annotations
 
@@ -171,7 +170,7 @@ def test_waiting_requests_get_503_when_a_starting_worker_stops(
 
 
 def lazy_plugin(folder: Path) -> Path:
-    """A folder for `plugin.path`: a sink whose tasks take a while to stop."""
+    """Create a folder for `plugin.path`: a sink whose tasks stop slowly."""
     code = folder / "lazy" / "lazy_plugin"
     code.mkdir(parents=True)
     (code / "__init__.py").write_text(TABLE)
@@ -184,7 +183,7 @@ def lazy_plugin(folder: Path) -> Path:
 
 
 @pytest.mark.long  # in every run: test_a_request_after_the_end_is_refused_at_once
-@pytest.mark.timeout(150)  # a worker starts, and takes its time to stop
+@pytest.mark.timeout(150)  # a worker starts, and stops slowly
 def test_no_request_is_answered_with_500_while_a_worker_stops(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:

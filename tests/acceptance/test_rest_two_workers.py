@@ -135,8 +135,9 @@ def test_follower_answers_errors_that_need_no_leader_and_forwards_others(
 def test_tasks_of_connectors_on_either_worker_come_up(
     clients: list[httpx.Client], follower: httpx.Client, tmp_path: Path
 ) -> None:
-    """What the follower's connectors divide is published by the leader, asked with a signature and
-    without a user."""
+    """Task configs of the follower's connectors are published by the leader, with a signed
+    request.
+    """
     names = [f"c{number}" for number in range(4)]
     for name in names:
         assert follower.put(f"/connectors/{name}/config", json=sink(tmp_path)).status_code == 201
@@ -194,6 +195,6 @@ def test_page_of_either_worker_knows_the_whole_group(
 
 
 def _of_group(client: httpx.Client, workers: list[str]) -> str:
-    """What the page reads of the connector's measurements, from whichever worker runs it."""
+    """Read the connector's metrics for the page, from any worker that runs it."""
     asked = ({"connector": "seen", "worker": worker} for worker in workers)
     return "".join(client.get("/ui/metrics.txt", params=query).text for query in asked)

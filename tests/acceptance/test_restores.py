@@ -1,5 +1,6 @@
-"""What a group kept in Kafka is lost, except its source topics: connectors that are created again
-go on exactly."""
+"""A group's state in Kafka is lost, except its source topics: recreated connectors resume
+exactly.
+"""
 
 from __future__ import annotations
 

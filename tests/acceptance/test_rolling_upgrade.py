@@ -168,7 +168,7 @@ class Roll:
         return [len(self.lake.ledgers(f"db.{mode}s")) for mode in MODES]
 
     def check(self) -> None:
-        """Nothing is lost and nothing is doubled."""
+        """Check that nothing is lost or duplicated."""
         self.lines.end()
         produced = self.feed.finish(60)
         for mode in MODES:

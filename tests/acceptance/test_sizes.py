@@ -1,5 +1,6 @@
-"""What is large: messages, rows, partitions. And what is slow or full: catalogs, disks. Memory
-stays where it was."""
+"""Large messages, rows, and partition counts, slow catalogs, and full disks. Memory does not
+grow.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-FAULTS = "faults"  # the file in which processes look what is to fail, beside the worker's folder
+FAULTS = "faults"  # the file in which processes look for faults, next to the worker's folder
 MEGABYTE = 1 << 20
-# bytes of a message; one request to a broker may have 104,857,600 unless it is told otherwise
+# bytes of a message; by default, a request to a broker may have 104,857,600
 LARGEST = 104_000_000
 ALL_PROCESSES_MB = 1900  # of which the JVM of the Spark driver 750
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -155,7 +156,7 @@ def test_a_message_of_a_hundred_megabytes_passes_among_others(case: SinkCase) ->
 
 
 def faults(case: SinkCase, text: str) -> None:
-    """From now on; written whole, since processes look at it each time."""
+    """Set the faults from now on; written atomically, because processes read it at any time."""
     path = case.worker.directory.parent / FAULTS
     (path.parent / "next").write_text(text)
     (path.parent / "next").replace(path)
@@ -164,8 +165,9 @@ def faults(case: SinkCase, text: str) -> None:
 def spread(
     case: SinkCase, topics: tuple[str, ...], partitions: int, round_: int, rows: int
 ) -> None:
-    """Rows for every partition of every topic; a key stays in its partition and comes again each
-    round."""
+    """Yield rows for every partition of every topic; keys stay in their partition and repeat each
+    round.
+    """
     producer = Producer({"bootstrap.servers": case.bootstrap_servers})
     for place, topic in enumerate(topics):
         for partition in range(partitions):
@@ -239,7 +241,7 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
     assert found.to_pylist() == rows
 
 
-@pytest.mark.timeout(400)  # two lives of a sink with its JVM, and a catalog that takes its time
+@pytest.mark.timeout(400)  # two runs of a sink with its JVM, and a slow catalog
 @pytest.mark.parametrize(
     ("delay", "feeding"),
     [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)],
@@ -297,7 +299,7 @@ def produce_kilobytes(case: SinkCase, ids: Iterable[int]) -> None:
 
 
 def told_lag(case: SinkCase) -> float:
-    """The largest lag of a partition that the worker tells of."""
+    """Return the largest lag of a partition that the worker reports."""
     lines = httpx.get(f"{case.worker.url}/metrics", timeout=30).text.splitlines()
     return max(
         (
@@ -323,8 +325,7 @@ BAD = b'{"id":7,"note":"' + b"x" * (LARGEST - 1000)  # the end is missing
 def large_heap(
     spark_environment: Mapping[str, str], tmp_path: Path, topic_prefix: str
 ) -> Iterator[SinkCase]:
-    """A broker that can hold several requests of a hundred megabytes at once, and a worker of its
-    own."""
+    """A broker with memory for several requests of a hundred megabytes, and a dedicated worker."""
     with KafkaBroker(java_options=("-Xmx1500m",)) as broker:
         worker = WorkerProcess(
             tmp_path / "worker",

@@ -233,8 +233,9 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
     kafka_broker: KafkaBroker,
     tmp_path: Path,
 ) -> None:
-    """Static settings come from the connector, the worker, and a config provider; the catalog from
-    the worker."""
+    """Static settings are set in the connector, the worker, and a config provider; the catalog in
+    the worker.
+    """
     (tmp_path / "secrets").write_text("heap=900m\ntasks=7\n")
     properties = {
         "config.providers": "file",

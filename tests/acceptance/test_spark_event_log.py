@@ -1,5 +1,6 @@
-"""Spark's event log shows what a merge cycle runs: one `MERGE INTO` the recorded table, in a
-PySpark session."""
+"""Spark's event log shows the queries of a merge cycle: one `MERGE INTO` the recorded table, in a
+PySpark session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standalone worker of Java's and ours: the same answers, and offsets that ours takes over."""
+"""Standalone workers of Java and ours: the same responses, and ours resumes from Java's offsets."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-COMMIT_SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that others share
+COMMIT_SECONDS = 90.0  # time until a worker with Spark commits, on two shared cores
 GRACEFUL_SECONDS = 15.0  # tasks have 5 s, then they are killed; connectors have 5 s more
-# from the end of the front process to that of the last of the others; 0.9 on a crowded machine
+# from the exit of the front process to the exit of the last process; 0.9 on a crowded machine
 LEFT_SECONDS = 3.0
 ORPHAN_SECONDS = 3.0  # well before the lease of a killed worker, 4 s here, ends
 POINT = "before_compare_and_swap"
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.mark.long  # in every run: the end of test_worker_that_is_killed_loses_and_doubles_nothing
-# a worker with Spark comes to its first commit on two cores that others share
+# a worker with Spark makes its first commit on two shared cores
 @pytest.mark.timeout(150)
 def test_sigterm_ends_every_process_of_the_worker_in_time(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str
@@ -107,7 +107,7 @@ def test_sigterm_during_a_commit_waits_for_no_commit(
 
 
 @pytest.mark.long
-# as above, with a broker of its own, and what clients wait for one that is away
+# as above, with a dedicated broker, and the timeouts of clients while it is not available
 @pytest.mark.timeout(400)
 def test_sigterm_ends_every_process_while_the_broker_is_away(
     folder: Path, topic_prefix: str

@@ -46,8 +46,9 @@ POLICY = {
 
 @contextmanager
 def foreign_job(folder: Path, lake: Lakehouse) -> Iterator[Callable[[], list[str]]]:
-    """A Spark job of others that compacts and expires both tables; yields what it has done so
-    far."""
+    """Run a Spark job of another user that compacts and expires both tables; yield its output so
+    far.
+    """
     log = folder / "foreign.log"
     program = Path(__file__).parents[1] / "fixtures" / "foreign_job.py"
     java_home = str(Path(os.environ["CONNECT_PY_JAVA"]).resolve().parents[1])
@@ -77,7 +78,7 @@ def foreign_job(folder: Path, lake: Lakehouse) -> Iterator[Callable[[], list[str
 
 @dataclass(frozen=True)
 class Story:
-    """How long it goes, and what happens meanwhile."""
+    """Duration and events of a run."""
 
     events: int
     rate: float
@@ -95,7 +96,7 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     servers = broker.bootstrap_servers
     lake = Lakehouse(folder / "lake")
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS)
-    # What a slow machine does takes longer than the events of the story.
+    # On a slow machine, the limit is longer than the events.
     limit = events if story.foreign else 10 * events
     feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=limit, begin=False)
     started = time.monotonic()
@@ -160,8 +161,9 @@ def _counted(acts: list[str]) -> str:
 
 
 def _live(worker: WorkerProcess, lake: Lakehouse, kills: int, chance: random.Random) -> None:
-    """Kill the worker that often, at random moments; every third life has maintained a table
-    before."""
+    """Kill the worker this often, at random times; every third run has maintained a table
+    before.
+    """
     for life in range(kills):
         before = _done(lake)
         if life % 3 == 0:
@@ -199,7 +201,7 @@ def _done(lake: Lakehouse) -> int:
 
 
 def _calm(lake: Lakehouse) -> bool:
-    """Whether files and snapshots are within what the policy allows."""
+    """Return True if files and snapshots are within the policy's limits."""
     for mode in MODES:
         table = lake.table(f"db.{mode}s")
         if (
@@ -222,7 +224,7 @@ def test_maintained_tables_stay_exact_while_changes_come(
 
 @pytest.mark.long
 @pytest.mark.soak
-@pytest.mark.timeout(2400)  # fifty lives of a worker
+@pytest.mark.timeout(2400)  # fifty runs of a worker
 def test_kills_during_maintenance_lose_and_double_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:

@@ -1,5 +1,6 @@
-"""`connect-py rewind` on a connector with two tables: replay refills, skip goes on, what is refused
-changes nothing."""
+"""`connect-py rewind` on a connector with two tables: replay refills them, skip continues without
+the rows, and a refused rewind changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_tables_and_positions_go_back_together_then_replay_or_skip(
             name: table.current_snapshot().snapshot_id
             for name, table in heads.items()
             if table is not None
-        }  # type: ignore[union-attr] # it is there
+        }  # type: ignore[union-attr] # it exists
         case.produce_ids(range(10, 20))
         case.await_caught_up()
         running = rewind("--to", str(good["db.first"]), "--skip", "--yes")

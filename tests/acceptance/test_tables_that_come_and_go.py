@@ -70,7 +70,7 @@ def test_rows_for_a_missing_table_are_dead_letters_until_created(
     case.produce({"id": 6, "to": later}, {"id": 7, "to": here})
     case.await_caught_up()
     assert ids(lakehouse, here) == [1, 3, 7]
-    assert ids(lakehouse, later) in ([6], [2, 6])  # what is read again on the way is routed again
+    assert ids(lakehouse, later) in ([6], [2, 6])  # rows that are read again are routed again
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_idle_table_that_is_rolled_back_is_logged_and_refilled(
 
 
 def measured(case: SinkCase, name: str) -> float | None:
-    """What a gauge of the table says."""
+    """Return the value of a gauge of the table."""
     lines = [
         line
         for line in metrics(case).splitlines()

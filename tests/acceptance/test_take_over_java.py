@@ -112,8 +112,9 @@ class Lines:
 
 
 def everything(worker: WorkerProcess) -> dict[str, Any]:
-    """What clients can read of all connectors, without what may change with a start: generations,
-    traces."""
+    """Return everything that clients can read about all connectors, without generations and
+    traces.
+    """
     found: dict[str, Any] = {}
     for name, members in worker.get("/connectors?expand=status&expand=info").items():
         if name == FOREIGN:
@@ -221,7 +222,7 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
 
 
 def generations(place: Place) -> dict[tuple[int, int], int]:
-    """Of each status in the topic, by partition and offset."""
+    """Return the generation of each status in the topic, by partition and offset."""
     return {
         (record.partition, record.offset): json.loads(record.text)["generation"]
         for record in read_topic(place.bootstrap_servers, f"{place.java.group}-status")
@@ -231,8 +232,7 @@ def generations(place: Place) -> dict[tuple[int, int], int]:
 
 
 def add_foreign(place: Place) -> None:
-    """Let the cluster have a connector that no worker here has the class of: it must survive as it
-    is."""
+    """Add a connector with a class that no worker has: it must survive unchanged."""
     producer = Producer({"bootstrap.servers": place.bootstrap_servers})
     for key, value in (
         (f"connector-{FOREIGN}", {"properties": FOREIGN_CONFIG}),
@@ -289,5 +289,5 @@ def test_java_worker_and_ours_refuse_to_share_a_group(place: Place) -> None:
     third.wait_until(
         lambda: refused in third.log_path.read_text(), SETTLE_SECONDS, "Java to be refused"
     )
-    third.kill_group()  # it takes three quarters of a minute to go by itself
+    third.kill_group()  # it takes three quarters of a minute to stop without help
     assert ours.healthy()

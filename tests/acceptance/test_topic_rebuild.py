@@ -1,5 +1,6 @@
-"""`connect-py rebuild --from-topics --publish` as users run it: killed, and beside a worker that
-streams into it."""
+"""`connect-py rebuild --from-topics --publish` is killed, and runs while a worker writes to the
+table.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_tables_rebuilt_while_their_connectors_stream_are_exact(
                 "2000",
                 "--json",
             ]
-            for seconds in (12.0, 25.0):  # dies while it loads, or as it comes
+            for seconds in (12.0, 25.0):  # killed while it loads, or at any time
                 with subprocess.Popen(
                     command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
                 ) as killed:

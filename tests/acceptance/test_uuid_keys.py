@@ -57,8 +57,7 @@ def test_upserts_and_deletes_by_uuid_key_merge_over_several_cycles(
     case.start(**MERGE, iceberg__tables__cdc_field="__op")
     case.await_caught_up()
     assert rows(case) == {1: "v1 again", 2: "v2", 3: "v3"}
-    # Upserts and deletes are files of their own, so that the keys of the cycle are compared over
-    # files.
+    # Upserts and deletes are in separate files, which compares the cycle's keys across files.
     case.stop()
     case.produce(
         event(2, "d", None, 5),

@@ -1,7 +1,6 @@
-"""Circles of modules: no module of the product may import itself by way of others. Run by `make
-lint`.
+"""Circular imports: no module of the product may import itself indirectly. Run by `make lint`.
 
-Imports inside functions and for type checkers count: who reads a module has to know what it names.
+Imports inside functions and for type checkers count: a reader of a module has to know them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def circles(imports: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
             TopologicalSorter(left).prepare()
         except CycleError as error:
             circle: list[str] = error.args[1]
-            yield circle[::-1]  # graphlib names what is imported first
+            yield circle[::-1]  # graphlib lists imported modules first
             left[circle[1]].discard(circle[0])
         else:
             return

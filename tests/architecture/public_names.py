@@ -1,8 +1,8 @@
 """Lists the public names of `connect_py.api` and of its building blocks, one per line, from their
-source. Run it to make `public_names.txt`.
+source. Run it to update `public_names.txt`.
 
-A function or method stands with its parameters and its result, a class with its bases, so that a
-change of what plugin authors rely on shows as a changed line.
+A function or method is listed with its parameters and its result, and a class with its bases;
+therefore every change that affects plugin authors changes a line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is imported is declared, what is declared is pinned and explained."""
+"""Imported packages are declared, and declared packages are pinned and explained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
-# Part of what the other one offers.
+# Parts of other packages.
 BROUGHT_ALONG = {
     "attr": "openlineage-python",
     "httpx2": "confluent-kafka",
@@ -80,8 +80,9 @@ def test_every_dependency_is_pinned_and_explained() -> None:
 
 
 def test_the_pinned_versions_lie_within_the_bounds_of_the_package() -> None:
-    """pip obeys the bounds alone where no constraints are given: each names what was tested, and no
-    later major."""
+    """Without constraints, pip uses the bounds alone: they include the tested version, and no later
+    major.
+    """
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
     versions = {_normalized(name): Version(version) for name, version in pinned.items()}
     for text in _product_requirements():

@@ -1,4 +1,4 @@
-"""The documentation is true: what it shows is accepted, and what it refers to is there."""
+"""The documentation is true: its examples are accepted, and its references exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _blocks(language: str) -> list[str]:
     ]
 
 
-# What a snippet is added to that shows some keys of an Iceberg sink only.
+# Added to snippets that show only some keys of an Iceberg sink.
 ICEBERG_SINK = {
     "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
     "topics": "orders",
@@ -237,7 +237,7 @@ def test_log_lines_to_look_for_are_those_of_the_code() -> None:
         for name in ("connect_py", "connectors", "rest")
         for path in (ROOT / name).rglob("*.py")
     ]
-    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # a text over several lines is one
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # join adjacent string literals
     parts = [
         (line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8
     ]
@@ -251,7 +251,7 @@ def test_metrics_named_in_the_documentation_exist() -> None:
         for path in (ROOT / name).rglob("*.py")
     ]
     code = "\n".join(sources)
-    invented = ROOT / "docs" / "plugin-authors.md"  # its examples make some of their own
+    invented = ROOT / "docs" / "plugin-authors.md"  # its examples define additional names
     named = {
         name.removesuffix("_total")
         for page in PAGES

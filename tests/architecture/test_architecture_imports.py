@@ -1,4 +1,4 @@
-"""Which module may import which: the contract in `pyproject.toml` holds, and leaves nobody out."""
+"""The import contract in `pyproject.toml` holds, and covers all modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COLUMNS_AND_SPARK = ("pyarrow", "pyspark", "py4j", "pyiceberg", "fastavro")
 SEEN_BY_PLUGINS = {f"connect_py.{name}" for name in ("api", "columns", "java", "tls", "process")}
-# they have contracts of their own
+# they have separate contracts
 OUTSIDE_THE_LAYERS = {"connect_py.converters", "connect_py.testing"}
 FRONT_PROCESS = (
     "connect_py.cli",

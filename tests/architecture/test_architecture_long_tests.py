@@ -1,4 +1,4 @@
-"""What the long form leaves to a sibling in every run is there, and runs in every run."""
+"""Every long test has an existing sibling that runs in every run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules of the commit protocol: each one that code or tests cite by number stands in
-`docs/protocol.md`."""
+"""Every rule of the commit protocol that code or tests cite by number is in `docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ FOREIGN = re.compile(
 
 
 def _rules() -> dict[int, str]:
-    """The text of each rule, by its number."""
+    """Return the rules by number."""
     parts = re.split(r"^### Rule (\d+)$", PAGE.read_text(), flags=re.MULTILINE)
     return {
         int(number): text.partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""What plugin authors may rely on does not change by accident."""
+"""The interface for plugin authors does not change accidentally."""
 
 from __future__ import annotations
 

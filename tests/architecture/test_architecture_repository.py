@@ -1,5 +1,6 @@
-"""Rules for the text of this repository: it works anywhere, names nobody's machine, and hides no
-error."""
+"""Rules for all files of this repository: they work on any machine, contain no machine's names, and
+hide no errors.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ TEXTS = (
     "",
 )
 
-# Written in pieces, so that this page does not find itself.
+# Concatenated to avoid a match in this file.
 SOMEBODYS_FOLDERS = re.compile(
     r"(?<![\w.}\-/])/(" + "|".join(("home", "Users", "root", "work", "workspace")) + r")/\w"
 )

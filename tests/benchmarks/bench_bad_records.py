@@ -1,16 +1,16 @@
-"""What bad records cost: one in 10,000, in one stage after the other, beside the same load without
-them.
+"""The cost of bad records: one in 10,000, in one stage at a time, compared with the same load
+without them.
 
     python tests/benchmarks/bench_bad_records.py [-n 200000] [--formats json,avro] [--stages
         TASK_PUT,all] [--json FILE]
 
-Consumed messages are made beforehand; pipeline and sink task convert, transform, report and stage
-them to Parquet, in one process, clean and bad passes in turn; how much slower is the median of
-these pairs. All bad ones must be in the dead-letter topic and in the table's files.
+Consumed messages are created in advance; pipeline and sink task convert, transform, report, and
+stage them to Parquet in one process, with alternating clean and bad passes; the slowdown is the
+median of these pairs. All bad records must be in the dead-letter topic and in the table's files.
 
-With --polls so many pairs of single polls are compared instead, one of them with a bad record, and
-no file is closed: the median of the differences stands firm beside other work. How much slower
-counts five polls to a bad record.
+With --polls, pairs of single polls are compared instead, one of them with a bad record, and no file
+is closed: the median of the differences is robust on a busy machine. The slowdown counts five polls
+per bad record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from schema_registry_stub import schema_registry
 from connect_py.process.child_runtime import collect_rarely
 from connect_py.task.sink_loop import POLL_RECORDS
 
-# a cycle: letters make a file of their own in each, which costs 2 ms however few they are
+# per cycle: dead-letter records are in a separate file, which costs 2 ms per cycle
 PASS_RECORDS = 50_000
 SHORT_POLL = 2_000
 WARM_PAIRS = 4  # schemas are learned

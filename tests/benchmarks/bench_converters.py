@@ -39,7 +39,7 @@ def messages(form: str) -> list[bytes | None]:
 
 
 def protobuf_messages(converter: ProtobufConverter) -> list[bytes | None]:
-    """The same events; no goal stands for them, but columns must be worth having."""
+    """Return the same events; they have no goal, but columns must be faster."""
     reader = JsonConverter()
     reader.configure({}, is_key=False)
     return [

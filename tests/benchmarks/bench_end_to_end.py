@@ -1,16 +1,16 @@
-"""The whole sink, from a full topic to the table: a worker as users start it, two tasks,
-coordinator, Spark, Iceberg.
+"""The complete sink, from a full topic to the table: a regular worker, two tasks, coordinator,
+Spark, and Iceberg.
 
     python tests/benchmarks/bench_end_to_end.py [-n 1000000] [--formats json] [--modes
         append,upsert] [--repeat 3]
 
-Starts a broker, loads it, starts `connect-distributed`, creates the connector and waits until the
-table covers the topic. Append finds all events there; upsert is given the next 200,000 events
-whenever the table covers those before, so that cycles are of this size on any machine that takes
-them within the commit interval. Counted is the CPU time of the worker and of everything it started,
-the JVM included and the broker not, from the moment that the connector is created. Two figures: the
-whole run, in which the JVM starts and compiles, and the steady rate, the slope of the run's second
-half. The table's content is verified. Each run leaves a JSON line; the table shows medians.
+Starts a broker, loads it, starts `connect-distributed`, creates the connector, and waits until the
+table covers the topic. Append gets all events at once; upsert gets the next 200,000 events whenever
+the table covers the previous events; therefore cycles have this size on any machine that processes
+them within the commit interval. The CPU time includes the worker and all its descendants with the
+JVM, but not the broker, from the creation of the connector. There are two results: the complete
+run, in which the JVM starts and compiles, and the steady rate, the slope of the run's second half.
+The table's content is verified. Each run prints a JSON line; the table shows medians.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def covered_by_ledger(lake: Lakehouse, topic: LoadedTopic) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all runs share."""
+    """Resources that all runs share."""
 
     broker: KafkaBroker
     registry_url: str
@@ -114,7 +114,7 @@ class Bench:
 def run(
     bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected: Expected
 ) -> dict[str, object]:
-    """One worker's life, until the table is complete."""
+    """Run one worker until the table is complete."""
     topic = feed.topic
     machine = machine_microseconds()
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
@@ -177,7 +177,7 @@ def run(
 
 
 def discard(folder: Path) -> None:
-    """Remove what a run left, unless somebody wants to look at it."""
+    """Remove the files of a run, unless they are to be kept."""
     if os.environ.get("CONNECT_PY_BENCH_KEEP"):
         print(f"kept {folder}", file=sys.stderr)
     else:
@@ -220,7 +220,7 @@ def settle(watch: ProcessWatch) -> None:
 
 
 def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: Expected) -> None:
-    """Compare the table with what the load is known to leave.
+    """Compare the table with the expected result of the load.
 
     Raises:
         SystemExit: They differ.
@@ -240,8 +240,9 @@ def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: Expected) -
 
 
 def expected_content(topic: LoadedTopic, mode: str) -> Expected:
-    """Of upserts the last state of each key; of appended events how many there are and the sums of
-    some columns."""
+    """Return the last state of each key for upserts; the count and some sums for appended
+    events.
+    """
     if mode == "upsert":
         rows = [row for _, row in sorted(cdc_load.expected(topic.events, topic.keys).items())]
         return pa.Table.from_pylist(rows)
@@ -283,7 +284,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     assert set(options.formats.split(",")) <= set(FORMATS)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
+    # ends worker and broker with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     more = {
         "iceberg.control.commit.interval-ms": options.interval_ms,
         **dict(o.split("=", 1) for o in options.option),

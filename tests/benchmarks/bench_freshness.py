@@ -1,21 +1,21 @@
-"""How fresh the table is while changes keep coming: at a given rate, for a while, with a commit
-every few seconds.
+"""Freshness of a table under a constant rate of changes, with a commit every few seconds.
 
     python tests/benchmarks/bench_freshness.py --rate 20000 --seconds 600 --interval-ms 5000
         --picture freshness.svg
     python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120 --interval-ms 2000
 
-A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random,
-a hundred at a time, change events that it encoded beforehand: two of each of 150,000 keys, deletes
-with tombstones. All on one machine, so the sink has what the broker and the generator leave of it.
+Runs a broker, a worker with two upserting tasks, and `cdc_load.py --cycle`, which repeats, at
+random and a hundred at a time, change events that it encoded in advance: two of each of 150,000
+keys, deletes with tombstones. All run on one machine; the sink gets the CPU time that broker and
+generator leave.
 
-*Seen* is when the snapshot is found in the catalog by somebody who looks every 10 ms. *Commit to
-visible* begins when the coordinator writes START_COMMIT to its channel, and so includes that tasks
-close their files. *Produced to visible* is counted for each record from its timestamp. The *lag* at
-a moment is the age of the oldest record that nobody sees yet, and *behind* is how many such records
-there are, both computed once a second. Lag and memory are *flat* if a line through their samples
-after the first sixth gains at most a fifth (lag) or a tenth (memory) of what it begins with. At the
-end the table is compared with what the events must leave.
+*Seen* is when a reader who polls the catalog every 10 ms finds the snapshot. *Commit to visible*
+begins when the coordinator writes START_COMMIT to its channel, and therefore includes the time in
+which tasks close their files. *Produced to visible* is measured for each record from its timestamp.
+The *lag* is the age of the oldest record that is not visible yet, and *behind* is the number of
+such records; both are computed once per second. Lag and memory are *flat* if a line through their
+samples after the first sixth gains at most a fifth (lag) or a tenth (memory) of its start. At the
+end, the table is compared with the expected result of the events.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ def read_produced(servers: str) -> Produced:
 
 
 def read_starts(servers: str) -> dict[tuple[int, int], int]:
-    """When each cycle was started, in ms, by epoch and cycle, from the coordinator's channel."""
+    """Read the start time of each cycle in ms, by epoch and cycle, from the coordinator's
+    channel.
+    """
     starts: dict[tuple[int, int], int] = {}
     for record in read_to_end(servers, TopicPartition(f"control-iceberg-connect-{NAME}", 0, 0)):
         message = decode(record.value())
@@ -406,7 +408,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
+    # ends worker and broker with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     try:
         with KafkaBroker() as broker:

@@ -1,15 +1,14 @@
-"""What a cycle of few changes costs in a large table: 10,000 changed rows of 10,000,000, anywhere
-in the table.
+"""The cost of a cycle with few changes in a large table: 10,000 random rows of 10,000,000.
 
     python tests/benchmarks/bench_large_table.py [--rows 10000000] [--changes 10000] [--cycles
         12]
 
-Spark makes the table: format v3, rows in key order, 20 files. Then a worker with two tasks upserts
-changes of random keys, nine updates for each delete, a cycle at a time: the next changes are
-produced when the table covers those before. Counted is the CPU time of the worker and of everything
-below it, the JVM included, from the moment before the changes are produced until the machine has
-come to rest after their commit. *warm* is the median of the cycles' second half. At the end the
-table is compared with what the changes must leave.
+Spark creates the table: format v3, rows in key order, 20 files. Then, a worker with two tasks
+upserts changes of random keys, nine updates per delete, one cycle at a time: the next changes are
+produced when the table covers the previous ones. The CPU time includes the worker and all its
+descendants with the JVM, from the moment before the changes are produced until the machine is idle
+after their commit. *warm* is the median of the cycles' second half. At the end, the table is
+compared with the expected result of the changes.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ TOPIC = "orders"
 
 
 class Changes:
-    """Random changes of a table's keys, and what they must leave."""
+    """Random changes of a table's keys, and their expected result."""
 
     def __init__(self, bootstrap_servers: str, rows: int) -> None:
         """Create the topic."""
@@ -107,7 +106,7 @@ class Changes:
 
 
 def make_table(lake: Lakehouse, rows: int, files: int) -> None:
-    """By Spark, in a process of its own."""
+    """Create the table with Spark in a separate process."""
     program = str(Path(__file__).with_name("large_table.py"))
     environment = {
         **os.environ,
@@ -128,7 +127,7 @@ def cycles(
     count: int,
     each: int,
 ) -> Iterator[dict[str, float]]:
-    """Change rows, wait until they are in the table, and tell what it took.
+    """Change rows, wait until they are in the table, and return the cost.
 
     Raises:
         SystemExit: The connector fails, or it takes too long.
@@ -157,7 +156,7 @@ def cycles(
 
 
 def main() -> None:
-    """Make the table, change it, print what each cycle took."""
+    """Create the table, change it, and print the cost of each cycle."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -173,7 +172,8 @@ def main() -> None:
         "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
+    # ends worker and broker with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
     worker = None

@@ -5,11 +5,11 @@ one core each.
     python tests/benchmarks/bench_load.py --events 2000000 --masters
         cluster:1,cluster:2,cluster:4
 
-A topic of eight partitions goes into an upsert and into an append table. The CPU time is that of
-all processes of the load, and of the cluster's, from the end of the second step to the end of the
-last one: each step is read while the one before is committed. On a cluster, `driver` is the part of
-it that the command and its driver take. Tables are compared with what was produced. `MB` is the
-proportional size of the command and of what it started, at the end of a step.
+A topic of eight partitions is loaded into an upsert table and an append table. The CPU time
+includes all processes of the load and of the cluster, from the end of the second step to the end of
+the last step: each step is read while the previous step is committed. On a cluster, `driver` is the
+share of the command and its driver. Tables are compared with the produced events. `MB` is the
+proportional size of the command and its descendants at the end of a step.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ COMMAND = Path(sys.executable).with_name("connect-py")
 def run(
     connector: Path, servers: str, master: str, cluster: Sequence[int], step_rows: int
 ) -> dict[str, Any]:
-    """One load; offsets and CPU seconds between the end of its second step and that of its last
-    one."""
+    """Run one load; measure offsets and CPU seconds from the end of its second step to its last
+    step.
+    """
     words = [
         str(COMMAND),
         "load",

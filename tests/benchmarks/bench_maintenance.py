@@ -1,13 +1,12 @@
-"""What maintenance keeps small while changes come: files, deletes, snapshots, and the time of a
-read.
+"""The effect of maintenance while changes arrive: on files, deletes, snapshots, and read times.
 
     python tests/benchmarks/bench_maintenance.py --seconds 900 --picture
         docs/images/maintenance.svg
 
-A worker with two upsert connectors on one topic, with a commit every five seconds: one table is
-maintained, the other is not. Both are looked at every two seconds. At the end Spark reads each
-table in turn with a copy, written anew: as it is, as it was with the most files, and as it was at
-twelve moments before.
+Runs a worker with two upsert connectors on one topic, with a commit every five seconds: one table
+is maintained, the other is not. Both are sampled every two seconds. At the end, Spark alternately
+reads each table and a rewritten copy: the current state, the state with the most files, and the
+states at twelve earlier times.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ COUNTS = ("data files", "delete files", "snapshots")
 
 @dataclass(slots=True)
 class Samples:
-    """What both tables had, look by look."""
+    """Samples of both tables."""
 
     lake: Lakehouse
     seconds: list[float] = field(default_factory=list)
@@ -73,7 +72,7 @@ class Samples:
 
 
 def look(lake: Lakehouse, name: str) -> dict[str, int]:
-    """What the metadata of a table's head says."""
+    """Read the metadata of a table's head."""
     table = lake.table(name)
     head = table.current_snapshot() if table is not None else None
     if table is None or head is None or head.summary is None:
@@ -166,7 +165,8 @@ def main() -> None:
         "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
+    # ends worker and broker with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     try:
         with KafkaBroker() as broker:

@@ -1,13 +1,14 @@
-"""What one cycle's MERGE costs: 200,000 changes a cycle into a table that grows to a million rows.
+"""The cost of one cycle's MERGE: 200,000 changes per cycle into a table that grows to a million
+rows.
 
     python tests/benchmarks/bench_merge_cycle.py [--changes 200000] [--keys 1000000] [--cycles
         10]
 
-Staged files are those of two tasks: rows and deletes, keys at random, one delete among ten changes.
-Format 3, format 2 and a full `MERGE` (format 3) take turns in one driver, each on a table of its
-own that gets the same changes, so a neighbour on the machine hits all of them. Counted is the CPU
-time of the driver's Python and of its JVM from the request to its outcome. *warm* is the median of
-the cycles' second half. At the end the three tables are compared.
+Staged files are those of two tasks: rows and deletes, with random keys and one delete in ten
+changes. Format 3, format 2, and a full `MERGE` (format 3) alternate in one driver, each on a
+separate table with the same changes; therefore other load on the machine affects all of them. The
+CPU time includes the driver's Python and JVM, from the request to its outcome. *warm* is the median
+of the cycles' second half. At the end, the three tables are compared.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ CONTENDERS = {
 
 
 def changes(keys: np.ndarray, cycle: int, schema: pa.Schema) -> pa.Table:
-    """Rows of these keys; their values tell the cycle."""
+    """Return rows of these keys; their values contain the cycle."""
     text = pc.cast(pa.array(keys), pa.string())
     values = {
         "c1": keys,
@@ -88,7 +89,7 @@ def _column(values: np.ndarray | pa.Array) -> pa.Array:
 
 
 def stage(sink: Sink, keys: np.ndarray, cycle: int, schema: pa.Schema) -> list[StagedFile]:
-    """What two tasks staged."""
+    """Stage the files of two tasks."""
     files = []
     for task in range(TASKS):
         own = keys[keys % TASKS == task]

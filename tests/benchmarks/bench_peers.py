@@ -1,16 +1,17 @@
-"""Ours beside what a user could pick instead, on the same topic of one broker, one after the other.
+"""Comparison with alternatives on the same topic of one broker, one after another.
 
     python tests/benchmarks/bench_peers.py -n 1000000 [--formats json,json-schema,avro] [--modes
         append,upsert]
 
-Append: the Iceberg project's sink on the Java worker, as their packages and scripts start it
-(Kafka's own heap and collector options, two tasks, the same commit interval); both read the very
-same topic. Upsert (JSON): Spark Structured Streaming with a `MERGE` per batch; each is fed a copy
-of the topic, the next 200,000 events when its table covers those before. Each contender runs alone;
-counted is the CPU time of all its processes from the moment that work is given to it (*start* is
-what it took until then; Spark gets its work at its start), of the broker none. Tables are compared
-with what the load must leave. *whole* and *steady* as in bench_end_to_end.py, *MB* is the largest
-sum of proportional memory of all processes at one moment, *times* is ours by theirs.
+Append: the Iceberg project's sink on the Java worker, started with the scripts of their packages
+(Kafka's own heap and collector options, two tasks, the same commit interval); both read the same
+topic. Upsert (JSON): Spark Structured Streaming with a `MERGE` per batch; each gets a copy of the
+topic, the next 200,000 events when its table covers the previous events. Each contender runs alone.
+The CPU time includes all its processes, but not the broker, from the moment that it gets work
+(*start* is the time before that; Spark gets its work at its start). Tables are compared with the
+expected result of the load. *whole* and *steady* are defined in bench_end_to_end.py, *MB* is the
+largest sum of proportional memory of all processes at one moment, *times* is the ratio of ours to
+theirs.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ STOP_SECONDS = 30.0
 def run_java_sink(
     bench: Bench, feed: Feed | FullTopic, expected: Expected, heading: str
 ) -> dict[str, object]:
-    """The Java worker's life, until the table has all rows."""
+    """Run the Java worker until the table has all rows."""
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
     lake.catalog.create_namespace("db")  # its two tasks would both create it, and one fail
@@ -88,7 +89,7 @@ def run_java_sink(
 
 
 def run_spark_stream(bench: Bench, feed: Feed | FullTopic, expected: Expected) -> dict[str, object]:
-    """The streaming query's life, until its table covers the topic."""
+    """Run the streaming query until its table covers the topic."""
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
     log = folder / "stream.log"
@@ -177,7 +178,8 @@ def main() -> None:
         "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
+    # ends worker and broker with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     more = {"iceberg.control.commit.interval-ms": options.interval_ms}
     shown = []
     expected: dict[str, Expected] = {}  # by mode: formats hold the same events

@@ -4,12 +4,12 @@ coordinator and JVM.
     python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append]
         [--paths columns]
 
-Starts a broker, loads it with Debezium change events (tombstones on) and prints events per CPU
-second, the CPU time of the client library's own threads included, and microseconds per event by
-stage. Each run is a process of its own and leaves a JSON line; the table shows medians. In the
-other paths a transformation that knows no columns comes first, as somebody's own might: in `rows`
-it looks at nothing, in `reads` it reads two members of each event, in `changes` it makes a new
-event of each. `--alone` leaves out the two transformations behind the unwrapping one.
+Starts a broker, loads it with Debezium change events (tombstones on), and prints events per CPU
+second, including the CPU time of the client library's threads, and microseconds per event by stage.
+Each run is a separate process and prints a JSON line; the table shows medians. In the other paths,
+the first transformation has no batch form, like a user's transformation might: in `rows` it reads
+nothing, in `reads` it reads two members of each event, in `changes` it creates a new event for each
+event. `--alone` omits the two transformations after the unwrapping one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ DEADLINE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one process measures."""
+    """Measurement of one process."""
 
     topic: LoadedTopic
     mode: str
@@ -75,7 +75,7 @@ class Run:
     registry_url: str
     group: str
     profile: str = ""
-    path: str = "columns"  # what comes first
+    path: str = "columns"  # first transformation
     alone: bool = False  # nothing behind the transformation that unwraps
 
 
@@ -90,7 +90,7 @@ class RowByRow(Transformation[SinkRecord]):
 
 
 class ReadsRows(RowByRow):
-    """Keeps what is not from the moon, as a filter by content does."""
+    """Filters events by content, without dropping any."""
 
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         event = record.value
@@ -144,7 +144,7 @@ class Stopwatch:
 
 
 class Assignment:
-    """A rebalance listener that needs nothing to be told."""
+    """A rebalance listener that does nothing."""
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         pass

@@ -1,10 +1,10 @@
-"""What a sink task costs per record before its sink: consume, convert, transform; the sink forgets
-what it is given.
+"""The cost per record of a sink task before its sink: consume, convert, transform; the sink
+discards all records.
 
     python tests/benchmarks/bench_sink_task.py --events 200000 --format json-schema --unwrap
 
-Starts a broker of its own, loads it with Debezium change events (tombstones on) and runs one task
-in its process.
+Starts a broker, loads it with Debezium change events (tombstones on), and runs one task in its
+process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cost of many small commits, in runs that alternate with those of another checkout.
+"""The cost of many small commits, in runs that alternate with runs of another checkout.
 
     python tests/benchmarks/bench_small_commits.py --baseline ../baseline [--pairs 3] [--cycles
         100] [--format 3]
@@ -6,9 +6,8 @@
         --keys 1000000 --cycles 10
 
 Each run starts a Spark driver, fills a table with all keys, and commits the same random changes,
-cycle after cycle; compaction is off. CPU seconds are those of the driver's Python and JVM together,
-from the request to its outcome. At the end, the rows of the table are compared with the rows that
-the changes must leave.
+cycle after cycle; compaction is off. CPU seconds include the driver's Python and JVM, from the
+request to its outcome. At the end, the rows of the table are compared with the expected rows.
 
 Without `--baseline`, only this checkout runs. The baseline needs an environment: its `.venv`, or
 this one.
@@ -99,7 +98,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(tree: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Measure a checkout in a process of its own."""
+    """Measure a checkout in a separate process."""
     python = tree / ".venv" / "bin" / "python"
     paths = (tree, tree / "tests" / "benchmarks", tree / "tests" / "fixtures", tree / "tests")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}

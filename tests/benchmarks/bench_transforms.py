@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_transforms.py [--rows 4000] [--repeat 60]
 
-Batches hold events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form
-includes neither making the rows nor the way back to columns.
+Batches contain events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form
+includes neither the creation of rows nor their conversion to columns.
 """
 
 from __future__ import annotations
@@ -131,10 +131,10 @@ def events(rows: int, *, with_schema: bool) -> Batch:
 
 
 def cases() -> list[tuple[str, dict[str, str], str]]:
-    """Class, options and kind of input of what is measured: `events` and their `rows` have a
-    schema, `plain` has none.
+    """Return class, options, and input of the measured transformations.
 
-    Left out: what works on MongoDB's or DMS's events, on outbox tables, or on bytes.
+    `events` and their `rows` have a schema, `plain` has none. Transformations of MongoDB's or DMS's
+    events, outbox tables, and bytes are omitted.
     """
     unwrap = f"{DEBEZIUM}.ExtractNewRecordState"
     return [
@@ -215,7 +215,7 @@ def micros_per_row(work: Callable[[], object], rows: int, repeat: int) -> float:
 def measure(
     name: str, options: Mapping[str, str], kind: str, batch: Batch, repeat: int
 ) -> list[str]:
-    """One line: what a row costs as columns and as a row."""
+    """Measure the cost of a row as columns and as a row; return one line."""
     transformation = configured({"type": name, **options})
     records: Sequence[SinkRecord] = batch.records()
     in_rows = micros_per_row(

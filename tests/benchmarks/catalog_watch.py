@@ -1,5 +1,6 @@
-"""When commits become visible, seen from outside: the table's pointer in the catalog, looked at
-many times a second."""
+"""Times at which commits become visible: the table's pointer in the catalog, polled many times per
+second.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ class Commit:
     next: Mapping[int, int]  # by partition: records below are in the table
     files: int = 0  # data and delete files of the snapshot
     snapshots: int = 0  # in the metadata that has it
-    metadata_files: int = 0  # earlier ones that the metadata names, and itself
+    metadata_files: int = 0  # earlier metadata files, and the current one
 
 
 class CatalogWatch:
-    """Looks at one table of an SQLite catalog on a thread of its own, until it is closed."""
+    """Polls one table of an SQLite catalog on a separate thread, until it is closed."""
 
     def __init__(self, database: Path, table: str, topic: str) -> None:
-        """`table`: `namespace.name`; it need not be there yet."""
+        """`table`: `namespace.name`; it may not exist yet."""
         self._database = f"file:{database}?mode=ro"
         self._table = table.split(".")
         self._topic = topic
@@ -47,7 +48,7 @@ class CatalogWatch:
 
     @property
     def commits(self) -> list[Commit]:
-        """Those seen so far, the oldest first."""
+        """Commits so far, oldest first."""
         with self._lock:
             return list(self._commits)
 
@@ -79,7 +80,7 @@ class CatalogWatch:
 
     def _read_pointer(self) -> str | None:
         try:
-            # no connection stays open: an open reader could keep the sink's commit waiting
+            # connections are closed: an open reader could block the sink's commit
             database = sqlite3.connect(self._database, uri=True, timeout=5)
             try:
                 found = database.execute(

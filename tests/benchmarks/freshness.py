@@ -1,5 +1,4 @@
-"""How fresh a table was: from when records were produced and when commits were seen to plain
-numbers."""
+"""Freshness of a table, computed from produce times and commit times."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from catalog_watch import Commit
 
-# what a flat line may gain: this part of its start, or so much
+# maximum gain of a flat line: this fraction of its start, or this absolute value
 LAG_TOLERANCE, LAG_LEAST_SECONDS = (0.2, 0.5)
 MEMORY_TOLERANCE, MEMORY_LEAST_MB = 0.1, 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """When every record of a topic was produced."""
+    """Produce times of the records of a topic."""
 
     # by partition, by offset: ms since the epoch of Unix, rising
     times: Mapping[int, Sequence[int]]
@@ -63,8 +62,9 @@ def visible_at(commits: Sequence[Commit], at_ms: float) -> Commit | None:
 
 
 def commit_seconds(commits: Sequence[Commit], starts: Mapping[tuple[int, int], int]) -> list[float]:
-    """Of each commit but the first, seconds from the start of its cycle. `starts`: by epoch and
-    cycle, in ms."""
+    """Return seconds from the start of each cycle but the first to its commit. `starts`: by epoch
+    and cycle, in ms.
+    """
     return [
         (commit.seen_ms - starts[commit.epoch, commit.cycle]) / 1000
         for commit in commits[1:]
@@ -73,14 +73,13 @@ def commit_seconds(commits: Sequence[Commit], starts: Mapping[tuple[int, int], i
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Of sorted values; 0 of none."""
+    """Return a percentile of sorted values; 0 if there are none."""
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line through samples: what they start with by it, what they gain until the last, and what
-    may be gained."""
+    """A line through samples: its start, its gain up to the last sample, and the allowed gain."""
 
     name: str
     start: float
@@ -103,7 +102,7 @@ class Trend:
 
 
 def trends(found: Mapping[str, Any]) -> list[Trend]:
-    """Of a run's lag and memory, after the first sixth: whether they are flat."""
+    """Return the trends of a run's lag and memory after the first sixth."""
     first = next(n for n, at in enumerate(found["sampled"]) if at >= found["sampled"][-1] / 6)
     at = found["sampled"][first:]
     memory = [sum(kinds.values()) for kinds in found["memory"][first:]]

@@ -1,4 +1,4 @@
-"""Makes a large table for `bench_large_table.py`, by Spark, in a process of its own.
+"""Creates a large table for `bench_large_table.py`, with Spark in a separate process.
 
 python tests/benchmarks/large_table.py LAKE ROWS FILES
 """

@@ -21,7 +21,7 @@ class Panel:
 
 
 def draw(title: str, seconds: Sequence[float], panels: Sequence[Panel]) -> str:
-    """The text of the picture. `seconds`: when samples were taken, from 0 on."""
+    """Return the SVG of the picture. `seconds`: times of the samples, starting at 0."""
     height = _TOP + len(panels) * (_HEIGHT + _TOP + _BOTTOM)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '

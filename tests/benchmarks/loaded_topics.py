@@ -76,8 +76,7 @@ def load(bootstrap_servers: str, form: str, events: int, keys: int) -> LoadedTop
 
 
 class FullTopic:
-    """A loaded topic as it is, for who is to find all of it there: what `Feed` offers, with nothing
-    to copy."""
+    """A complete loaded topic with the interface of `Feed`, without copying."""
 
     def __init__(self, topic: LoadedTopic) -> None:
         self.topic = topic
@@ -86,11 +85,11 @@ class FullTopic:
         self.ended = True
 
     def copy_step(self) -> None:
-        """Nothing is left to be copied."""
+        """Do nothing: nothing is copied."""
 
 
 class Feed:
-    """Copies a loaded topic to an empty one, step by step, bytes and partitions as they are."""
+    """Copies a loaded topic to an empty topic step by step, with the same bytes and partitions."""
 
     def __init__(self, bootstrap_servers: str, source: LoadedTopic, name: str, steps: int) -> None:
         """Create the empty topic `name`."""

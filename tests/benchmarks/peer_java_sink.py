@@ -67,8 +67,9 @@ class JavaSinkWorker(JavaWorker):
 
 
 def of_spark(jar: Path) -> bool:
-    """Whether a jar of the lock `peers` is for Spark's Kafka source, and not for the Java
-    worker."""
+    """Return True if a jar of the lock `peers` is for Spark's Kafka source instead of the Java
+    worker.
+    """
     return jar.name.startswith(("org.apache.spark--", "org.apache.kafka--", "org.apache.commons--"))
 
 
@@ -105,8 +106,9 @@ def rows_in_table(lake: Lakehouse, table_name: str, topic: LoadedTopic) -> int:
 
 
 class _Artifacts(BaseHTTPRequestHandler):
-    """The requests that the converter makes of Apicurio's own API, answered for the two schemas of
-    the load."""
+    """Responses of Apicurio's own API, which the converter requests, for the two schemas of the
+    load.
+    """
 
     texts: Mapping[str, str]
 

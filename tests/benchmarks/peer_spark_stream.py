@@ -1,9 +1,10 @@
-"""Structured Streaming that merges change events into an Iceberg table: the peer of our upserts.
+"""Structured Streaming that merges change events into an Iceberg table: an alternative to our
+upserts.
 
     python tests/benchmarks/peer_spark_stream.py BOOTSTRAP TOPIC LAKE INTERVAL_MS
 
-The program that its users write: parse, keep the last change of each key, one `MERGE` per batch.
-Writes how many records are in the table to `LAKE/progress`, and ends by SIGTERM.
+A typical program: parse, select the last change of each key, one `MERGE` per batch. It writes the
+number of records in the table to `LAKE/progress`, and ends after SIGTERM.
 """
 
 from __future__ import annotations
@@ -62,15 +63,16 @@ def session(lake: Path) -> SparkSession:
 
 
 def envelope(value: Column) -> Column:
-    """What the batch needs of a change event."""
+    """Return the required fields of a change event."""
     return F.from_json(
         value.cast("string"), f"before STRUCT<id: BIGINT>, after STRUCT<{ROW}>, op STRING"
     )
 
 
 def merge(batch: DataFrame, _number: int) -> None:
-    """Merge one batch: the last change of each key, by offset, because a key lives in one
-    partition."""
+    """Merge one batch: the last change of each key by offset, because a key is always in one
+    partition.
+    """
     events = batch.where("value IS NOT NULL").select("offset", envelope(F.col("value")).alias("e"))
     last = (
         events.select(
@@ -115,7 +117,7 @@ def main() -> None:
     while query.isActive:
         time.sleep(0.5)
         progress = query.lastProgress
-        # PySpark hands out the text of the dictionary that it made of Spark's JSON.
+        # PySpark returns the string form of a dictionary that it parsed from Spark's JSON.
         ends = ast.literal_eval(progress["sources"][0]["endOffset"]) if progress else None
         if ends is not None:
             written = lake / "progress.new"

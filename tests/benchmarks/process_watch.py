@@ -1,4 +1,4 @@
-"""CPU seconds and memory of a worker's processes, those that ended included."""
+"""CPU seconds and memory of a worker's processes, including processes that have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("worker", "coordinator task", "task", "JVM", "cluster")
 
 @dataclass(slots=True)
 class Usage:
-    """What was seen of one process."""
+    """Usage of one process."""
 
     kind: str
     cpu_seconds: float = 0.0
@@ -24,15 +24,15 @@ class Usage:
 
 @dataclass(slots=True)
 class ProcessWatch:
-    """Looks at a process and all its descendants, as often as `look` is called. Any one thread.
+    """Samples a process and all its descendants when `look` is called. Not thread-safe.
 
-    The CPU time of a child that ended is its parent's from the moment that the parent has waited
-    for it; so the total is complete at any time but for children that ended since the last look and
-    were not waited for.
+    The CPU time of a child that has ended is added to its parent when the parent has waited for it;
+    therefore the total is complete except for children that ended since the last sample and were
+    not waited for.
     """
 
     pid: int
-    cluster: tuple[int, ...] = ()  # processes of a Spark cluster, with what is below each
+    cluster: tuple[int, ...] = ()  # processes of a Spark cluster, with their descendants
     used: dict[int, Usage] = field(default_factory=dict)
     peak_total_mb: float = 0.0  # of all processes together, at one look
 
@@ -129,7 +129,7 @@ def _pss_mb(pid: int) -> float:
 
 
 class Sampler:
-    """Calls a function once a second on a thread of its own until it is closed."""
+    """Calls a function once per second on a separate thread until it is closed."""
 
     def __init__(self, sample: Callable[[], None], seconds: float = 1.0) -> None:
         self._sample = sample

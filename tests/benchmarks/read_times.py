@@ -1,11 +1,11 @@
-"""Times full reads of tables by Spark, each beside a copy that is written anew, in a process of its
-own.
+"""Times full reads of tables with Spark, each compared with a rewritten copy, in a separate
+process.
 
 python tests/benchmarks/read_times.py LAKE TABLE...
 
-Prints a JSON object: table -> seconds of each read, taken in turn: of the table, of its copy, and
-of the state with the most data files among the snapshots that are there. `moments` has twelve of
-these snapshots, evenly spaced: how many times as long as one of the copy a read of each takes.
+Prints a JSON object: table -> alternating read times in seconds of the table, of its copy, and of
+the state with the most data files among the existing snapshots. `moments` contains twelve of these
+snapshots, evenly spaced, with the ratio of their read time to the copy's.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def in_turn(spark: Any, table: str, relations: Sequence[str], reads: int) -> dict[str, list[float]]:
-    """Seconds of full reads, without those that warm up."""
+    """Return seconds of full reads, without warm-up reads."""
     times: dict[str, list[float]] = {each: [] for each in relations}
     columns = ", ".join(spark.table(table).columns)
     for _ in range(reads):

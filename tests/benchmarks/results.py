@@ -1,5 +1,4 @@
-"""What a benchmark leaves: a table to read, a JSON line to keep, and how fast the machine was at
-that moment."""
+"""Output of a benchmark: a table, a JSON line, and the speed of the machine at that time."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def keep(file: Path, benchmark: str, measured: Mapping[str, object]) -> None:
 
 
 def versions_line(locks: Sequence[str] = ("spark", "connect", "peers")) -> str:
-    """What is compared: Python's libraries, and the artifacts that the locks were made for."""
+    """Return the compared versions: Python's libraries, and the artifacts of the locks."""
     ours = [
         f"Python {platform.python_version()}",
         *(f"{name} {version(name)}" for name in _LIBRARIES),
@@ -72,7 +71,7 @@ def medians(runs: Sequence[Mapping[str, object]]) -> dict[str, float]:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as they need; text left, numbers right."""
+    """Print aligned columns; strings to the left, numbers to the right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:

@@ -1,11 +1,11 @@
-"""One table of what was measured, the goals beside: the newest runs in a file of JSON lines.
+"""One table of results and goals: the newest runs in a file of JSON lines.
 
     python tests/benchmarks/summary.py [--since 2026-01-01T00:00:00+00:00] [--json
         build/benchmarks.jsonl]
 
-The goals are those for a million events, ten million rows, ten minutes at 20,000 changes a second
-(freshness) and a cycle per 2 s at 1,000 (commit to visible), on two cores that do nothing else: a
-short or a disturbed run misses some.
+The goals are for a million events, ten million rows, ten minutes at 20,000 changes per second
+(freshness), and a cycle per 2 s at 1,000 (commit to visible), on two idle cores: short or disturbed
+runs miss some goals.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Figure:
     most: float | None = None
 
     def row(self) -> list[str]:
-        """Of the table."""
+        """Return the row of the table."""
         goal, told = "", ""
         if self.least is not None:
             goal, told = f">= {_short(self.least)}", "yes" if self.value >= self.least else "NO"
@@ -52,7 +52,7 @@ def _short(value: float) -> str:
 
 
 def figures(lines: Sequence[Line]) -> Iterator[Figure]:
-    """Of the newest run of each kind."""
+    """Yield the figures of the newest run of each kind."""
     newest = {_kind(line): line for line in lines}
     for (benchmark, *_), line in newest.items():
         if benchmark == "pipeline":
@@ -76,7 +76,7 @@ def figures(lines: Sequence[Line]) -> Iterator[Figure]:
 
 
 def _kind(line: Line) -> tuple[str, ...]:
-    """What a later run replaces."""
+    """Return the kind of a line, which a later run replaces."""
     match line["benchmark"]:
         case "peers":
             names = ("format", "mode", "contender")

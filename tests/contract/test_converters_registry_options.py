@@ -75,7 +75,7 @@ def make(registry: Stub) -> Iterator[Make]:
 
 
 def number(converter: RegistryConverter) -> Any:
-    """What a message of schema 1 says."""
+    """Convert a message of schema 1."""
     return converter.to_connect("t", b"\0\0\0\0\1\x0a").value
 
 
@@ -303,7 +303,7 @@ def test_host_names_are_checked_unless_told_otherwise(
     assert not told._registry._client._rest_client.verify.check_hostname
 
 
-# --- several servers, and what is remembered
+# --- several servers, and caching
 
 
 @pytest.mark.parametrize("randomize", ["true", "false"])
@@ -433,7 +433,7 @@ def test_schemas_with_active_read_rules_are_refused_naming_the_rule(
     assert number(make()) == 5
 
 
-# --- what a message is written under
+# --- schemas for written messages
 
 
 @pytest.mark.parametrize("guids", [True, False])

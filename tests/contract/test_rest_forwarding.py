@@ -1,4 +1,6 @@
-"""Two workers over HTTP, the leader and another: who answers what, and how answers come back."""
+"""Two workers over HTTP, the leader and another: which of them responds, and how responses
+return.
+"""
 
 from __future__ import annotations
 

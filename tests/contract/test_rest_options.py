@@ -1,5 +1,6 @@
-"""What a worker's owner may choose: users, CORS, further headers, admin listeners, HTTPS, the
-advertised URL."""
+"""Options of a worker's REST API: users, CORS, additional headers, admin listeners, HTTPS, the
+advertised URL.
+"""
 
 from __future__ import annotations
 
@@ -308,8 +309,7 @@ def store_props(kind: str, authority: Authority, folder: Path) -> dict[str, str]
 def test_https_works_with_every_kind_of_store(
     kind: str, authority: Authority, tmp_path: Path
 ) -> None:
-    """`undeclared`: a PKCS12 file where the type says JKS, which Java's own tools make by
-    default."""
+    """`undeclared`: a PKCS12 file with type JKS, which Java's own tools create by default."""
     store = {
         f"listeners.https.{key}": value
         for key, value in store_props(kind, authority, tmp_path).items()

@@ -142,7 +142,7 @@ def allowing() -> Iterator[httpx.Client]:
         ({"Sec-Fetch-Site": "same-site", "Origin": "https://other.example"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
-        # as access.control.allow.origin says
+        # according to access.control.allow.origin
         ({"Origin": "https://ours.example", "Sec-Fetch-Site": "cross-site"}, 204),
     ],
 )

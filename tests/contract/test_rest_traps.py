@@ -1,5 +1,6 @@
-"""What trips servers that are no Jetty: paths, bodies, headers and clients as they come over the
-wire."""
+"""Requests that confuse servers other than Jetty: paths, bodies, headers, and clients on the
+wire.
+"""
 
 from __future__ import annotations
 
@@ -330,7 +331,7 @@ def test_the_description_names_exactly_what_is_served(client: httpx.Client) -> N
     for path, verbs in described.items():
         concrete = path.replace("{task}", "0").replace("{", "").replace("}", "")
         assert [e.verbs for e in served if e.matches(concrete)] == [frozenset(verbs)], path
-    assert len(described) == len(served) - 1  # all but itself
+    assert len(described) == len(served) - 1  # all except itself
 
 
 # ------------------------------------------------------------------ loggers

@@ -1,5 +1,6 @@
-"""Shared services: what every `SharedServices` does, the fake for plugin authors included, and what
-the worker adds."""
+"""Shared services: the contract of every `SharedServices`, including the fake for plugin authors,
+and additional behavior of the worker.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def pid_of(address: ServiceAddress) -> int:
 
 
 def gone(pid: int, seconds: float = SECONDS) -> bool:
-    """Whether a process ends within this time."""
+    """Return True if a process ends within this time."""
     deadline = time.monotonic() + seconds
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
@@ -210,7 +211,7 @@ def test_prints_of_a_program_do_not_disturb_the_contract(host: Host) -> None:
     assert user.shared_service(echo()) == address
 
 
-# What the worker does besides.
+# Additional behavior of the worker.
 
 
 def test_secrets_appear_neither_in_process_list_nor_in_log(

@@ -1,8 +1,8 @@
-"""Stock transformations, predicates and JsonConverter against Kafka's own classes, on generated
-records and messages.
+"""Built-in transformations, predicates, and JsonConverter compared with Kafka's classes, on
+generated records and messages.
 
-Every difference is one of `KNOWN`, whose names stand in docs/compatibility.md; one that is gone
-must leave the list.
+Every difference is in `KNOWN`, with its name in docs/compatibility.md; differences that no longer
+exist must be removed from the list.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def _nameless(node: Node) -> Node:
-    """Without logical names, and moments as the integers that they are."""
+    """Remove logical names; moments become integers."""
     if isinstance(node, dict) and "parameters" in node:
         return {**node, "name": None, "version": None, "parameters": {}}
     return ["integer", node[1]] if isinstance(node, list) and node[:1] == ["moment"] else node
@@ -507,7 +507,9 @@ def damaged(random: Random, message: bytes) -> bytes:
 
 
 def messages() -> list[bytes | None]:
-    """Good ones of both forms, known schemas with odd payloads, odd messages, damaged ones."""
+    """Return good messages of both forms, valid schemas with odd payloads, and odd or damaged
+    messages.
+    """
     random = Random(7)
     good: list[bytes] = []
     for enable in ("true", "false"):
@@ -559,8 +561,9 @@ def test_json_values_are_written_as_java_writes_them(java: JavaPlugins) -> None:
 
 
 def _same_text(one: Node, other: Node) -> bool:
-    """Equal but for digits of floats that do not matter: Java before 19 writes some a digit too
-    long."""
+    """Compare except for insignificant digits of floats: Java before 19 writes some with an extra
+    digit.
+    """
     if not isinstance(one.get("made"), str) or not isinstance(other.get("made"), str):
         return False
     texts = [bytes.fromhex(node["made"]).decode() for node in (one, other)]

@@ -1,7 +1,8 @@
-"""Debezium's and Iceberg's transformations against their own classes, on generated records.
+"""Debezium's and Iceberg's transformations compared with the original classes, on generated
+records.
 
-Every difference is one of those known here, whose names stand in docs/compatibility.md; one that is
-gone must leave.
+Every difference is listed here, with its name in docs/compatibility.md; differences that no longer
+exist must be removed.
 """
 
 from __future__ import annotations
@@ -448,7 +449,7 @@ def test_headers_become_fields_as_in_java(java: JavaPlugins) -> None:
     rows = [
         row.replace(headers=Headers(TYPED_HEADERS if n % 3 else ())) for n, row in enumerate(given)
     ]
-    # Java keeps the schema of the first
+    # Java uses the schema of the first record
     untyped = [row.replace(headers=Headers([Header("h", "x")])) for row in given]
     name = f"{DEBEZIUM}.HeaderToValue"
     check(

@@ -1,5 +1,6 @@
-"""What the original Java transformations made of real change events, against ours: row form and
-batch form."""
+"""Results of the original Java transformations for real change events, compared with both forms of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 INDEX: Mapping[str, Any] = json.loads((CORPUS / "golden/index.json").read_text())
 CONTEXT = "__debezium.context."
 LEGACY = "unwrap-legacy-keys"
-BY_ROWS = {"changed-then-drop-fields"}  # a header says row by row which columns there are
+BY_ROWS = {"changed-then-drop-fields"}  # a header determines the columns of each row
 FLOATS = ("c_real", "c_double")
 # Debezium 3.2 ignores the legacy keys; we honour them
 EXPECTED_AS = {LEGACY: "unwrap-rewrite-with-tombstone"}
@@ -40,7 +41,7 @@ def _built(name: str) -> bool:
     return True
 
 
-WINTER = 1_795_190_000.0  # when the goldens were made: a time of day is shown in the zone of today
+WINTER = 1_795_190_000.0  # time of the recordings: a time of day is shown in the current zone
 
 
 @pytest.fixture(autouse=True)
@@ -124,10 +125,10 @@ def _header_lines(headers: Headers) -> list[list[str | None]]:
 
 
 def _read(text: str | bytes | None) -> Any:
-    """JSON as Python values. Java's schemaless maps have no order of their own; floats keep their
-    spelling.
+    """Parse JSON as Python values. Java's schemaless maps are unordered; floats keep their
+    notation.
 
-    Our converter reads NaN and the infinities, where Java's gives 0.0.
+    Our converter reads NaN and the infinities, for which Java's returns 0.0.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -312,7 +313,9 @@ def test_columns_named_by_a_header_are_dropped_as_in_java(form: str) -> None:
 
 
 def _comparable(found: Any) -> Any:
-    """Outcomes and values in a form where equal ones are equal: NaN is not, nor are errors."""
+    """Return outcomes and values in a form in which equal values are equal, unlike NaN and
+    errors.
+    """
     if isinstance(found, SinkRecord):
         return [_comparable(v) for v in (found.value, found.key, found.headers)] + [
             found.replace(key=None, value=None, headers=Headers())

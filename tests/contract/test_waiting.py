@@ -1,5 +1,6 @@
-"""Whoever runs a connector or a task takes what it waits for in the same way: the worker's contexts
-and the fakes."""
+"""Waits of connectors and tasks are recorded in the same way by the worker's contexts and the
+fakes.
+"""
 
 from __future__ import annotations
 

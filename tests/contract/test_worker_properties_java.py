@@ -1,7 +1,7 @@
-"""Properties of workers and clients against recordings of Java's, 4.1.1: what is defined, and
-refused with which words.
+"""Properties of workers and clients compared with recordings of Java's, 4.1.1: definitions and
+messages of refused values.
 
-`tests/fixtures/worker_properties/RecordWorkerProperties.java` made the recordings.
+The recordings were created by `tests/fixtures/worker_properties/RecordWorkerProperties.java`.
 """
 
 from __future__ import annotations

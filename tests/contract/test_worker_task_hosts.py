@@ -1,5 +1,6 @@
-"""Every `TaskHost` does this, wherever the task runs. The broker's address is a closed port: none
-is needed."""
+"""Contract of every `TaskHost`, wherever the task runs. The broker's address is a closed port: it
+is not needed.
+"""
 
 from __future__ import annotations
 

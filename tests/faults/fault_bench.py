@@ -1,5 +1,6 @@
-"""What all runs of the harness share: a broker behind a line that can be cut, workers, tables, and
-their auditor."""
+"""Resources of all runs of the harness: a broker behind a connection that can be cut, workers,
+tables, and their auditor.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ class FaultBench:
             if k.count(".") > 1
         }
         self._config = SparkConfig("lake", catalog)
-        # of the auditor, and of those who maintain tables
+        # of the auditor, and of external maintenance
         self._runtime: SparkRuntime | None = None
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None  # one for all questions: each client is five threads
@@ -186,12 +187,12 @@ class FaultBench:
         assert not left, f"{left} events were not produced"
 
     def behind(self, connector: str, topics: Sequence[str]) -> str:
-        """What the connector's group has not committed yet; empty: nothing."""
+        """Return the offsets that the connector's group has not committed yet."""
         try:
             done = committed(self.servers, f"connect-{connector}", *topics)
             log_ends = ends(self.admin, *topics)
         except (KafkaException, TimeoutError) as error:
-            self._admin = None  # one that a broken connection has left waiting does not come back
+            self._admin = None  # a client with a broken connection may never recover
             return f"nobody knows: {error!r}"
         left = {
             f"{topic}-{partition}": f"{done.get((topic, partition), 0)} of {end}"
@@ -243,7 +244,9 @@ class FaultBench:
             time.sleep(0.2)
 
     def revive(self, connector: str) -> None:
-        """Restart what failed: a task whose process died stays FAILED until somebody asks."""
+        """Restart failed tasks: a task whose process was killed stays FAILED until it is
+        restarted.
+        """
         # no status is known yet, or any more
         with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):
             for worker in self.running():
@@ -258,7 +261,7 @@ class FaultBench:
                 return
 
     def pids_at(self, *points: str) -> list[int]:
-        """Processes that came by one of these points, the latest first, and that are alive."""
+        """Return processes that passed one of these points and are running, the latest first."""
         lines = self.points.read_text().splitlines() if self.points.exists() else []
         found = dict.fromkeys(
             int(line.split()[2]) for line in reversed(lines) if line.split()[0] in points
@@ -292,7 +295,7 @@ class FaultBench:
         os.replace(fresh, self.plan)
 
     def has_acted(self, point: str) -> bool:
-        """Whether a process acted on the plan at this point."""
+        """Return True if a process acted on the plan at this point."""
         return any(self.folder.glob(f"plan.*.{point}"))
 
     def clear_plan(self) -> Counter[str]:
@@ -305,7 +308,7 @@ class FaultBench:
         return acted
 
     def take_hits(self) -> Counter[str]:
-        """How often each point was come by since the last time."""
+        """Return how often each point was passed since the last call."""
         lines = self.points.read_text().splitlines() if self.points.exists() else []
         self.points.unlink(missing_ok=True)
         return Counter(line.split()[0] for line in lines)

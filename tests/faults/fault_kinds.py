@@ -1,4 +1,4 @@
-"""What may go wrong in a run of the harness, and the plan of one run, drawn from its seed."""
+"""Faults of a run of the harness, and the plan of one run, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -204,10 +204,11 @@ def plan_of(
     feature: Feature = Feature.PLAIN,
     only: Sequence[Fault] = tuple(Fault),
 ) -> list[Planned]:
-    """Return one to four faults. `begins`: the connector is new, so its first steps can be reached.
+    """Return one to four faults. `begins`: the connector is new, and its first steps can be
+    reached.
 
-    Two runs of three act at a point; points take turns, so a hundred runs reach all of them. The
-    points of a feature have two turns of three in the runs of its connectors.
+    Two of three runs act at a point; points take turns, and a hundred runs reach all of them. The
+    points of a feature are used in two of three runs of its connectors.
     """
     chance = random.Random(f"plan {seed}")
     faults = chance.sample(

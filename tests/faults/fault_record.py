@@ -1,5 +1,4 @@
-"""How often each kind of fault happened and each fault point was met, over all runs that were
-recorded."""
+"""Counts of each kind of fault and of each fault point, over all recorded runs."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FaultRecord:
-    """Sums runs up; with a path, those of earlier processes too."""
+    """Adds up runs; with a path, including runs of earlier processes."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path

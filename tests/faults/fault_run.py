@@ -1,5 +1,6 @@
-"""One run of the harness: events are fed, faults happen, all is mended; then tables must equal the
-source exactly."""
+"""One run of the harness: events are produced, faults happen, everything is fixed; then the tables
+must equal the source exactly.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +36,16 @@ class Change:
     key: int
     number: int  # unique in the connector
     op: str  # U or D
-    text: str  # `UNAVAILABLE`: the row keeps its text
+    text: str  # `UNAVAILABLE`: the row keeps its value
 
 
 class WrongTableError(AssertionError):
-    """A table is not what the source says, or its ledger proves nothing."""
+    """A table differs from the source, or its ledger proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one run met."""
+    """Events of one run."""
 
     seed: int
     shape: Shape
@@ -139,7 +140,7 @@ class FaultRuns:
             if shape.feature is Feature.HELD:
                 self._publish(connector, random.Random(f"decisions {seed}"))
             self._verify(connector)
-        except Exception as error:  # whatever it is, it is told with the seed that brought it
+        except Exception as error:  # report any error with the seed that caused it
             logs = "\n--\n".join(worker.log_end(60) for worker in bench.workers)
             told = "; ".join(map(str, planned))
             raise WrongTableError(f"seed {seed}, {shape}, {told}: {error!r}\n{logs}") from error
@@ -167,8 +168,9 @@ class FaultRuns:
         return connector
 
     def _feed(self, connector: _Connector, chance: random.Random) -> None:
-        """A steady stream of changes, each row with a number of its own; returns when all are
-        acknowledged."""
+        """Produce a steady stream of changes with unique row numbers; return when all are
+        acknowledged.
+        """
         begun = time.monotonic()
         live_keys = {topic: set(live_rows(fed)) for topic, fed in connector.fed.items()}
         for count in range(EVENTS):
@@ -188,7 +190,7 @@ class FaultRuns:
                 time.sleep(max(0.0, begun + FEED_SECONDS * count / EVENTS - time.monotonic()))
         self._bench.flush()
 
-    # --- what goes wrong
+    # --- faults
 
     def _act(self, connector: _Connector, planned: Sequence[Planned], started: float) -> None:
         begun = time.monotonic()
@@ -308,7 +310,7 @@ class FaultRuns:
         timer.start()
         self._timers.append(timer)
 
-    # --- what is mended
+    # --- repairs
 
     def _mend(self, connector: _Connector, planned: Sequence[Planned]) -> Counter[str]:
         """End every fault that lasts; returns where processes acted on the plan."""
@@ -438,8 +440,9 @@ def _aggregated(rows: Sequence[Change]) -> list[tuple[object, ...]]:
 
 
 def _acted(each: Planned, acted: Mapping[str, int], hits: Mapping[str, int]) -> int:
-    """Whether every item of the fault did something; what lasts (`@1+`) is not claimed by
-    anybody."""
+    """Return True if every item of the fault had an effect; lasting faults (`@1+`) are not
+    counted.
+    """
     done = (acted if item[-1] != "+" else hits for item in each.items)
     return min(
         counts.get(item.split("=")[0], 0) > 0 for counts, item in zip(done, each.items, strict=True)

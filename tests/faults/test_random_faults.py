@@ -1,10 +1,9 @@
-"""Random faults on a real broker, a real worker and real tables; after each run the tables equal
+"""Random faults on a real broker, a real worker, and real tables; after each run, the tables equal
 the source exactly.
 
 `make faults SEEDS=100:200` runs these seeds, `SEEDS=7,40:45` a selection; without it, one fixed
-seed runs.
-`CONNECT_PY_FAULT_RECORD` names a file that keeps what was met over several runs; `python
-tests/faults/fault_record.py FILE` sums it up.
+seed runs. `CONNECT_PY_FAULT_RECORD` is a file for the events of several runs; `python
+tests/faults/fault_record.py FILE` adds them up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Cases of AvroConverter: schemas from sound to absurd, and bodies written without a look at what
-is allowed."""
+"""Cases of AvroConverter: schemas from valid to absurd, and bodies written without validation."""
 
 from __future__ import annotations
 
@@ -119,7 +118,7 @@ class Avro(RegistryTarget):
             bodies = [drawn.body(tree, 0) for _ in range(random.choice([1, 4, 30]))]
             if random.random() < 0.25:
                 tree = fuzz_trees.damaged(random, tree, _WORDS)
-                # what is written by what the schema says now is more often sound
+                # bodies of the current schema are valid more often
                 if random.random() < 0.7:
                     bodies = [drawn.body(tree, 0) for _ in bodies]
             text = json.dumps(tree)

@@ -85,7 +85,7 @@ def zigzag(number: int) -> bytes:
 
 
 def damaged(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
-    """The message after one to three kinds of damage; `others` are what it is spliced with."""
+    """Return the message after one to three kinds of damage; it is spliced with `others`."""
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         message = random.choice(_DAMAGES)(random, message, others)
     return message

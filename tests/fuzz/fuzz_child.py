@@ -1,5 +1,6 @@
-"""The process that may die: reads case after case, and says on standard output what it is doing, in
-lines of JSON."""
+"""The process that may crash: it runs case after case, and reports its progress on standard output
+as lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ sys.path[:0] = [
     str(Path(__file__).parents[1] / "fixtures"),
 ]
 
-import pyarrow.compute  # noqa: E402, F401 - what is loaded must not count as memory of a case
+import pyarrow.compute  # noqa: E402, F401 - loaded here to exclude it from the memory of a case
 from fuzz_forms import Different, compare  # noqa: E402
 from fuzz_planted import PLANTED  # noqa: E402
 from fuzz_target import Case, FuzzTarget  # noqa: E402
@@ -28,11 +29,11 @@ from fuzz_targets import TARGETS  # noqa: E402
 
 ROOM = 1 << 31  # bytes of addresses that a case may take
 RESIDENT = 1 << 30  # bytes of memory that cases may leave behind, all of a child together
-OWN_FRAMES = 6  # of a trace, which tell one finding from another
+OWN_FRAMES = 6  # of a trace, which distinguish findings
 
 
 def say(**what: Any) -> None:
-    """Write one line to whoever watches."""
+    """Write one line to the watching process."""
     print(json.dumps(what), flush=True)
 
 
@@ -105,8 +106,8 @@ def main(name: str, seed: int, first: int, last: int, seconds: float) -> None:
                 what="",
             )
             loaded = resident
-        # Allocators and pools of threads keep addresses, so the limit counts from where a case
-        # begins.
+        # Allocators and thread pools retain addresses; the limit is relative to the start of a
+        # case.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ROOM, resource.RLIM_INFINITY))
         faulthandler.dump_traceback_later(seconds, exit=True)
         run(target, seed, number)

@@ -1,5 +1,6 @@
-"""What must be alike: the rows of a converter, and its columns with and without the native
-decoder."""
+"""Results that must be equal: the rows of a converter, and its columns with and without the native
+decoder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FORMS: Final = (NATIVE, PYTHON)
 
 @dataclass
 class Tally:
-    """What was compared."""
+    """Counts of comparisons."""
 
     cases: int = 0
     rows: int = 0
@@ -42,13 +43,13 @@ class Tally:
             self.columnar[form] += count
 
 
-class Different(Exception):  # noqa: N818 - names what was found
+class Different(Exception):  # noqa: N818 - named after the finding
     """Two forms do not agree."""
 
 
 @contextmanager
 def reading(form: str) -> Iterator[None]:
-    """What reads inside of this does so as where the native decoder was, or was not, built."""
+    """Read inside the block with, or without, the native decoder."""
     if form == NATIVE:
         yield
         return
@@ -57,7 +58,9 @@ def reading(form: str) -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """All that a dead letter says of an error: its class, its text, and those of its causes."""
+    """Return the parts of an error that a dead-letter record contains: class, message, and
+    causes.
+    """
     cause = error.__cause__
     return f"{type(error).__name__}: {error}" + (f" <- {told(cause)}" if cause is not None else "")
 

@@ -1,4 +1,4 @@
-"""Cases of JsonConverter: plain JSON, and payloads beside Connect's schemas."""
+"""Cases of JsonConverter: plain JSON, and payloads with Connect's schemas."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Cases of ProtobufConverter: schemas as texts and as descriptors, and bodies written field by
-field."""
+"""Cases of ProtobufConverter: schemas as source and as descriptors, and bodies written field by
+field.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Protobuf(RegistryTarget):
 
     name = "protobuf"
     made = ProtobufConverter
-    rows = 1500  # the compiler takes a process for each schema
+    rows = 1500  # each schema needs a compiler process
 
     def case(self, random: Random, number: int) -> Case:
         names = [
@@ -201,7 +202,7 @@ def _special(random: Random) -> str:
 
 
 class _Drawn:
-    """Draws a schema as a text, and bodies of its first message."""
+    """Draws the source of a schema, and bodies of its first message."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -280,7 +281,7 @@ class _Drawn:
         return f"{label}{kind} {name} = {number}{option};"
 
     def body(self, fields: Sequence[tuple[int, Any]], depth: int) -> bytes:
-        """The fields of a message in any order; some are missing, or come again."""
+        """Return the fields of a message in any order; some are missing or repeated."""
         random = self._random
         made = []
         for number, kind in fields:

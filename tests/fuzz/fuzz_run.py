@@ -1,7 +1,7 @@
-"""Fuzzes converters with hostile schemas and hostile bytes, in processes that are watched: `make
-fuzz` runs this.
+"""Fuzzes converters with hostile schemas and hostile bytes, in watched processes: run by `make
+fuzz`.
 
-A finding is named by target, seed and case, which make it again: `make fuzz TARGET=avro SEED=7
+A finding is identified by target, seed, and case, which reproduce it: `make fuzz TARGET=avro SEED=7
 CASE=123`.
 """
 
@@ -38,9 +38,9 @@ CUT: Final = 4000  # characters of a finding
 
 @dataclass
 class Finding:
-    """What went wrong in the first case of its kind, and in how many cases it did."""
+    """The first case of its kind, and the number of such cases."""
 
-    kind: str  # differs, inconsistent, a class of errors, or how the process died
+    kind: str  # differs, inconsistent, a class of errors, or the way in which the process crashed
     where: str
     case: int
     detail: str
@@ -67,7 +67,7 @@ class Result:
         return False
 
     def described(self) -> str:
-        """All findings, each with what makes it again."""
+        """Describe all findings, each with the command that reproduces it."""
         return "\n".join(
             f"{again(self, f)}: {f.kind} {f.where}\n{f.detail[:CUT]}"
             for f in self.findings.values()
@@ -86,7 +86,7 @@ class Result:
 
 
 def again(result: Result, finding: Finding) -> str:
-    """The command that makes a finding once more."""
+    """Return the command that reproduces a finding."""
     return f"make fuzz TARGET={result.target} SEED={result.seed} CASE={finding.case}"
 
 
@@ -141,7 +141,9 @@ class FuzzRun:
             )
 
     def _child(self, last: int) -> Iterator[dict[str, Any]]:
-        """What a process says of the cases from the next one up to `last`, or until it dies."""
+        """Yield the messages of a process about the cases from the next one to `last`, or until it
+        crashes.
+        """
         arguments = [
             self._result.target,
             str(self._result.seed),

@@ -1,5 +1,6 @@
-"""What is fuzzed: a converter, with cases made from random numbers alone, so that a seed says
-all."""
+"""A fuzz target: a converter, with cases that are derived from random numbers alone; a seed is
+enough to reproduce them.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +68,9 @@ class RegistryTarget(FuzzTarget):
         return first
 
     def converter(self, case: Case) -> Converter:
-        """Opening a client takes a tenth of a second: all cases share one, and no two cases share
-        an id."""
+        """Creating a client takes a tenth of a second: all cases share one, and no two cases share
+        an ID.
+        """
         self.stub.schemas.clear()
         self.stub.calls.clear()
         self.stub.schemas.update(case.schemas)
@@ -112,8 +114,9 @@ def polls_of(random: Random, rows: int, good: Sequence[Sequence[bytes]]) -> list
 
 
 def with_headers(random: Random, polls: list[Poll], prefix: int) -> list[Poll]:
-    """The same polls; in some, what names the schema of each message stands in a header, or
-    something else does."""
+    """Return the same polls; in some, a header contains the schema reference of each message, or
+    something else.
+    """
     made: list[Poll] = []
     for poll in polls:
         draw = random.random()

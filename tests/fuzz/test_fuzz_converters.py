@@ -1,5 +1,6 @@
-"""The short form of `make fuzz`: each converter for some seconds; the watching process finds what
-is planted."""
+"""The short form of `make fuzz`: each converter for some seconds; the watching process finds
+planted errors.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Converters with a schema registry: what they write they read again, and others' schemas name the
-same things."""
+"""Converters with a schema registry read the messages that they write, and foreign schemas."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The config topic under compaction and crashes: what is left of it gives a valid task set or none,
-never a mixture."""
+"""The config topic under compaction and crashes: its remaining records are a valid task set or
+none, never a mixture.
+"""
 
 from __future__ import annotations
 

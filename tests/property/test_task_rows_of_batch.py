@@ -1,5 +1,4 @@
-"""What transformations that take rows do to a batch is the same whether its rows were all made or
-only looked at."""
+"""The effect of row transformations on a batch does not depend on whether all rows were created."""
 
 from __future__ import annotations
 
@@ -165,8 +164,7 @@ ACTIONS: Sequence[Action] = (
 
 
 class Chain:
-    """A few actions, now these and now those; some rows it keeps, and gives them back a record
-    later, or once more."""
+    """Performs random actions; it stores some rows, and returns them one record later, or twice."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -223,7 +221,9 @@ def by_topic(records: Sequence[SinkRecord]) -> dict[str, list[Any]]:
 
 
 def given_batches(seed: int) -> list[Batch]:
-    """Batches as converters make them: rows that differ in a schemaless member's type are cut."""
+    """Return batches like a converter's: rows with different types in a schemaless member are
+    split.
+    """
     return Batch.of(Events(seed).records())
 
 

@@ -1,4 +1,4 @@
-"""The whole contract of the fast path: a batch form gives, row for row, what the row form gives."""
+"""The contract of the batch form: for every row, it returns the result of the row form."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_replace_field_batch_form_equals_its_row_form(
 def test_a_chain_over_columns_equals_the_chain_over_rows(
     mode: str, replaced: dict[str, str], inserted: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
-    """Nulls that an earlier transformation made keep their schema through later ones."""
+    """Nulls of an earlier transformation keep their schema through later ones."""
     first = configured(
         {
             "type": "io.debezium.transforms.ExtractNewRecordState",

@@ -1,5 +1,4 @@
-"""Columns that only another transformation makes: nulls that kept a schema, rows that are not
-complete."""
+"""Columns that only transformations create: nulls with a schema, and incomplete rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Change events in JSON, transformed while their columns are unbuilt: the rows are those of the row
-forms."""
+"""JSON change events that are transformed before their columns are built: rows equal the row
+forms'.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def assert_rows_are_those_of_the_row_form(
             made = [
                 record for part in transformation.apply_batch(batch) for record in part.records()
             ]
-        except NotColumnar:  # goes on as rows: these must still be there
+        except NotColumnar:  # continues with rows, which must still exist
             assert all(same(a.value, b.value) for a, b in zip(batch.records(), ours, strict=True))
             continue
         except BadRows as bad:

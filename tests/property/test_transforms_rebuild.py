@@ -1,4 +1,4 @@
-"""Checks of a whole row at once against those of one value after the other."""
+"""Checks of a complete row compared with checks of one value after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock transformations: a batch form gives, row for row, what the row form gives."""
+"""Built-in transformations: for every row, the batch form returns the result of the row form."""
 
 from __future__ import annotations
 

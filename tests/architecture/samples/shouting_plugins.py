@@ -1,5 +1,4 @@
-"""What a plugin author writes, with every kind of plugin once: checked by mypy as an author would,
-and run."""
+"""A plugin author's code, with one plugin of every kind: checked by mypy and executed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Mistakes that the types of `connect_py.api` must catch; each stands on a line marked `# mypy:
-<code>`."""
+"""Mistakes that the types of `connect_py.api` must detect; each is on a line marked `# mypy:
+<code>`.
+"""
 
 from __future__ import annotations
 
