@@ -1,5 +1,4 @@
-"""`Demo`: starts all parts, shows changes of PostgreSQL arriving in Iceberg, and compares the
-tables."""
+"""`Demo`: shows changes of PostgreSQL arriving in Iceberg, and compares the tables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`connect-py doctor`: checks the requirements of a worker and a connector, and names the remedy
-for each failure."""
+"""`connect-py doctor`: checks the requirements of a worker and a connector."""
 
 from __future__ import annotations
 

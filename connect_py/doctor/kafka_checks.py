@@ -1,5 +1,4 @@
-"""Checks of Kafka: the brokers answer, the internal topics are suitable, and the permissions that
-brokers report are sufficient."""
+"""Checks of Kafka: its brokers, internal topics, and permissions."""
 
 from __future__ import annotations
 

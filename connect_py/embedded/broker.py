@@ -207,9 +207,7 @@ class KafkaBroker(StartedService):
             self._child.stop(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """Kill the JVM without warning, as in a power failure (except that the page cache
-        survives).
-        """
+        """Kill the JVM, as in a power failure (except that the page cache survives)."""
         if self._child is not None:
             self._child.kill()
 
@@ -381,8 +379,10 @@ class KafkaBroker(StartedService):
             )
 
     def _log_excerpt(self) -> str:
-        """Return the relevant part of this start's log: from the first error on, because a shutdown
-        logs much after it, or else the end.
+        """Return the relevant part of this start's log.
+
+        It begins with the first error, because a shutdown logs much after it; without an
+        error, it is the end.
         """
         with self.log_path.open("rb") as handle:
             handle.seek(self._log_start)
@@ -392,8 +392,7 @@ class KafkaBroker(StartedService):
 
 
 def _free_ports(chosen: int) -> tuple[int, int]:
-    """Return two different free loopback ports: the client port (the chosen one, if any) and the
-    controller port.
+    """Return two different free loopback ports: the client port and the controller port.
 
     They are below the range of outgoing connections. While a broker is down, its clients try to
     connect repeatedly, and one whose own port happens to be the broker's would connect to itself

@@ -15,8 +15,9 @@ _LOCK_POLL_SECONDS = 0.1
 
 
 def cache_directory() -> Path:
-    """Return the per-user cache folder, created if necessary: $CONNECT_PY_CACHE, or the platform's
-    usual location.
+    """Return the user's cache folder, which is created if necessary.
+
+    It is $CONNECT_PY_CACHE, or in the platform's usual location.
     """
     if chosen := os.environ.get(CACHE_VARIABLE):
         directory = Path(chosen).absolute()

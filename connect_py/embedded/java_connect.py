@@ -1,6 +1,4 @@
-"""Java's own Kafka Connect worker, for connectors that are only available in Java, such as
-Debezium's.
-"""
+"""Java's Kafka Connect worker, for connectors that are only available in Java."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ _LOGGING = """\
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:
-    """Return the command that runs Java's worker 4.1.1 with a properties file and logs to standard
-    output.
+    """Return the command of Java's worker 4.1.1, which logs to standard output.
 
     Its class path contains Kafka's own plugins and the Iceberg sink; `plugin.path` in the
     properties adds more.

@@ -1,5 +1,6 @@
-"""Selection of the Java for our JVMs: the user's own if Spark supports it, otherwise that of the
-extra `java`.
+"""Selection of the Java for our JVMs.
+
+It is the user's Java if Spark supports it, otherwise the Java of the extra `java`.
 """
 
 from __future__ import annotations
@@ -106,9 +107,7 @@ def _complaint(version: int | None, oldest: int) -> str | None:
 
 
 def _version_of(executable: Path) -> int | None:
-    """Return the feature version from the `release` file next to the executable, or from its
-    output.
-    """
+    """Return the feature version, from the `release` file or the output of the executable."""
     release = executable.resolve().parent.parent / "release"
     try:
         if match := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE):

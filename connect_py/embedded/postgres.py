@@ -52,8 +52,9 @@ class PostgresError(ConnectError):
 
 
 def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder with `initdb`, `postgres`, and `psql`: from the PATH, or else the newest in
-    the usual locations.
+    """Return the folder with `initdb`, `postgres`, and `psql`.
+
+    It is in the PATH, or the newest in the usual locations.
 
     Raises:
         PostgresError: There is none. The message explains how to install it.
@@ -121,8 +122,9 @@ class _ServerUser:
 
 
 class PostgresServer(StartedService):
-    """A database cluster with logical decoding; `stop` and `start` retain data and port until
-    `close`.
+    """A database cluster with logical decoding.
+
+    `stop` and `start` retain data and port until `close`.
 
     Clients connect over TCP on loopback with a password. If run by root, the data are in a
     temporary folder that an unprivileged user can access, and that `close` removes.
@@ -211,9 +213,7 @@ class PostgresServer(StartedService):
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def psql_command(self, database: str) -> list[str]:
-        """Return the psql command that connects as the administrator; the password is read from
-        `PGPASSFILE`.
-        """
+        """Return the administrator's psql command, which reads the password from `PGPASSFILE`."""
         program = self._programs / "psql"
         client = str(program) if program.exists() else "psql"
         return [client, "-X", "-h", HOST, "-p", str(self.port), "-U", ADMIN, "-d", database]

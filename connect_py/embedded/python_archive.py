@@ -103,9 +103,7 @@ def _interpreter(library: str) -> Iterator[tuple[str, Path]]:
 
 
 def _distributions() -> list[metadata.Distribution]:
-    """Return the required distributions of connect-py and plugins, by the names of their
-    requirements.
-    """
+    """Return the required distributions of connect-py and plugins, by requirement."""
     roots = [
         OWN,
         *{

@@ -1,6 +1,4 @@
-"""Environment of a process that starts Spark: its Java, jars in addition to pyspark's own, and JVM
-options.
-"""
+"""Environment of a process that starts Spark: Java, additional jars, and JVM options."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ def spark_jars() -> list[Path]:
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """Return the archive of Iceberg's and Spark's classes for the Java and jars of
-    `spark_environment`.
-    """
+    """Return the archive of Iceberg's and Spark's classes for `spark_environment`."""
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     bundled = (
         sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []

@@ -70,9 +70,7 @@ def _certificates(environment: Mapping[str, str]) -> list[x509.Certificate]:
 def _readable(
     load: Callable[[bytes], x509.Certificate], blocks: list[bytes]
 ) -> list[x509.Certificate]:
-    """Return the valid certificates: old ones may violate current rules and must not affect the
-    others.
-    """
+    """Return the valid certificates: invalid ones must not affect the others."""
     certificates = []
     for block in blocks:
         try:

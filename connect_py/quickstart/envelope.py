@@ -1,5 +1,7 @@
-"""Messages of the shop's changes in the format of Debezium's PostgreSQL connector: JSON with its
-schema, and a tombstone after each delete."""
+"""Messages of the shop's changes in the format of Debezium's PostgreSQL connector.
+
+They are JSON with a schema, and a tombstone after each delete.
+"""
 
 from __future__ import annotations
 

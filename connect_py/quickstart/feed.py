@@ -1,5 +1,4 @@
-"""`Feed`: produces the shop's changes at a constant rate, on a dedicated thread, and records their
-write times."""
+"""`Feed`: produces the shop's changes at a constant rate, and records their write times."""
 
 from __future__ import annotations
 
@@ -110,8 +109,10 @@ class Feed:
         }
 
     def written_at(self, partition: TopicPartition, offset: int) -> float | None:
-        """Return the time (`time.time`) at which the first record at or above this offset was
-        acknowledged; None if there is no such record yet."""
+        """Return the time at which the first record from this offset on was acknowledged.
+
+        None: there is no such record yet.
+        """
         with self._lock:
             offsets, times = self._written[partition]
             index = bisect.bisect_left(offsets, offset)

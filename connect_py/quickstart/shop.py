@@ -1,5 +1,4 @@
-"""`Shop`: generates changes of customers, orders, and order lines, and maintains the resulting
-tables."""
+"""`Shop`: generates changes of customers, orders, and order lines, and their result."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ class SparkLines:
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """Return the events logged since the last call: the driver's start, its session, and a line
-        for all commits."""
+        """Return the events since the last call: the driver's start, its session, and commits."""
         lines = self._new_lines()
         for line in lines:
             if STARTING.search(line) is not None:

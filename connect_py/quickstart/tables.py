@@ -1,5 +1,4 @@
-"""`ShopTables`: the shop's tables as readers see them, through PyIceberg and without code of the
-worker."""
+"""`ShopTables`: the shop's tables as read by PyIceberg, without code of the worker."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class ShopTables:
         )
 
     def differences(self, shop: Shop) -> list[str]:
-        """Compare every table with the shop, row by row and column by column; return the
-        differences."""
+        """Compare every row and column of the tables with the shop; return the differences."""
         differences = []
         for table, expected in shop.tables.items():
             actual = self._rows(table)

@@ -1,5 +1,7 @@
-"""`connect-py kafka topics`, `produce`, and `consume`: for any cluster; by default, the broker of
-`connect-py kafka start`."""
+"""`connect-py kafka topics`, `produce`, and `consume`.
+
+The default cluster is the broker of `connect-py kafka start`.
+"""
 
 from __future__ import annotations
 

@@ -265,8 +265,7 @@ class RestClient:
     def _operate(
         self, url: str, arguments: Mapping[str, Any], progress: Callable[[str], None]
     ) -> Any:
-        """Send the request of an operation and read its response, which may be a stream of JSON
-        lines."""
+        """Send the request of an operation and read its response, or its stream of JSON lines."""
         import httpx
 
         headers = {"accept": f"{_LINES}, application/json"}

@@ -66,8 +66,10 @@ class WorkerOptions:
 
 
 def complete_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of connectors with this prefix, for shell completion; none if no worker
-    answers within two seconds."""
+    """Return the names of connectors with this prefix, for shell completion.
+
+    There are none if no worker answers within two seconds.
+    """
     names = ("url", "user", "ca_file", "cert_file")
     values = {name: value for name in names if (value := context.params.get(name)) is not None}
     options = WorkerOptions(**values)

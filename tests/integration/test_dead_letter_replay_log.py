@@ -1,4 +1,6 @@
-"""The replay topic: each letter once for each attempt, whatever dies between the steps."""
+"""The replay topic: each record is written once per attempt, even if processes are killed between
+steps.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def open_log(broker: KafkaBroker, prefix: str) -> ReplayLog:
 
 
 def visible(broker: KafkaBroker, prefix: str) -> list[Message]:
-    """What a connector reads."""
+    """Return the records that a connector reads."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

@@ -77,7 +77,7 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
         "fail",
         "cleanup.policy is delete, not compact: state would be lost",
     )
-    # the connector's; the worker's came before
+    # of the connector; the worker's topics were checked earlier
     assert findings[f"topic {offset}"] == ("ok", "5 partitions")
     assert findings[f"topic {topic_prefix}g-control"][1].startswith(
         "would be created with 3 replicas"

@@ -88,7 +88,7 @@ def test_killed_broker_comes_back_on_its_port_with_its_data() -> None:
         assert "kept" in admin.list_topics(timeout=20).topics
 
         broker.pause()
-        broker.stop()  # in good order all the same
+        broker.stop()  # a graceful stop works anyway
         broker.start()
         assert consume(broker, "kept", 1, seconds=3) == []  # the group's offset was kept too
         directory = broker.directory

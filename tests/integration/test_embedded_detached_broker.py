@@ -63,7 +63,7 @@ def test_pid_that_now_belongs_to_somebody_else_is_left_alone(directory: Path) ->
     broker = DetachedBroker(directory)
     other = {"pid": psutil.Process().pid, "created": 1.0, "port": 9}
     (directory / "broker.json").write_text(json.dumps(other))
-    assert not broker.stop()  # we are still here to say so
+    assert not broker.stop()  # this process was not killed
 
 
 def test_failed_start_is_one_message_without_a_trace(directory: Path) -> None:

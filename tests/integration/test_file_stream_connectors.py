@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 30.0
 
 
 class Offsets:
-    """Source offsets in memory, as a worker's store keeps them."""
+    """Source offsets in memory, with the interface of a worker's store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

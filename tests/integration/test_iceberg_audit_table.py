@@ -1,4 +1,4 @@
-"""The audit of a real table: what its manifests and summaries say, whole and damaged."""
+"""Audits of a real table: manifests and summaries, intact and damaged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A catalog that can never be made: the task hears of it at once, in words that last longer than
-the JVM."""
+"""A catalog that cannot be created: the task gets the error immediately, and the message outlives
+the JVM.
+"""
 
 from __future__ import annotations
 

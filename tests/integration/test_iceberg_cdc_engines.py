@@ -1,8 +1,8 @@
-"""A small database, its change events, and both engines: the tables hold what the database holds.
+"""A small database, its change events, and both engines: the tables equal the database.
 
-Unlike `test_iceberg_engines_equal`, which begins with staged files, this begins with Debezium's
-events: they go to partitions by their keys (or anywhere), are read at different paces, staged by
-the task's own stager, and committed.
+Unlike `test_iceberg_engines_equal`, which begins with staged files, this test begins with
+Debezium's events: they are sent to partitions by their keys (or anywhere), read at different
+speeds, staged by the task's stager, and committed.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) 
 @pytest.mark.long
 @FEW_OR_MANY
 def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, examples: int) -> None:
-    """Rows from before a truncate that come after it stay out, rows from after it that came before
-    stay in."""
+    """Rows from before a truncate that arrive late are ignored; later rows that arrive early are
+    kept.
+    """
     # a value that was not read yet cannot be found
     steps = STEPS.filter(lambda step: step[0] != "move")
 
@@ -129,7 +130,7 @@ def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, example
     check()
 
 
-KINDS = [  # form, whether events tell their place, whether the connector orders by it
+KINDS = [  # form, whether events contain their position, whether the connector orders by it
     (Form.ENVELOPE, True, True),
     *((form, place, False) for form in Form for place in (True, False)),
 ]
@@ -163,7 +164,7 @@ def read_history(lake: Lake, version: int, engine: EngineName, seed: int) -> int
     form, place, ordered = draw.choice(KINDS)
     source = Source(partitions, by_key=True, place=place, ordered=ordered, form=form)
     (reader,) = readers(lake, version, source, [engine])
-    # Of several partitions without an order, nothing says which rows a truncate came after.
+    # In several partitions without an order, it is unknown which rows precede a truncate.
     truncates = source.is_ordered or (partitions == 1 and form is Form.ENVELOPE)
     for _ in range(draw.randrange(2, 5)):
         for _ in range(draw.randrange(2, 14)):

@@ -1,5 +1,6 @@
-"""Merged tables rebuilt from their change logs: both come from the same events, by the tasks' own
-stagers."""
+"""Merged tables rebuilt from their change logs: both are derived from the same events by the tasks'
+stagers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The catalog through Spark's JVM, the life of the driver, and what a power loss leaves of a
-commit."""
+"""The catalog through Spark's JVM, the lifecycle of the driver, and the state of a commit after a
+power failure.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
         orphan.with_name(name)
         for name in (
             f"connect-orders-8-a1.{digits}.own.parquet",
-            # somebody has taken over from us meanwhile
+            # a newer coordinator has taken over in the meantime
             f"connect-orders-9-a1.{digits}.newer.parquet",
             f"connect-orders-x-a1.{digits}.parquet",
             f"somebody-elses-7-a1.{digits}.parquet",
@@ -281,7 +282,7 @@ def test_driver_gives_users_separate_sessions_and_ends_with_the_last(
 
 
 class EndlessSession(LakeSession):
-    """With a statement that does not end."""
+    """A session with a statement that never ends."""
 
     def endless(self) -> None:
         self.spark.range(1 << 60).selectExpr("max(id % 7)")._jdf.collectAsList()
@@ -371,7 +372,7 @@ def test_clean_up_takes_the_checksums_of_other_file_systems_along(lake: Lake) ->
 
 @contextmanager
 def recorded(lake: Lake, folder: Path) -> Iterator[list[Path]]:
-    """What the JVM forces to the disk meanwhile, in order; known at the end."""
+    """Record the files that the JVM forces to the disk inside the block, in order."""
     jvm: Any = lake.catalog.spark._jvm
     jfr = jvm.jdk.jfr
     forced: list[Path] = []
@@ -389,7 +390,9 @@ def recorded(lake: Lake, folder: Path) -> Iterator[list[Path]]:
 
 
 def lasts(file: Path, forced: Sequence[Path]) -> bool:
-    """Whether the file is on the disk, and its name was in the folder once it was whole."""
+    """Return True if the file is on disk, and its name was synced to the folder after its
+    content.
+    """
     return file in forced and file.parent in forced[forced.index(file) :]
 
 
@@ -459,7 +462,7 @@ def test_hadoop_catalog_syncs_metadata_before_and_after_each_rename(
         assert len(renamed) == 3  # of two snapshots' metadata, and which is the newest
         assert all(lasts(file, forced) for file in written - renamed)
         before = [path for path in forced if path.parent == folder and path not in written]
-        assert len(before) == 4  # what is the newest was written twice
+        assert len(before) == 4  # the newest metadata was written twice
         assert all(forced[forced.index(path) :].count(folder) >= 2 for path in before), (
             "made, and renamed"
         )

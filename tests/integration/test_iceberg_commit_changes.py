@@ -105,8 +105,9 @@ def test_changed_key_finds_its_values_after_its_delete_was_committed(make: Make)
 
 @pytest.mark.long  # in every run: test_key_added_and_changed_in_one_cycle_is_found
 def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
-    """The row is written and its key changed in one cycle; the insert under the new key comes in
-    the next one."""
+    """The row is written and its key changed in one cycle; the next cycle contains the insert of
+    the new key.
+    """
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1, 2)
@@ -120,7 +121,7 @@ def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
 
 
 def test_key_added_and_changed_in_one_cycle_is_found(make: Make) -> None:
-    """That cycle removes no row of the table, and is its first."""
+    """That cycle is the first one, and removes no row of the table."""
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1)
@@ -165,7 +166,7 @@ def test_a_partition_that_lags_overwrites_nothing_newer(make: Make) -> None:
     assert outcome.counts.older_changes == 1
 
 
-ONE_CYCLE = {  # keys lie in partitions of their own
+ONE_CYCLE = {  # keys are in separate partitions
     "changed after a truncate": [("truncate",), ("write", 2, "north", True), ("move", 2, 4)],
     "changed twice": [("truncate",), ("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
     "changed twice, no truncate": [("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
@@ -197,7 +198,7 @@ def test_unsent_values_come_from_the_last_row_of_the_key(make: Make, name: str) 
     assert reader.rows() == source.rows
 
 
-ANYWHERE = {  # every third step is in the same partition, wherever its key was before
+ANYWHERE = {  # every third step is in the same partition, regardless of its key's earlier partition
     "its own older value": [
         ("write", 2, "north", True),
         ("write", 2, "north", True),
@@ -232,8 +233,9 @@ ANYWHERE = {  # every third step is in the same partition, wherever its key was 
 
 @pytest.mark.parametrize("name", short_form(ANYWHERE, ["the old key used again"]))
 def test_unsent_values_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
-    """A partition alone would take its own value, though another partition has a newer one, or a
-    delete."""
+    """A single partition would use its own value, although another one has a newer value or a
+    delete.
+    """
     source = Source(3, by_key=False)
     reader = make(source)
     write(source, 1, 2)
@@ -260,7 +262,7 @@ def test_changed_key_takes_the_older_row_of_a_reused_key(make: Make) -> None:
 
 
 def test_insert_with_unread_delete_is_not_committed(make: Make) -> None:
-    """Nobody has read yet what came between the row in the table and the change of its key."""
+    """The changes between the table's row and the change of its key have not been read yet."""
     source = Source(3, by_key=True)
     reader = make(source)
     write(source, 1)
@@ -309,7 +311,7 @@ def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: boo
     assert not reader.sink.description().open_pairs
 
 
-# the same key is changed into the same other one again: each insert has the row of its own life
+# the same key is changed to the same new key again: each insert has the row of its own lifetime
 REUSED = {
     "again": [("move", 1, 3), ("move", 3, 1), ("write", 1, "north", True), ("move", 1, 3)],
     "new in between": [("move", 1, 3), ("delete", 3), ("write", 1, "north", True), ("move", 1, 3)],

@@ -1,4 +1,4 @@
-"""Each engine against a real Spark and Iceberg: what lands, and what the snapshot says."""
+"""Each engine on a real Spark and Iceberg: the resulting rows, and the snapshot's summary."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_names_of_folders_are_taken_as_they_are(lake: Lake) -> None:
 
 
 def test_commit_without_files_needs_no_key(lake: Lake) -> None:
-    """As when the records' own key is the table's, and this life has not seen any record."""
+    """The key is that of the records, and this process has not seen a record yet."""
     sink = lake.make(key_columns=())
     outcome = sink.commit([], ordered=True)
     assert sink.version().ledger_snapshot == outcome.snapshot_id
@@ -143,7 +143,7 @@ def test_rows_of_a_branch_counted_as_empty_are_replaced(lake: Lake) -> None:
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
     lake.catalog.table(sink.name).java_table.newFastAppend().toBranch(
         "audit"
-    ).commit()  # another writer made the branch
+    ).commit()  # another writer created the branch
     branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)
     head = lake.catalog.table(sink.name).metadata().head("audit")
     assert head is not None
@@ -308,7 +308,7 @@ def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: 
 
 
 def metadata_files(lake: Lake, sink: Sink) -> set[str]:
-    """Manifests and lists of them that are there."""
+    """Return the existing manifests and manifest lists."""
     folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
     return {path.name for path in folder.glob("*.avro")}
 
@@ -471,7 +471,9 @@ def test_follow_up_work_runs_if_the_response_of_the_swap_was_lost(
 def test_swap_that_meets_its_own_commit_has_landed(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a catalog answers that a commit failed which it made: the next try is refused."""
+    """The catalog reports that a commit failed although it succeeded: the next attempt is
+    refused.
+    """
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]), engine)
     request = sink.request(sink.stage([order(1, "b")]))

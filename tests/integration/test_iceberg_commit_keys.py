@@ -66,7 +66,7 @@ def values(sink: Sink) -> list[str]:
 
 
 def exact(sink: Sink, keys: Sequence[Mapping[str, object]], engine: EngineName) -> None:
-    """Write, replace and delete by these keys, and look at what is left."""
+    """Write, replace, and delete rows with these keys, and check the remaining rows."""
 
     def rows(numbers: Sequence[int], text: str) -> list[dict[str, object]]:
         return [{**keys[number], "v": f"{text}{number}"} for number in numbers]

@@ -1,4 +1,4 @@
-"""Catalogs that say that a commit failed which they made: what is in the table stays whole."""
+"""Catalogs that report a successful commit as failed: the table remains intact."""
 
 from __future__ import annotations
 

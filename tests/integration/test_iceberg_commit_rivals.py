@@ -1,5 +1,6 @@
-"""Others commit between any two steps of a commit: what was found by then is checked, or found
-again."""
+"""Concurrent commits between any two steps of a commit: its results are validated, or computed
+again.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def seeded(
 
 
 def no_file_is_missing(sink: Sink) -> None:
-    """Every file that some snapshot refers to is there."""
+    """Check that every file of every snapshot exists."""
     for name, column in (
         ("all_files", "file_path"),
         ("snapshots", "manifest_list"),
@@ -225,7 +226,7 @@ def test_next_commit_completes_and_cleans_up_a_crashed_one(
     lake: Lake, version: int, step: str, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class DiedError(BaseException):
-        """As when the process is killed: nothing is taken back."""
+        """Simulates a killed process: nothing is cleaned up."""
 
     def die() -> None:
         raise DiedError

@@ -234,8 +234,9 @@ def test_concurrent_commits_are_kept(
     step: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A commit that touches no rewritten row lets the compaction be built again; deletes make it
-    give up."""
+    """After a commit that touches no rewritten row, the compaction is rebuilt; after deletes, it
+    gives up.
+    """
     sink, other = small(lake, version), small(lake, version)
     act(other)  # on a table that is not compacted
     with monkeypatch.context() as patch:
@@ -268,8 +269,9 @@ def every_referenced_file_exists(sink: Sink) -> None:
 def test_compaction_of_an_overtaken_epoch_gives_up(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newer coordinator commits and removes files of older epochs, those of this compaction
-    among them."""
+    """The newer coordinator commits, and removes files of older epochs, including this
+    compaction's.
+    """
     sink = small(lake)
     rows = sink.rows("shop, number")
 

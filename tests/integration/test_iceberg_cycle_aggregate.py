@@ -26,8 +26,7 @@ BY_REGION = (
     "SELECT region, amount, 1 AS n FROM staged UNION ALL SELECT region, amount, -1 FROM removed) "
     "GROUP BY region"
 )
-# with the number of the hit: the commit to the table comes first, then that to the one which
-# follows
+# with the number of the hit: the table is committed first, then the aggregate
 POINTS = [
     ("before_aggregate", 1),
     ("after_aggregate", 1),
@@ -146,8 +145,7 @@ def test_aggregate_follows_upserts_and_deletes_of_each_commit(
 def test_aggregate_is_exact_after_a_death_at_each_point(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str, hit: int, mode: WriteMode
 ) -> None:
-    """The next coordinator either makes the same commit again, or finds the table as it is and goes
-    on."""
+    """The next coordinator either repeats the same commit, or continues with the current table."""
     followed = Followed(lake.make(mode=mode))
     followed.commit({"a": "north", "b": "south"})
     request = followed.request(rows := {"a": "south", "c": "west"})
@@ -190,8 +188,9 @@ def test_aggregate_is_exact_under_random_deaths_and_successors(
 def test_sleeper_between_both_swaps_changes_nothing_later(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator sleeps after the swap of the table. The next one goes on, before the first one
-    awakes."""
+    """A coordinator is suspended after the swap of the table. The next one continues before the
+    first one resumes.
+    """
     followed = Followed(lake.make(mode=WriteMode.APPEND))
     followed.commit({"a": "north"})
     request = followed.request(rows := {"b": "north"})
@@ -303,7 +302,7 @@ def test_compaction_of_either_table_leaves_the_aggregate_in_step(
 
 @long_
 def test_highest_of_each_group_is_asked_of_the_rows_after(lake: Lake) -> None:
-    """What no sum tells is computed again for the groups that changed."""
+    """Values that cannot be derived from sums are computed again for the changed groups."""
     sql = (
         "SELECT region, max(number) AS last, count(*) AS orders, sum(amount) AS amount FROM after "
         "WHERE region IN "

@@ -77,7 +77,7 @@ def test_query_stands_in_place_of_the_staged_rows(lake: Lake, engine: EngineName
 def test_join_with_another_table_is_exact_under_random_deaths(
     lake: Lake, regions: None, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A commit dies before the step, after it, before its swap or after it, and is made again."""
+    """A commit is killed before the step, after it, before its swap, or after it, and repeated."""
     chance = random.Random(seed)
     mode = chance.choice((WriteMode.MERGE, WriteMode.APPEND))
     sink = lake.make(version=chance.choice((2, 3)), mode=mode)

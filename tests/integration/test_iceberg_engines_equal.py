@@ -75,7 +75,7 @@ def commit(sink: Sink, cycle: Mapping[tuple[int, str], Change], engine: EngineNa
 
 
 def shown(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A row of the model as the table shows it: nulls left out, the moment as text."""
+    """Return a row of the model as in the table: without nulls, and with the moment as a string."""
     amount = row["amount"]
     values = {**row, "amount": None if amount is None else float(decimal.Decimal(amount))}
     values["placed"] = "2026-01-02T03:04:05.678Z"  # JSON shows milliseconds

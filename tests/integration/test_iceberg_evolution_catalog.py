@@ -58,7 +58,7 @@ def describe(keeper: TableManager, name: str) -> TableDescription:
 
 
 def evolve(keeper: TableManager, name: str, rows: Any, **props: str) -> TableDescription:
-    """What a task asks for, and the answer; again until nothing is lacking."""
+    """Apply the requests of a task until nothing is missing."""
     description = describe(keeper, name)
     for _ in range(5):
         wanted = wanted_by(stager(description, **props), rows.value)
@@ -171,8 +171,9 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
 
 
 def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
-    """The requests of all tasks reach one coordinator; what one of them gets answered reaches
-    everybody."""
+    """One coordinator gets the requests of all tasks; its answer to one request reaches all
+    tasks.
+    """
     props = {"tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
     keeper = table_manager(LocalLake(lake.catalog), **props)
@@ -183,7 +184,9 @@ def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
     answers: list[TableOpened] = []
 
     def all_ask(description: TableDescription) -> list[Any]:
-        """What each task still lacks; every second one needs a column of its own too."""
+        """Return the missing columns of each task; every second one also needs a separate
+        column.
+        """
         asked: list[Any] = []
         for task in range(TASKS):
             own = [(f"own_{task}", INT32)] * (task % 2)
@@ -214,8 +217,9 @@ def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
 
 
 def test_concurrent_schema_changes_by_two_writers_are_each_applied_once(lake: Lake) -> None:
-    """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides,
-    and we try again."""
+    """A coordinator and another writer: the catalog's compare-and-swap decides, and the change is
+    retried.
+    """
     name = make(lake, [("id", "int")])
     same = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
 

@@ -122,7 +122,7 @@ def test_compaction_and_expiry_keep_rows_and_the_ledger(
     after = look_up(sink.load().view)
     assert after.standing in (Standing.FOUND, Standing.EXPIRED)
     assert after.ledger == look_up(before).ledger
-    sink.commit(sink.stage([order(2, "new")]))  # and the next cycle goes on
+    sink.commit(sink.stage([order(2, "new")]))  # the next cycle continues
     assert len(sink.rows()) == len(rows) + 1
 
 
@@ -279,8 +279,9 @@ def test_ages_and_times_are_right_in_other_time_zones(lake: Lake) -> None:
 
 
 def test_action_is_left_out_if_a_commit_was_held_meanwhile(lake: Lake) -> None:
-    """What is due was listed before the commit: a compaction would move main, and keep the branch
-    from following."""
+    """The due actions were listed before the commit: a compaction would move main, and the branch
+    could not follow.
+    """
     sink = busy(lake, 3)
     branch = f"{UNPUBLISHED_PREFIX}0123456789ab"
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
@@ -294,7 +295,7 @@ def test_action_is_left_out_if_a_commit_was_held_meanwhile(lake: Lake) -> None:
     ]
 
 
-@pytest.mark.long  # in every run: what is due, in tests/unit/test_iceberg_maintenance_plan.py
+@pytest.mark.long  # in every run: the plan, in tests/unit/test_iceberg_maintenance_plan.py
 def test_tables_that_say_so_lose_no_snapshots(lake: Lake) -> None:
     sink = busy(lake, 3)
     lake.catalog.set_properties(sink.name, {"gc.enabled": "false"})
@@ -444,7 +445,7 @@ def test_old_partitions_move_with_their_deletes_and_read_the_same(
     day = {name: str((TODAY - dt.timedelta(days=age)).date()) for name, age in days.items()}
     assert places(lake, sink, cold) == {True: {day["c"], day["d"]}, False: {day["a"], day["b"]}}
     assert not do(lake, sink, MaintenanceKind.MOVE, policy).helped
-    for late in ("e", "f"):  # rows that come late wait for each other
+    for late in ("e", "f"):  # late rows wait for each other
         lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row({**rows[2], 'number': late})}")
         due = measure(lake.catalog, sink.name, "main", policy).movable
         assert due == (late == "f")
@@ -531,7 +532,7 @@ def test_move_that_loses_to_a_delete_leaves_no_files(
 
 
 def old_and_new(lake: Lake) -> Sink:
-    """A table with a partition that is old enough to be moved, and one that is not."""
+    """Create a table with a partition that is old enough to be moved, and a newer one."""
     sink = lake.make(version=2, spec=BY_DAY)
     for age in (0, 50):
         row = order(1, str(age), placed=TODAY - dt.timedelta(days=age))
@@ -549,8 +550,9 @@ def cold_files(lake: Lake, sink: Sink) -> list[Path]:
 def test_move_whose_commit_landed_keeps_its_files(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """The catalog's answer is wrong, or lost; or another commit came first and the move was
-    repeated."""
+    """The catalog's response is wrong or lost, or another commit was first and the move was
+    repeated.
+    """
     sink, swap, swaps = old_and_new(lake), TableUpdate.swap, []
 
     def disturbed(self: TableUpdate, properties: Mapping[str, str]) -> None:
@@ -582,7 +584,7 @@ def test_move_whose_commit_landed_keeps_its_files(
 def test_move_of_unknown_outcome_leaves_its_files(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The catalog may still make the commit."""
+    """The catalog may still commit."""
     sink, swap, late = old_and_new(lake), TableUpdate.swap, []
 
     def unanswered(self: TableUpdate, properties: Mapping[str, str]) -> None:

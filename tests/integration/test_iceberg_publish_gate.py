@@ -1,5 +1,4 @@
-"""Expectations of a table's rows: what is left out, rejected, kept from readers, published or
-thrown away."""
+"""Data quality checks of a table's rows: dropped, rejected, held, published, and discarded rows."""
 
 from __future__ import annotations
 
@@ -141,7 +140,7 @@ def test_death_before_rows_are_rejected_is_repaired(
 
 @pytest.mark.parametrize("act", short_form([DROP, "ALTER TABLE lake.{} RENAME TO {}_old"], [DROP]))
 def test_table_of_rejected_rows_may_go_between_sessions(gated: Gated, act: str) -> None:
-    """Each commit of `gated` has a session of its own, which knows nothing of the one before."""
+    """Each commit of `gated` has a separate session without knowledge of the previous one."""
     name, key = f"{gated.sink.name}_rejected", "connect-py.rejected.connect-orders"
     gated.commit({"a": "bad", "b": "north"}, expect(A.DEAD_LETTER))
     gated.sink.lake.sql(act.format(name, name))
@@ -166,8 +165,9 @@ def test_rejected_rows_that_were_rolled_back_stay_away(gated: Gated) -> None:
 def test_sleeper_appends_no_rejected_rows_twice(
     gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looked for the rows, and sleeps until the next coordinator has appended them and those of
-    a later commit."""
+    """It has searched for the rows, and is suspended until the next coordinator has appended them
+    and later rows.
+    """
     gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
     asleep = []
 
@@ -313,14 +313,15 @@ def test_rows_thrown_away_come_again_as_was_decided(
         assert choice == "drop" or gated.rejected() == {"a": "bad"}
         assert gated.commit(
             {"c": "bad"}, expect(A.HOLD)
-        ).unpublished  # rows that come later are judged as before
+        ).unpublished  # later rows are checked as before
 
 
 def test_expectation_that_had_not_failed_holds_what_comes_again(
     gated: Gated, command: Callable[..., Result]
 ) -> None:
-    """Newer rows are in the cycle. What was decided before holds nothing up again, however often it
-    is read."""
+    """Newer rows are in the cycle. The earlier decision applies whenever the rows are read
+    again.
+    """
     name, rules = (
         gated.sink.name,
         {

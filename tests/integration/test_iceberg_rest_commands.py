@@ -1,5 +1,6 @@
-"""The commands about a table's life at a REST catalog: each does there what it does at a JDBC
-one."""
+"""Commands about the state of a table in a REST catalog have the same effect as in a JDBC
+catalog.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +156,7 @@ def test_unpublished_commits_work_at_a_rest_catalog(
 
 
 def with_unpublished(sink: Sink) -> TableVersion:
-    """What the connector knows, which follows its own branch."""
+    """Return the table version for the connector, which follows its branch."""
     loaded = sink.lake.catalog.load(sink.name, KEY, MAIN, sink.mode, sink.key_columns, BRANCH)
     return look_up(loaded.view).version
 

@@ -1,5 +1,4 @@
-"""What users get wrong about S3 is said in words that help, with the setting to look at or the
-command to run."""
+"""Common mistakes with S3 are reported with the setting to check or the command to run."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3's library beside those of the session."""
+    """Add S3's library to the session's jars."""
     first = JarLock.shipped("spark").resolve()
     monkeypatch.setenv(
         JARS_VARIABLE, os.pathsep.join(map(str, [*first, *JarLock.shipped("s3").resolve()]))

@@ -30,7 +30,7 @@ def difference(
 
 
 def oracle(before: State, after: State) -> Counter[RowChange]:
-    """What became of each key, by dictionaries."""
+    """Return the change of each key, computed with dictionaries."""
     found = Counter[RowChange]()
     for key in before.keys() | after.keys():
         if key not in before:

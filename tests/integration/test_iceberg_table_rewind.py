@@ -81,14 +81,14 @@ def test_rewind_is_refused_if_a_commit_was_held_since(lake: Lake, mode: RewindMo
 
 @dataclass
 class Story:
-    """A topic of changes, a table that a sink fills from it, and what the table must hold."""
+    """A topic of changes, a table that a sink fills from it, and its expected rows."""
 
     sink: Sink
     chance: random.Random
     version: int
     log: list[Rows] = field(default_factory=list)  # one item a cycle: key -> region; empty: deleted
     skipped: set[int] = field(default_factory=set)  # cycles
-    states: dict[int, Rows] = field(default_factory=dict)  # what a snapshot holds
+    states: dict[int, Rows] = field(default_factory=dict)  # rows by snapshot
     # a snapshot -> how many cycles it holds or skips
     cycles: dict[int, int] = field(default_factory=dict)
     known: Rows = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Story:
         return self.sink.lake.catalog.table(self.sink.name).metadata().refs[MAIN]
 
     def commit(self, changes: Rows) -> None:
-        """One cycle from the topic, which may be one that was read before."""
+        """Commit one cycle from the topic, which may have been read before."""
         upserts = [order(1, key, region) for key, region in changes.items() if region]
         deletes = [{"shop": 1, "number": key} for key, region in changes.items() if not region]
         files = self.sink.stage(upserts)
@@ -115,7 +115,7 @@ class Story:
         self.commit(changes)
 
     def refill(self) -> None:
-        """What a connector does after a roll-back: it reads from the ledger on."""
+        """Read from the ledger's position, like a connector after a rollback."""
         found = look_up(self.sink.load().view)
         assert found.standing in (Standing.FOUND, Standing.ROLLED_BACK)
         self.sink.cycle = (
@@ -132,8 +132,9 @@ class Story:
         self.cycles.setdefault(self.metadata_head(), self.sink.cycle)
 
     def rewind(self, mode: RewindMode, monkeypatch: pytest.MonkeyPatch) -> None:
-        """To any state that the ledgers allow; it dies before or after its swap, and is run
-        again."""
+        """Rewind to any state that the ledgers allow; crash before or after the swap, and run it
+        again.
+        """
         catalog, metadata = (
             self.sink.lake.catalog,
             self.sink.lake.catalog.table(self.sink.name).metadata(),

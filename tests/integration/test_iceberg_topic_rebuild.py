@@ -1,5 +1,6 @@
-"""`connect-py rebuild --from-topics` on a real broker and Spark; `connect-py load` stands for the
-running connector."""
+"""`connect-py rebuild --from-topics` on a real broker and Spark; `connect-py load` replaces the
+running connector.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_damage_is_found_and_mended_and_the_connector_follows(
     assert (5, "second") in state(lake, shop.table)
     assert len(state(lake, shop.table)) == 9
     lake.catalog.spark.sql(f"INSERT INTO lake.{shop.table} (id, name) VALUES (99, 'by hand')")
-    # once more: the first rebuild is in the table's history
+    # a second time: the first rebuild is in the table's history
     status, found = rebuilt(shop, tmp_path, "--publish")
     assert (status, found["published"], found["resumed"], found["records"]) == (1, False, False, 12)
     assert (

@@ -108,4 +108,4 @@ def test_records_for_a_transaction_carry_the_key_seen_last(
         if m.error() is None and (m.key() or b"").startswith(b'["e"')
     ]
     reader.close()
-    assert len(keys) == 1  # the reset was told to the worker's topic first
+    assert len(keys) == 1  # the reset was written to the worker's topic first

@@ -80,5 +80,5 @@ def test_two_versions_of_a_connector_run_side_by_side(
 
 @pytest.fixture(autouse=True)
 def _no_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker finds plugins by its own path only, not by what a test run has on PYTHONPATH."""
+    """The worker finds plugins only in its own path, not in the PYTHONPATH of a test run."""
     monkeypatch.delenv("PYTHONPATH", raising=False)

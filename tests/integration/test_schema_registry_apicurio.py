@@ -54,7 +54,7 @@ from connect_py.worker.worker import Worker
 
 __all__ = ["news", "registry", "worker"]  # fixtures
 
-# In every run: a registry made of Python, in tests/contract/test_converters_registry_options.py.
+# In every run: a registry in Python, in tests/contract/test_converters_registry_options.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # two starts of a JVM on a busy machine
 
 CONVERTERS: Final[dict[str, type[RegistryConverter]]] = {
@@ -122,7 +122,7 @@ def order(schema: Schema, number: int) -> Struct:
 
 
 def plain(value: Any) -> Any:
-    """A value without its schema: Protobuf gives other names to nested ones."""
+    """Return a value without its schema: Protobuf renames nested schemas."""
     return (
         {field.name: plain(item) for field, item in value} if isinstance(value, Struct) else value
     )
@@ -227,7 +227,7 @@ class ForeignProducer:
     def _register(
         self, kind: str, names: tuple[str, str], address: object, customer: object, last: object
     ) -> Any:
-        """Register what the last schema refers to, and return it with its references."""
+        """Register the references of the last schema, and return it with its references."""
         references: list[SchemaReference] = []
         for name, schema in zip(names, (address, customer), strict=True):
             subject = f"{self._topic}-{name}"
@@ -238,7 +238,7 @@ class ForeignProducer:
         return SchemaText(json.dumps(last), kind, references)
 
     def _protobuf(self) -> tuple[Any, Any]:
-        """Its serializer registers what a file imports by itself."""
+        """Its serializer registers a file's imports automatically."""
         files = {"address.proto": PROTO_ADDRESS, "customer.proto": PROTO_CUSTOMER}
         message = GetMessageClass(compile_proto(PROTO_ORDER, files).message_types_by_name["Order"])
         home = {"street": "b"}
@@ -331,11 +331,11 @@ class Stream:
         self.sink.produce(self._rows[start:stop])
 
     def has(self, rows: int) -> bool:
-        """Whether the first rows have arrived, once and in order, and no others."""
+        """Return True if the first rows have arrived, once and in order, and no others."""
         return self.sink.values() == list(range(rows))
 
     def waits(self, told: Sequence[logging.LogRecord]) -> bool:
-        """Whether the task said that it waits for the registry."""
+        """Return True if the task reported that it waits for the registry."""
         lines = [
             LINES.format(record)
             for record in list(told)
@@ -344,7 +344,7 @@ class Stream:
         return any(f"[{self.sink.name}|task-0]" in line for line in lines)
 
     def dead(self) -> int:
-        """How many dead letters there are."""
+        """Return the number of dead-letter records."""
         ends = self.sink.admin.list_offsets(
             {TopicPartition(self.dead_letters, 0): OffsetSpec.latest()}
         )
@@ -352,10 +352,9 @@ class Stream:
 
 
 class Source:
-    """A worker whose connectors read lines of a file into topics named after them, one connector
-    per format.
+    """A worker whose connectors read lines of a file into topics, one connector per format.
 
-    Each topic has a subject of its own: a line that is new needs the registry.
+    Each topic has a separate subject: a new line requires the registry.
     """
 
     def __init__(self, url: str, broker: KafkaBroker, prefix: str, folder: Path) -> None:
@@ -406,7 +405,7 @@ class Source:
         )
 
     def waits(self) -> bool:
-        """Whether each task said that it waits for the registry."""
+        """Return True if each task reported that it waits for the registry."""
         told = [
             line
             for line in self.worker.log_path.read_text().splitlines()
@@ -432,7 +431,7 @@ def test_registry_outage_delays_source_records_and_loses_none(
         for each in CONVERTERS:
             until("the first line", partial(source.read, each, "first"), PATIENCE_SECONDS)
         apicurio.stop()
-        source.send("first")  # of a schema that is known: goes on
+        source.send("first")  # with a cached schema: continues
         source.send("second")
         until("they wait", source.waits, PATIENCE_SECONDS)
         assert [source.read(each, "second") for each in CONVERTERS] == [[], [], []]
@@ -480,7 +479,7 @@ def test_registry_outage_delays_sink_records_and_loses_none(
         assert stream.has(half) or stream.has(half + 1)
         assert stream.sink.committed().get(0, (0, ""))[0] <= half + 1
         with pytest.raises(UnavailableError):
-            # what a source would do
+            # as a source would
             make(stream.format).from_connect(f"{stream.sink.topic}-2", NEW, order(NEW, 1))
 
     apicurio.start()

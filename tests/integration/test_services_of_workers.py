@@ -1,5 +1,6 @@
-"""Shared services in whole workers of both kinds: the program lies in `plugin.path`, one of its
-settings is secret."""
+"""Shared services in workers of both kinds: the program is in `plugin.path`, and one of its
+settings is secret.
+"""
 
 from __future__ import annotations
 

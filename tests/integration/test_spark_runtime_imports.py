@@ -1,4 +1,4 @@
-"""A Spark driver imports what its commits need, and nothing that pyspark's tests need."""
+"""A Spark driver imports only the modules that its commits need, and none of pyspark's tests."""
 
 from __future__ import annotations
 

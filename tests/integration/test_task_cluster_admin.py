@@ -1,4 +1,4 @@
-"""What tasks and offset requests ask a real cluster."""
+"""Requests of tasks and offset operations to a real cluster."""
 
 from __future__ import annotations
 
@@ -134,8 +134,7 @@ PRODUCER = 0  # of the client library's kinds of clients
 
 
 class PretendedCluster:
-    """The client library's own broker for tests, which answers with the errors that it is told
-    to."""
+    """The client library's mock broker, which returns the requested errors."""
 
     def __init__(self, topic: str) -> None:
         self._library = ctypes.CDLL(cimpl.__file__)

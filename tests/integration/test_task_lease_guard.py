@@ -1,4 +1,4 @@
-"""A child process that outlives its worker's lease ends by itself."""
+"""A child process that outlives its worker's lease exits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`connect-py try`: records of a real topic, and what a connector would do with them at a real
-catalog."""
+"""`connect-py try`: records of a real topic, and their effect on a real catalog."""
 
 from __future__ import annotations
 

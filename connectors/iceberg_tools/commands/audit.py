@@ -1,5 +1,4 @@
-"""`connect-py audit`: verifies from a table's ledger that every offset range and every data file
-was committed exactly once."""
+"""`connect-py audit`: verifies that offset ranges and data files were committed once."""
 
 from __future__ import annotations
 

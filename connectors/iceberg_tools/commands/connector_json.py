@@ -24,8 +24,9 @@ _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
 def read_connector(path: Path) -> dict[str, str]:
-    """Return the properties of a connector, including `name`, from `{"name": …, "config": {…}}` or
-    from the `config` object alone.
+    """Return the properties of a connector, including `name`.
+
+    The file contains `{"name": …, "config": {…}}` or the `config` object alone.
 
     Raises:
         ConfigError: The file has neither form, or does not contain a name.

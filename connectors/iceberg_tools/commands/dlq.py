@@ -275,8 +275,10 @@ def _table(
 def _with_states(
     context: CommandContext, sink: SinkOptions, kafka: KafkaOptions
 ) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
-    """Return the table of a connector's dead-letter records, all records, and their states in the
-    same order. The replay topic is read if a Kafka cluster is named."""
+    """Return the dead-letter table, all records, and their states in the same order.
+
+    The replay topic is read if a Kafka cluster is specified.
+    """
     from connectors.iceberg_tools.dead_letters.dead_letter_record import states
     from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 

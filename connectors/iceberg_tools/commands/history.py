@@ -1,5 +1,4 @@
-"""`connect-py history` and `connect-py at`: the snapshots of a table, and the one at a time or an
-offset."""
+"""`connect-py history` and `connect-py at`: the snapshots of a table."""
 
 from __future__ import annotations
 

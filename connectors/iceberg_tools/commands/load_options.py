@@ -86,8 +86,7 @@ class LoadOptions:
         return settings
 
     def _spark_settings(self) -> dict[str, str]:
-        """Return Spark's settings, and the defaults of a load, which the worker and the connector
-        override."""
+        """Return Spark's settings and the load's defaults, which worker and connector override."""
         from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
         from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 

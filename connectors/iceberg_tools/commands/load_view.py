@@ -14,8 +14,7 @@ from connectors.iceberg_tools.load.load import LoadProgress
 
 
 class LoadView(AbstractContextManager["LoadView"]):
-    """Prints waiting reasons and steps unless it is quiet, and draws a progress bar per partition
-    on a terminal."""
+    """Prints waits and steps unless it is quiet, and draws progress bars on a terminal."""
 
     def __init__(
         self, ends: Mapping[TopicPartition, int], *, mask: Callable[[str], str], quiet: bool

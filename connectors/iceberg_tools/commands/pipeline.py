@@ -155,8 +155,7 @@ def schema(_context: CommandContext) -> None:
 
 @contextmanager
 def _file_errors(context: CommandContext) -> Iterator[None]:
-    """Print all errors of the file with their lines, and end the command, if the block raises a
-    `PipelineFileError`."""
+    """Print the errors of a `PipelineFileError` in the block, and end the command."""
     try:
         yield
     except PipelineFileError as error:

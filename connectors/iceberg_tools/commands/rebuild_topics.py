@@ -1,5 +1,4 @@
-"""`connect-py rebuild --from-topics`: reloads a table from its topics with Spark, while its
-connector keeps running."""
+"""`connect-py rebuild --from-topics`: reloads a table while its connector is running."""
 
 from __future__ import annotations
 
@@ -254,8 +253,9 @@ class TopicsRebuild:
 
 
 def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
-    """Return the configuration of a connector that loads a table's branch with the same converters,
-    transformations, and rules.
+    """Return the configuration of a connector that loads a table's branch.
+
+    It has the same converters, transformations, and rules.
 
     It has no features in addition to the rows: for example, no dead-letter records.
     """
@@ -271,8 +271,7 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """Reject connectors whose users decide about rows: their tables cannot be derived from the
-    topics alone.
+    """Reject connectors whose users decide about rows: the topics alone are not enough.
 
     Raises:
         ConfigError: The connector has checks with such an action.

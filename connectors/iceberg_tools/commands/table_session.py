@@ -1,5 +1,4 @@
-"""`TableSession`: runs table operations for a command, in the driver of a running worker or in a
-separate one."""
+"""`TableSession`: runs table operations for a command, in a worker's or a separate driver."""
 
 from __future__ import annotations
 
@@ -167,8 +166,9 @@ def _no_kafka(_: LocalTable) -> Mapping[str, Any]:
 
 
 def _worker_connector(context: CommandContext, options: TableOptions) -> _WorkerConnector | str:
-    """Return the connector of a running worker that knows the table's catalog, or the reason why
-    there is none.
+    """Return a connector of a running worker with the table's catalog, or a reason.
+
+    The reason explains why there is no such connector.
 
     The reason is empty if the command has no options that name a worker.
 
