@@ -1,6 +1,6 @@
-"""Writes the pages in `docs/reference` from the definitions of the code: `make docs`.
+"""Writes the pages in `docs/reference` from the definitions in the code: `make docs`.
 
-`--check` writes nothing and exits with 1 when a page is not what the code says.
+`--check` writes nothing and exits with status 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
 DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core, at most 4"}
 SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must be no more than")
-# The keys of a class under headings: each goes below the first one with a part of its name.
+# Headings of the keys of a class: a key is listed under the first one that has a part of its name.
 GROUPS = {
     "IcebergSinkConnector": {
         "Tables and routes": (
@@ -102,24 +102,24 @@ FREE_PART = {
         ("`iceberg.table.<table>.commit-branch`", "branch of one table to commit to"),
         (
             "`iceberg.table.<table>.route-regex`",
-            "values of the route field whose rows go to the table",
+            "values of the route field whose rows are written to the table",
         ),
-        ("`iceberg.table.<table>.renamed`", "pairs `new:old` of columns that were renamed"),
+        ("`iceberg.table.<table>.renamed`", "pairs `new:old` of renamed columns"),
         ("`iceberg.tables.auto-create-props.*`", "a property of tables that the sink creates"),
         (
             "`iceberg.tables.write-props.*`",
-            "overrides a table's property that begins with `write.`",
+            "overrides a `write.` property of a table",
         ),
         (
             "`iceberg.catalog.*`",
-            "a property of the catalog or its storage, in the words of Iceberg's Java library",
+            "a property of the catalog or its storage, as in Iceberg's Java library",
         ),
         ("`iceberg.hadoop.*`", "a setting of Hadoop"),
-        ("`iceberg.kafka.*`", "a setting of the sink's own Kafka clients, beyond the worker's"),
-        ("`iceberg.spark.*`", "a setting of Spark, without its first word `spark`"),
+        ("`iceberg.kafka.*`", "a setting of the sink's Kafka clients, in addition to the worker's"),
+        ("`iceberg.spark.*`", "a setting of Spark, without its prefix `spark.`"),
     ),
 }
-IMPOSSIBLE_VALUES: tuple[Parsed, ...] = ("\0", -(10**30), 10**30)
+OUT_OF_BOUNDS: tuple[Parsed, ...] = ("\0", -(10**30), 10**30)
 
 TITLES = {
     PluginKind.SINK: "Sinks",
@@ -132,42 +132,41 @@ TITLES = {
 
 
 def pages() -> dict[str, str]:
-    """All pages: file name and text."""
+    """Return all pages by file name."""
     registry = PluginRegistry.discover()
     return {
         "worker.md": _page(
             "Worker properties",
-            "Keys of `worker.properties`. Settings for the clients of tasks follow after "
-            "`producer.`, `consumer.` and `admin.`, those of converters after `key.converter.` "
-            "and `value.converter.`, those of internal topics after `config.storage.`, "
-            "`status.storage.`, `offset.storage.` and `control.storage.`.",
+            "Keys of `worker.properties`. Settings of the clients of tasks begin with `producer.`, "
+            "`consumer.`, and `admin.`; settings of converters begin with `key.converter.` and "
+            "`value.converter.`; and settings of internal topics begin with `config.storage.`, "
+            "`status.storage.`, `offset.storage.`, and `control.storage.`.",
             _worker_tables(),
         ),
         "connector.md": _page(
             "Connector configuration: keys of the worker",
-            "Keys that the worker itself knows of every connector; the connector's own come "
-            "beside them. `producer.override.`, `consumer.override.` and `admin.override.` begin "
-            "settings of its Kafka clients.",
+            "Keys of all connectors, in addition to the keys of each connector class. Settings of "
+            "a connector's Kafka clients begin with `producer.override.`, `consumer.override.`, "
+            "and `admin.override.`.",
             _connector_tables(),
         ),
         "iceberg-sink.md": _page(
             "Iceberg sink",
-            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages "
-            "that show their use.",
+            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and lists the pages "
+            "with examples.",
             _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
         ),
         "file-stream.md": _page(
             "FileStream connectors",
-            "Lines of a file, one record each: for trying things out.",
+            "Each line of a file is a record. These connectors are for experiments.",
             _plugin_tables(
                 registry, [PluginKind.SINK, PluginKind.SOURCE], "connectors.file_stream"
             ),
         ),
         "converters.md": _page(
             "Converters",
-            "Named by `key.converter`, `value.converter` and `header.converter`; their keys follow "
-            "after that name and "
-            "a dot. Each of them but AvroConverter converts headers too.",
+            "Set `key.converter`, `value.converter`, and `header.converter` to a class; its keys "
+            "begin with that name and a dot. All except AvroConverter also convert headers.",
             _plugin_tables(
                 registry,
                 [PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER],
@@ -200,14 +199,14 @@ def _page(title: str, introduction: str, body: Iterable[str]) -> str:
 
 def _worker_tables() -> Iterator[str]:
     distributed, standalone = distributed_config_def(), standalone_config_def()
-    for title, definition, others in (
+    for title, definition, other_mode in (
         ("Both modes", standalone, distributed),
         ("Distributed only", distributed, standalone),
         ("Standalone only", standalone, distributed),
     ):
         shared = title == "Both modes"
-        own = (key for key in definition if (key.name in others.keys) == shared)
-        yield from (f"## {title}", "", *_table(ConfigDef(own)), "")
+        keys = (key for key in definition if (key.name in other_mode.keys) == shared)
+        yield from (f"## {title}", "", *_table(ConfigDef(keys)), "")
 
 
 def _connector_tables() -> Iterator[str]:
@@ -217,20 +216,20 @@ def _connector_tables() -> Iterator[str]:
         ("Sinks", sink_config_def(FrameworkDefaults())),
         ("Sources", source_config_def(FrameworkDefaults())),
     ):
-        own = (key for key in definition if definition is common or key.name not in common.keys)
-        yield from (f"## {title}", "", *_table(ConfigDef(own)), "")
+        keys = (key for key in definition if definition is common or key.name not in common.keys)
+        yield from (f"## {title}", "", *_table(ConfigDef(keys)), "")
 
 
 def _plugin_tables(
     registry: PluginRegistry, kinds: list[PluginKind], package: str
 ) -> Iterator[str]:
-    shown: set[str] = set()  # a class of several kinds is shown under the first
+    listed: set[str] = set()  # a class of several kinds is shown under the first
     for kind in kinds:
         classes: dict[str, list[Plugin]] = {}
         for plugin in registry.available(kind):
-            if plugin.python.startswith(f"{package}.") and plugin.python not in shown:
+            if plugin.python.startswith(f"{package}.") and plugin.python not in listed:
                 classes.setdefault(plugin.python, []).append(plugin)
-        shown |= classes.keys()
+        listed |= classes.keys()
         if not classes:
             continue
         if len(kinds) > 1:
@@ -251,28 +250,28 @@ def _pipeline_tables() -> Iterator[str]:
         ("The file", "", FILE.fields),
         (
             "A target",
-            "And all fields below `defaults`.",
+            "And all fields of `defaults`.",
             [each for each in TARGET if each.name not in shared],
         ),
         (
             "Defaults and targets",
-            "A target's own value wins; mappings are joined key by key.",
+            "The value of a target takes precedence; mappings are merged by key.",
             SHARED,
         ),
-        ("A table", "Below `tables.<table>` of a target.", TABLE.fields),
+        ("A table", "In `tables.<table>` of a target.", TABLE.fields),
         ("A rule of a route", "An item of `route`, if it is a list.", ROUTE_RULE.fields),
         ("A route by a field", "`route`, if it is a mapping.", ROUTE_FIELD.fields),
         (
             "A transformation",
-            "An item of `transforms`; further keys are its settings.",
+            "An item of `transforms`; additional keys are its settings.",
             TRANSFORM.fields,
         ),
-        ("An expectation", "A text alone is its `sql`.", EXPECTATION),
+        ("An expectation", "A string is its `sql`.", EXPECTATION),
         ("Dead letters", "", DEAD_LETTERS.fields),
-        ("A catalog", "Further keys as after `iceberg.catalog.`.", CATALOG.fields),
+        ("A catalog", "Additional keys as after `iceberg.catalog.`.", CATALOG.fields),
     ):
         yield from (f"## {title}", "", *([introduction, ""] if introduction else []))
-        yield from ("| field | takes | connector's key | |", "|---|---|---|---|")
+        yield from ("| field | value | connector's key | |", "|---|---|---|---|")
         for field in fields:
             name = f"**`{field.name}`**" if field.required else f"`{field.name}`"
             key = field.key.replace(SETTING_PREFIX, "iceberg.table.<table>.")
@@ -291,21 +290,21 @@ def _pipeline_tables() -> Iterator[str]:
 
 
 def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:
-    """The keys of a class, in one table or below its headings."""
+    """Yield the keys of a class, in one table or under headings."""
     if name not in GROUPS:
-        yield from (_table(definition) if definition.keys else ["It has no keys of its own."])
+        yield from (_table(definition) if definition.keys else ["It has no additional keys."])
         return
-    left = list(definition)
+    remaining = list(definition)
     for title, words in GROUPS[name].items():
-        own = [
+        matching = [
             key
-            for key in left
+            for key in remaining
             if not words or any(_is_meant(word, key.name) for word in words.split())
         ]
-        left = [key for key in left if key not in own]
-        if own:
-            yield from (f"#### {title}", "", *_table(ConfigDef(own)), "")
-    yield from ("#### Keys with a free part", "", "| key | |", "|---|---|")
+        remaining = [key for key in remaining if key not in matching]
+        if matching:
+            yield from (f"#### {title}", "", *_table(ConfigDef(matching)), "")
+    yield from ("#### Keys with variable parts", "", "| key | |", "|---|---|")
     yield from (f"| {key} | {text} |" for key, text in FREE_PART[name])
 
 
@@ -349,7 +348,7 @@ def _doc(key: ConfigKey) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Keep `<` from starting a tag, but for code, where it stands for itself."""
+    """Escape `<` except in code."""
     parts = text.split("`")
     return "`".join(
         part if code % 2 else part.replace("<", "&lt;") for code, part in enumerate(parts)
@@ -357,11 +356,11 @@ def _escaped(text: str) -> str:
 
 
 def _bounds(key: ConfigKey) -> Iterator[str]:
-    """What the validator accepts, as far as its messages tell."""
+    """Yield the bounds of a key, if the messages of its validator contain them."""
     if key.validator is None or key.type is Type.LIST:
         return
-    shown: dict[str, None] = {}
-    for value in IMPOSSIBLE_VALUES:
+    messages: dict[str, None] = {}
+    for value in OUT_OF_BOUNDS:
         if isinstance(value, str) is not (key.type in (Type.STRING, Type.CLASS)):
             continue
         try:
@@ -369,8 +368,8 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
         except ConfigError as error:
             why = str(error).partition(f"{key.name}: ")[2]
             if why.startswith(SHOWN_BOUNDS):
-                shown[why] = None
-    for why in shown:
+                messages[why] = None
+    for why in messages:
         choices = why.partition(": ")[2]
         if choices:
             yield "One of " + ", ".join(f"`{choice}`" for choice in choices.split(", ")) + "."
@@ -379,23 +378,23 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    wanted = pages()
-    found = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
-    # others are written by hand
-    found = {name: text for name, text in found.items() if NOTE in text}
+    expected = pages()
+    existing = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
+    # other pages are written by hand
+    existing = {name: text for name, text in existing.items() if NOTE in text}
     stale = sorted(
-        name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+        name
+        for name in expected.keys() | existing.keys()
+        if expected.get(name) != existing.get(name)
     )
     if arguments == ["--check"]:
         for name in stale:
-            print(
-                f"docs/reference/{name} is not what the code says; run `make docs`", file=sys.stderr
-            )
+            print(f"docs/reference/{name} is out of date; run `make docs`", file=sys.stderr)
         return 1 if stale else 0
     REFERENCE.mkdir(exist_ok=True)
     for name in stale:
-        if name in wanted:
-            (REFERENCE / name).write_text(wanted[name])
+        if name in expected:
+            (REFERENCE / name).write_text(expected[name])
         else:
             (REFERENCE / name).unlink()
     return 0
