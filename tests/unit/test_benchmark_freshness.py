@@ -1,4 +1,4 @@
-"""What the freshness benchmark computes from when records were produced and commits were seen."""
+"""Computations of the freshness benchmark, from produce times and commit times."""
 
 from __future__ import annotations
 

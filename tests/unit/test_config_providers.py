@@ -102,7 +102,7 @@ def test_config_providers_are_refused_without_a_known_class() -> None:
 
 
 class CountingProvider(ConfigProvider):
-    """A provider of a worker's owner; tests read what it was asked."""
+    """A user-defined provider that records its requests."""
 
     made: ClassVar[list[CountingProvider]] = []
 
@@ -159,14 +159,14 @@ def test_what_is_no_provider_is_refused() -> None:
 
 
 class AwayProvider(ConfigProvider):
-    """Its server is away, which it tells in its own way."""
+    """Its server is not available, which it reports with its own error."""
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
         raise ConnectionResetError("vault hung up")
 
 
 class NumberProvider(ConfigProvider):
-    """Answers with what is no text."""
+    """Returns values that are not strings."""
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
         return ConfigData(dict.fromkeys(keys, 5432))  # type: ignore[arg-type] - the point of it
@@ -197,7 +197,7 @@ def test_provider_exception_becomes_a_configuration_error() -> None:
 
 
 class HangingProvider(ConfigProvider):
-    """Its server takes the question and says nothing, for one path."""
+    """Its server accepts the request for one path and never responds."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -224,7 +224,7 @@ def test_hanging_provider_is_an_error_at_once_until_it_answers() -> None:
     assert patient.resolve({"password": "${vault:quick:password}"}) == {"password": "value"}
     vault.go_on.set()
     deadline = time.monotonic() + 30.0
-    while True:  # until the question of before has ended, too
+    while True:  # until the previous request has ended, too
         try:
             assert resolver.resolve({"password": "${vault:slow:password}"}) == {"password": "value"}
             break

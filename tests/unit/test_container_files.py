@@ -115,7 +115,7 @@ def test_services_of_compose_refer_to_what_exists() -> None:
     "file", sorted((DOCKER / "connectors").glob("*-sink*.json")), ids=lambda path: path.stem
 )
 def test_sinks_of_the_shop_are_valid_here(file: Path) -> None:
-    """With the catalog of the worker, if they leave it to the worker."""
+    """They use the worker's catalog if they do not set one."""
     posted = json.loads(file.read_text())
     with (DOCKER / "compose" / "worker.properties").open("rb") as opened:
         properties = javaproperties.load(opened)
@@ -165,7 +165,7 @@ def test_values_of_the_chart_have_a_schema_for_each(tmp_path: Path) -> None:
     values["properties"]["bootstrap.servers"] = "kafka:9092"
     assert jsonschema.Draft7Validator(schema).is_valid(values)
     properties = {key: str(value) for key, value in values["properties"].items()}
-    # /run/secrets is there in the image
+    # /run/secrets exists in the image
     properties["config.providers.directory.param.allowed.paths"] = str(tmp_path)
     assert DistributedConfig.of(properties).unknown == ()
 

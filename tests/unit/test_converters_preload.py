@@ -1,4 +1,6 @@
-"""What converters and transformations have preloaded into the server that tasks fork from."""
+"""Modules that converters and transformations preload into the server that tasks are forked
+from.
+"""
 
 from __future__ import annotations
 

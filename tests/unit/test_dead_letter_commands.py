@@ -56,7 +56,7 @@ def letter(offset: int) -> DeadLetterRecord:
 
 
 class TopiclessConsumer:
-    """Of a cluster that does not have the topic."""
+    """Consumer of a cluster without the topic."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         assert settings["allow.auto.create.topics"] is False
@@ -66,7 +66,7 @@ class TopiclessConsumer:
         return SimpleNamespace(topics={topic: missing})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def test_dry_run_takes_no_transactional_id_and_creates_no_topic(
@@ -88,7 +88,7 @@ def test_known_topic_that_disappears_is_not_read_as_empty(
 ) -> None:
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     log = ReplayLog({"bootstrap.servers": "none:1"}, "again", "orders")
-    log._producer = SimpleNamespace()  # type: ignore[assignment] # it is open, and did not make the topic
+    log._producer = SimpleNamespace()  # type: ignore[assignment] # it is open, and did not create the topic
     with pytest.raises(ConnectError, match="again cannot be read"):
         log.written()
 
@@ -97,7 +97,7 @@ def test_known_topic_that_disappears_is_not_read_as_empty(
 
 
 class Kept:
-    """A table of letters with one data file for each call of `add`."""
+    """A dead-letter table with one data file for each call of `add`."""
 
     def __init__(self, folder: Path) -> None:
         lake = Lakehouse(folder / "lake")

@@ -1,5 +1,4 @@
-"""Dead letters that are tried again: what travels, what converters and transformations see, what is
-refused."""
+"""Replayed dead-letter records: their encoding, their processing, and refused replays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""PostgreSQL's rows beside Iceberg's: equal values are equal in either form, and every difference
-shows."""
+"""PostgreSQL's rows compared with Iceberg's: equal values are equal in either form, and every
+difference is reported.
+"""
 
 from __future__ import annotations
 

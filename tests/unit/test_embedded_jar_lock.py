@@ -1,5 +1,4 @@
-"""Locks: what they accept, and what is never kept. Fetching itself is replaced; see the integration
-tests."""
+"""Locks: accepted and rejected files. Downloads are replaced; see the integration tests."""
 
 from __future__ import annotations
 

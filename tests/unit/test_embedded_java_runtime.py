@@ -1,5 +1,4 @@
-"""Which Java is chosen, with installations made of a `release` file and an executable that is never
-run."""
+"""Selection of Java, with installations that consist of a `release` file and an executable."""
 
 from __future__ import annotations
 

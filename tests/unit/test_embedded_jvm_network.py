@@ -1,4 +1,4 @@
-"""Proxies and authorities: what the environment says, said to a JVM."""
+"""Proxies and certificate authorities of the environment, as JVM options."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which jars stand beside Spark's own: S3's library only where somebody fetched it, and behind the
-others."""
+"""Jars in addition to Spark's: S3's library only if it was downloaded, and after the others."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from connect_py.embedded.spark_environment import spark_jars
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, from which jars are taken as they are."""
+    """Provide an empty cache whose jars are not verified."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setattr(
         JarLock, "resolve", lambda self: [tmp_path / jar.file_name for jar in self.jars]

@@ -21,7 +21,7 @@ class Refused:
 
 
 class FakeProducer:
-    """Acknowledges when told to; its queue holds two."""
+    """Acknowledges records on request; its queue has room for two."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []

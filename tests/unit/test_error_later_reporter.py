@@ -1,4 +1,4 @@
-"""Dead letters of records that may be read again wait until their records count."""
+"""Dead-letter records of records that may be read again are delayed until their records count."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def test_failures_below_the_handled_offset_are_sent_once() -> None:
     later.send({TopicPartition("orders", 0): 5})
     assert kept.offsets == [3, 4]
     later.send({TopicPartition("orders", 0): 9, TopicPartition("orders", 1): 9})
-    assert kept.offsets == [3, 4]  # what was not handled comes again
+    assert kept.offsets == [3, 4]  # records that were not handled are read again

@@ -1,4 +1,4 @@
-"""Which files a compaction rewrites, and which snapshots expire; without Spark."""
+"""Selection of files for a compaction, and of snapshots to expire; without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands of the sink give to their Kafka clients."""
+"""Kafka client settings of the sink's commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 
 
 class Host:
-    """What a connector has from its worker."""
+    """Settings that a connector inherits from its worker."""
 
     def client_config(self, kind: str) -> dict[str, Any]:
         assert kind == "admin"

@@ -28,7 +28,7 @@ def test_insert_is_filled_from_the_row_of_its_paired_delete() -> None:
 def test_equal_pairs_match_in_order_including_halves_from_before() -> None:
     plan = match([image(1, "x"), insert(2, "x", 1), insert(3, "x", 2)], [image(-1, "x")])
     assert plan.fills == {2: [(-1, BOTH)], 3: [(1, BOTH)]}
-    # lacked nothing, and came before its delete
+    # lacked no value, and precedes its delete
     earlier = PairRow(-1, half=INSERT, pair="x", place=(-1,))
     plan = match([image(1, "x"), image(2, "x"), insert(3, "x", 1)], [earlier])
     assert plan.fills == {3: [(2, BOTH)]}

@@ -1,4 +1,4 @@
-"""What a table lacks for the rows of a user's step, by each policy."""
+"""Missing columns of a table for the rows of a user's step, by policy."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_ledger_of_a_newer_format_version_is_refused() -> None:
 
 
 def wide(partitions: int, generation: int = 0) -> Ledger:
-    """Two topics, one of them with holes; offsets of all sizes, rewound ones too."""
+    """Return two topics, one of them with gaps; offsets of all sizes, also after rewinds."""
     chance = random.Random(partitions)
     topics = {}
     for topic, step in (("orders", 1), ("a.b", 3)):
@@ -128,7 +128,7 @@ def test_ledger_of_an_older_version_is_read_at_any_size() -> None:
 
 
 def test_ledger_of_five_thousand_partitions_stays_below_forty_kilobytes() -> None:
-    # offsets that tell as much as they can: on a real topic they resemble each other
+    # random offsets, with the maximum information: on a real topic, they are similar
     chance = random.Random(1)
     topics = {}
     for number in range(5):

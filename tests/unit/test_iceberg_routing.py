@@ -1,4 +1,4 @@
-"""Which tables rows go to."""
+"""Routing of rows to tables."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_topics_go_to_tables_by_pattern_as_rerouted() -> None:
 
 @pytest.mark.parametrize("unrouted", ["dlq", "fail"])
 def test_tombstones_read_ahead_are_judged_in_their_turn(unrouted: str) -> None:
-    """No dead letter is sent for one whose table is named by a row before it."""
+    """A tombstone is not a dead-letter record if an earlier row names its table."""
     more = {
         "tables__dynamic_enabled": "true",
         "tables__route_field": "kind",

@@ -1,4 +1,4 @@
-"""What a preview of records shows."""
+"""Results of a preview of records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How staged files follow the `write.` properties of their table, and which of these the sink does
-not follow."""
+"""`write.` properties of a table that staged files follow, and properties that the sink ignores."""
 
 from __future__ import annotations
 

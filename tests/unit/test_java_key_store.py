@@ -1,4 +1,4 @@
-"""Key stores of the types JKS and JCEKS, as Java's keytool makes them."""
+"""Key stores of the types JKS and JCEKS from Java's keytool."""
 
 from __future__ import annotations
 
@@ -92,8 +92,9 @@ def test_a_damaged_store_is_refused_wherever_the_damage_is(
 def test_a_damaged_store_is_never_another_error_without_the_password(
     kind: str, damage: Callable[[bytes, int], bytes]
 ) -> None:
-    """Nothing but structure tells of the damage then. No length in the file may ask for much
-    memory."""
+    """Without the password, only the structure reveals damage. No length may allocate much
+    memory.
+    """
     step = {"JKS": 1, "JCEKS": 293}[kind]  # JCEKS: 200,000 rounds of a digest for each key
     for at in range(0, len(keys(kind)), step):
         try:

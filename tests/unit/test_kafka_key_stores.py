@@ -1,5 +1,4 @@
-"""Key material in the forms that Java's settings name, made into PEM texts that the client library
-reads."""
+"""Key material in Java's formats, converted to PEM data for the client library."""
 
 from __future__ import annotations
 

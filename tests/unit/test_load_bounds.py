@@ -1,4 +1,4 @@
-"""Where a load begins and ends, by what people say and what the cluster answers."""
+"""Start and end of a load, from the options and the cluster's offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings a load's Spark has, of those that options, connector and worker say."""
+"""Precedence of a load's Spark settings from options, connector, and worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRIVER, EXECUTOR, PYTHON = "driver.extraJavaOptions", "executor.extraJavaOptions
 def spark(
     options: Mapping[str, str], worker: Mapping[str, str] | None = None, **connector: str
 ) -> Mapping[str, str]:
-    """What Spark gets, by keys without `spark.`; the worker allows everything."""
+    """Return Spark's settings without the prefix `spark.`; the worker allows everything."""
     props = {**CONNECTOR, **{f"iceberg.spark.{key}": value for key, value in connector.items()}}
     file = {"connect_py.spark.settings.allowed": "*"}
     file |= {f"connect_py.spark.{key}": value for key, value in (worker or {}).items()}

@@ -34,7 +34,7 @@ logging.getLogger("other").info("quiet")
 
 
 def lines(form: str = "text", **levels: str) -> list[str]:
-    """What a process of this set-up writes to standard output."""
+    """Return the lines that a process with these settings writes to standard output."""
     program = PROGRAM.format(form=form, levels=levels)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True

@@ -1,4 +1,4 @@
-"""What `/metrics` says, and under which names."""
+"""Content of `/metrics`, and the names of metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plugin.path`: what is found in its folders, and what cannot stop the worker."""
+"""`plugin.path`: plugins in its folders, and invalid files that must not stop the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make release` refuses and writes, without building anything; `test_release` builds."""
+"""Files and checks of `make release`, without building anything; `test_release` builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys and which parts of URLs are secrets, for all who hide them: plan, page, and logs."""
+"""Keys and parts of URLs that are secret in plans, pages, and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in texts: replaced as they are, as they stand in URLs, in JSON and in Python's texts."""
+"""Secrets in strings are masked in plain form, in URLs, in JSON, and in Python literals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker runs a table operation for a command, and what the worker is sent."""
+"""Selection of the worker for a table operation of a command, and the request to the worker."""
 
 from __future__ import annotations
 

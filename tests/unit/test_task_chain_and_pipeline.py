@@ -42,7 +42,7 @@ class Suffix(Transformation[Any]):
         self.letter, self.columnar = letter, columnar
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to set."""
+        """Do nothing."""
 
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         if record.value == "x":
@@ -85,7 +85,7 @@ class Unmoved(Transformation[Any]):
     """Knows rows only, and changes none."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to set."""
+        """Do nothing."""
 
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         return record
@@ -103,7 +103,7 @@ class StartsWith(Predicate[Any]):
         self.start, self.columnar = start, columnar
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to set."""
+        """Do nothing."""
 
     def test(self, record: SinkRecord) -> bool:
         return record.value is not None and record.value.startswith(self.start)
@@ -313,7 +313,7 @@ def test_rows_stay_rows_where_columns_bring_no_gain() -> None:
 
 
 class Odd(Unmoved):
-    """Makes records that no column can say."""
+    """Returns records that have no columnar form."""
 
     def __init__(self, **members: Any) -> None:
         self.members = members
@@ -350,7 +350,7 @@ def test_rows_that_no_column_can_say_stay_rows(odd: dict[str, Any]) -> None:
 
 def test_transformation_result_that_is_no_record_passes_unchanged() -> None:
     link = Unmoved()
-    link.apply = lambda record: "no record"  # type: ignore[method-assign, assignment, return-value] # what a plugin might
+    link.apply = lambda record: "no record"  # type: ignore[method-assign, assignment, return-value] # a possible plugin
     chain = TransformationChain([ChainLink(link, "O")], errors(Kept()), sink_takes_columns=True)
     assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
 
@@ -526,7 +526,7 @@ def test_retriable_row_sends_its_batch_to_the_row_form() -> None:
 
 
 class CountingSuffix(Suffix):
-    """Brings what becomes of the good rows along with the bad ones."""
+    """Returns the results of the good rows together with the errors."""
 
     def __init__(self, letter: str) -> None:
         super().__init__(letter)

@@ -178,7 +178,7 @@ def test_sink_writes_lines_to_the_file_during_put(tmp_path: Path) -> None:
             sink_record(value="two", value_schema=STRING),
         ]
     )
-    assert path.read_text() == "one\ntwo\n"  # no flush, which comes once a minute
+    assert path.read_text() == "one\ntwo\n"  # without a flush, which happens once per minute
     task.stop()
 
 
@@ -194,7 +194,7 @@ def test_without_a_file_lines_come_from_standard_input_without_positions(
     task = FileStreamSourceTask()
     task.initialize(FakeSourceTaskContext())
     task.start({"topic": "lines", "file": ""})
-    assert task.poll() == []  # nothing is there, and nobody waits
+    assert task.poll() == []  # no data, and no waiting
     os.write(writing, "eins\nzwö\nhal".encode())
     assert [(r.value, r.source_partition, r.source_offset) for r in task.poll()] == [
         ("eins", {"filename": None}, {"position": None}),

@@ -18,7 +18,7 @@ AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 class Cluster:
-    """Whose log grows by 100 with each question; also the clock, in seconds."""
+    """A cluster whose log grows by 100 with each request; also the clock, in seconds."""
 
     def __init__(self) -> None:
         self.end = 1000
@@ -52,7 +52,7 @@ def ends(cluster: Cluster, statistics: ClientStatistics) -> PausedEnds:
 
 
 def lag(statistics: ClientStatistics, **said: int) -> int | None:
-    """What is reported after the client said this of its partition."""
+    """Return the lag that is reported after these client statistics of its partition."""
     partition = {"partition": 0, "fetch_state": "active", **said}
     topics = {"orders": {"topic": "orders", "partitions": {"0": partition}}}
     brokers = {"b": {"state": "UP"}}

@@ -1,5 +1,6 @@
-"""A replay topic decides how all topics are read, and says so when the user wanted something
-else."""
+"""A replay topic determines the isolation level of all topics, with a warning if the user set
+another one.
+"""
 
 from __future__ import annotations
 

@@ -338,14 +338,13 @@ def test_errors_of_an_earlier_assignment_do_not_move_the_position(
 
 
 class _Queue:
-    """Stands for the compiled reader: hands out what the client says of positions, and no
-    messages."""
+    """Replaces the compiled reader: returns the client's positions, and no messages."""
 
     def __init__(self) -> None:
         self.said: list[ClientFailure] = []
 
     def follow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
         return len(self.said)
@@ -358,7 +357,7 @@ class _Queue:
         return []
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
@@ -531,11 +530,11 @@ class _Rebalancing(_Client):
         self.assign(partitions)
 
     def incremental_unassign(self, partitions: list[ClientTopicPartition]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class _Closing(RebalanceListener):
-    """Remembers what it was told of."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.closed: list[TopicPartition] = []
@@ -563,7 +562,8 @@ def _rebalancing(monkeypatch: pytest.MonkeyPatch) -> tuple[SinkConsumer, _Rebala
     consumer = SinkConsumer(settings, listener, lambda *_: None)
     consumer.subscribe(["orders"])
     assert consumer.poll(100, 0) == []
-    sizes = [100] + [1] * 29  # the first makes the consumer ask for a few, and then for more
+    # the first size makes the consumer request few messages, the others more
+    sizes = [100] + [1] * 29
     client.messages = [
         Message(topic="orders", partition=n % 2, offset=600 + n, value=bytes(size))
         for n, size in enumerate(sizes)

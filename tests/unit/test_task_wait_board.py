@@ -1,4 +1,4 @@
-"""What a task waits for is shown once it lasts, and fails the task only where it is told to."""
+"""Waits of a task are shown when they last, and fail the task only if a limit is set."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Dates and days since the epoch, against Python's own calendar and what Java is known to say
-before 1582."""
+"""Dates and days since the epoch, compared with Python's calendar, and with Java before 1582."""
 
 from __future__ import annotations
 

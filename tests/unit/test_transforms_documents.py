@@ -361,7 +361,7 @@ def test_options_are_checked_and_those_without_effect_warned_of(
 
 
 def documents(given: SinkRecord, **options: str) -> dict[str, dict[str, Any]]:
-    """What the event holds before and after the change."""
+    """Return the documents of the event before and after the change."""
     value = CASES.apply(STRUCTS, given, **options).value
     return {
         n: {f.name: v for f, v in value[n]}

@@ -1,4 +1,4 @@
-"""Iceberg's `DebeziumTransform`: rows with what happened to them beside."""
+"""Iceberg's `DebeziumTransform`: rows with the metadata of their change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def event(op: str, /, **changes: Any) -> Struct:
     after = Struct(ROW, [2, None]) if op in ("c", "r", "u") else None
     made = Struct(ENVELOPE, [before, after, Struct(SOURCE, ["shop", "public", "t"]), op, 99])
     for name, value in changes.items():
-        made.values[ENVELOPE.field(name).index] = value  # type: ignore[union-attr] # the field is there
+        made.values[ENVELOPE.field(name).index] = value  # type: ignore[union-attr] # the field exists
     return made
 
 

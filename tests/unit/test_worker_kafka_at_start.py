@@ -1,4 +1,4 @@
-"""What a worker says at its start about the Kafka that it was told of."""
+"""Messages of a worker about Kafka at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker tells its processes about Spark, and what it says if it cannot have Spark."""
+"""Spark environment that a worker exports to its processes, and warnings if Spark is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from connectors.iceberg.driver.gateway import (
 @pytest.fixture(autouse=True)
 def _no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert PROBLEM_VARIABLE == spark_environment.PROBLEM_VARIABLE
-    # so that the test's own value ends with the test
+    # restores the variable after the test
     monkeypatch.setenv(PROBLEM_VARIABLE, "of an earlier start")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     for name in (JAVA_VARIABLE, JARS_VARIABLE):
