@@ -112,7 +112,7 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
     assert gate.readers() == list(range(10))
     assert "unpublished; main is at" in gate.command(status=1)
     table = gate.case.table
-    assert "look again" in gate.operate("publish", 400, table=table, head="1")["message"]
+    assert "check it again" in gate.operate("publish", 400, table=table, head="1")["message"]
     gate.operate("publish", table=table)
     gate.published |= gate.bad
     gate.await_readers(range(20))

@@ -144,7 +144,7 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
             "4 deletes by position removed, 1 deletion",
         ),
         ("overwrite", {"removed-equality-deletes": "1"}, "1 equality deletes removed"),
-        ("append", {}, "without any count"),
+        ("append", {}, "without counts"),
     ],
 )
 def test_foreign_row_changes_are_named_and_get_the_changed_verdict(
@@ -196,8 +196,8 @@ def test_a_rewind_and_a_skip_on_purpose_are_explained() -> None:
     assert report.verdict is Verdict.PROVEN
     texts = [f.text for f in report.groups[0].notes]
     assert texts == [
-        "orders-0: moved back on purpose, from 20 to 3 (generation 1)",
-        "orders-0: moved forward on purpose, from 20 to 500 (generation 2)",
+        "orders-0: deliberately moved back, from 20 to 3 (generation 1)",
+        "orders-0: deliberately moved forward, from 20 to 500 (generation 2)",
     ]
 
 

@@ -196,9 +196,7 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
         [_GroupWalk(history, name, loads=name in loading).walk() for name in groups],
     )
     if all(each.verdict is Verdict.PROVEN and not each.commits for each in report.groups):
-        finding = Finding(
-            "no_ledger", "no commit and no property of this sink speaks of this table"
-        )
+        finding = Finding("no_ledger", "no commit or property of this sink refers to this table")
         for undecided in [each.undecided for each in report.groups] or [report.undecided]:
             undecided.append(finding)
     if not history.ref_exists and history.ref != "main":
@@ -207,7 +205,7 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
         )
     for path in history.live_twice:
         report.files.append(
-            Finding("file_live_twice", f"the head names data file {path} more than once")
+            Finding("file_live_twice", f"the head contains data file {path} more than once")
         )
     for path, older, newer in history.added_twice:
         repetition = f"data file {path} was added by snapshot {older}, and again"
@@ -240,7 +238,7 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
     )
     description = (
         f"{snapshot.operation} by {by}: "
-        f"{', '.join(counts) or ('no rows' if counted else 'without any count')}"
+        f"{', '.join(counts) or ('no rows' if counted else 'without counts')}"
     )
     if snapshot.operation == MAINTENANCE or (counted and not counts):
         return Finding("foreign_commit", description, snapshot.id)
@@ -335,7 +333,7 @@ class _GroupWalk:
         if ledger.commit in self._snapshots_by_commit:
             where = self._snapshots_by_commit[ledger.commit]
             self._violated(
-                "commit_twice", f"commit {ledger.commit} landed before, in snapshot {where}"
+                "commit_twice", f"commit {ledger.commit} was already committed in snapshot {where}"
             )
         self._snapshots_by_commit[ledger.commit] = snapshot.id
         self._check_summary(snapshot, ledger)
@@ -352,19 +350,20 @@ class _GroupWalk:
         """Check the redundant values in the summary, and the epochs of the files."""
         if snapshot.summary.get(COMMIT_ID_KEY, ledger.commit) != ledger.commit:
             self._violated(
-                "commit_id_differs", f"{COMMIT_ID_KEY} is not the ledger's {ledger.commit}"
+                "commit_id_differs", f"{COMMIT_ID_KEY} differs from the ledger's {ledger.commit}"
             )
         source_offsets = snapshot.summary.get(source_offsets_key(self._audit.group))
         if source_offsets is not None and source_offsets != ledger.source_offsets():
             self._violated(
                 "source_offsets_differ",
-                f"offsets for people, {source_offsets}, are not the ledger's",
+                f"the readable offsets {source_offsets} differ from the ledger",
             )
         epoch = _epoch(ledger)
         for stager in snapshot.stagers:
             if stager != epoch:
                 self._violated(
-                    "files_of_other_epoch", f"has files staged in epoch {stager}, it is {epoch}'s"
+                    "files_of_other_epoch",
+                    f"contains files of epoch {stager}, but belongs to epoch {epoch}",
                 )
 
     def _check_order(self, ledger: Ledger, last: Ledger) -> None:
@@ -382,7 +381,8 @@ class _GroupWalk:
             )
         if ledger.cluster != last.cluster:
             self._violated(
-                "cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}"
+                "cluster_differs",
+                f"belongs to cluster {ledger.cluster}, earlier commits to {last.cluster}",
             )
 
     def _check_entry(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
@@ -408,7 +408,7 @@ class _GroupWalk:
                 else "nowhere"
             )
             movement = (
-                f"moved {way} on purpose, from {segment.next} to {entry.base} (generation "
+                f"deliberately moved {way}, from {segment.next} to {entry.base} (generation "
                 f"{entry.generation})"
             )
             self._note("offsets_altered", f"{partition}: {movement}")
@@ -454,7 +454,7 @@ class _GroupWalk:
                 f"offsets {opened.next} to {entry.base - 1} are in commits whose snapshots "
                 f"were expired"
             )
-            self._note("expired", f"{partition}: {expired}; the ledgers after them vouch for them")
+            self._note("expired", f"{partition}: {expired}; later ledgers cover them")
         else:
             begins = f"{partition}: begins at {entry.base}, the table was opened at {opened.next}"
             self._violated("beginning_differs", begins)
@@ -476,12 +476,12 @@ class _GroupWalk:
         """
         for topic, entries in last.topics.items():
             if topic not in ledger.topics:
-                self._note("topic_left_out", f"topic {topic} is not read any more")
+                self._note("topic_left_out", f"topic {topic} is no longer read")
                 continue
             for number in sorted(set(entries.partitions) - set(ledger.topics[topic].partitions)):
                 if ledger.topics[topic].topic_id == entries.topic_id:
                     self._violated(
-                        "partition_missing", f"{topic}-{number}: has no position any more"
+                        "partition_missing", f"{topic}-{number}: no longer has a position"
                     )
 
     # --- the end
@@ -519,7 +519,7 @@ class _GroupWalk:
             if ledger_property.ledger != ledger:
                 self._violated(
                     "property_differs",
-                    "the table property is not the ledger of the snapshot it names",
+                    "the table property differs from the ledger of its snapshot",
                 )
         elif (ledger_property.ledger.epoch, ledger_property.ledger.cycle) < (
             ledger.epoch,

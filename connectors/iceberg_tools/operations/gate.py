@@ -58,7 +58,7 @@ def _decide(request: OperationRequest, decision: Decision) -> Any:
                 f"Table {name} has no unpublished commits of connector {request.config.connector}"
             )
         if str(request.arguments.get("head", each.head)) != str(each.head):
-            raise ConfigError("head", f"is {each.head} now: look again")
+            raise ConfigError("head", f"is {each.head} now: check it again")
         decision_request = DecisionRequest(decision, each)
         if reason := why_not(decision_request):
             raise ConfigError("", f"table {name}: {reason}")

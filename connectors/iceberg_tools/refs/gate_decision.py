@@ -189,7 +189,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     base = prepared.base()
     now = unpublished_commits(base, {commits.group: commits.ref})
     if now != [commits]:
-        raise TableUnsuitableError(name, "was committed to meanwhile: look again")
+        raise TableUnsuitableError(name, "was committed to meanwhile: check it again")
     if reason := why_not(request):
         raise TableUnsuitableError(name, reason)
     key = ledger_key(commits.group)

@@ -89,7 +89,7 @@ def prepare_at(
     base = prepared.base()
     current_head = base.head(ref)
     if current_head is None or current_head["snapshot-id"] != head:
-        raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
+        raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: check it again")
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
     # otherwise, a connector would continue after them, and readers would see its commits when they
@@ -133,6 +133,6 @@ def swap_once(prepared: TableUpdate, name: str, ref: str, properties: Mapping[st
     except Exception as error:
         if is_a(error, REFUSED):
             raise TableUnsuitableError(
-                name, f"{ref} was committed to meanwhile: look again"
+                name, f"{ref} was committed to meanwhile: check it again"
             ) from error
         raise
