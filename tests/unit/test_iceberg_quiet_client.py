@@ -15,7 +15,7 @@ REFUSED = r"localhost:9/bootstrap: Connect to .* failed: Connection refused"
 def test_failed_search_for_java_traces_names_reason_without_stderr_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kafka_traces, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(kafka_traces, "TIMEOUT_SECONDS", 0.5)
     with pytest.raises(RetriableError, match=f"control topic c: .*{REFUSED}"):
         kafka_traces.control_events(NOBODY, "c", "g")
     with pytest.raises(RetriableError, match=f"offsets of group g: .*{REFUSED}"):
@@ -26,7 +26,7 @@ def test_failed_search_for_java_traces_names_reason_without_stderr_output(
 def test_a_replay_names_the_reason_and_writes_no_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(replay_log, "SECONDS", 0.5)
+    monkeypatch.setattr(replay_log, "TIMEOUT_SECONDS", 0.5)
     log = replay_log.ReplayLog(NOBODY, "again", "orders")
     with pytest.raises(ConnectError, match=f"topic again cannot be read: .*{REFUSED}"):
         log.written()

@@ -110,6 +110,6 @@ def test_failed_request_is_reported_with_its_address_in_one_line(cluster: str) -
     )
     assert run(f"{cluster}/x") == (
         2,
-        f"connect-py: {cluster}/x/connectors answers 404: {MISSING}\n",
+        f"connect-py: {cluster}/x/connectors failed with status 404: {MISSING}\n",
     )
     assert "connect-py: http://127.0.0.1:1/connectors: " in run("http://127.0.0.1:1")[1]

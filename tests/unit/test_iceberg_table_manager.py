@@ -171,7 +171,8 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
     )
     table = {"table": "db.t"}
     found = {
-        (name, *labels): measurement.value for (name, labels), measurement in made.made.items()
+        (name, *labels): measurement.value
+        for (name, labels), measurement in made.measurements.items()
     }
     engine = (("engine", "merge"), *table.items())
     assert found == {
@@ -578,7 +579,7 @@ def counted(manager: TableManager) -> dict[tuple[str, ...], float]:
     found: Any = manager._metrics._metrics
     return {
         tuple(dict(key[1]).values()): each.value
-        for key, each in found.made.items()
+        for key, each in found.measurements.items()
         if "maintenance_total" in key[0]
     }
 

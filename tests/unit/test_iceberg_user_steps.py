@@ -89,7 +89,9 @@ def test_columns_of_a_step_wait_until_a_person_adds_them() -> None:
 
     def pending() -> list[float]:
         return [
-            each.value for (name, *_), each in made.made.items() if name == "iceberg_held_changes"
+            each.value
+            for (name, *_), each in made.measurements.items()
+            if name == "iceberg_held_changes"
         ]
 
     with pytest.raises(

@@ -107,7 +107,7 @@ def test_what_the_sink_itself_refuses_is_shown_at_its_field() -> None:
         8,
         "targets.orders.table-properties.format-version",
     )
-    assert found.problem == "MERGE needs format version 2 or 3"
+    assert found.problem == "merged tables require format version 2 or 3"
 
 
 def test_a_shop_of_twelve_tables_becomes_three_connectors() -> None:
