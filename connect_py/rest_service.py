@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connect_py.config.worker_config import WorkerConfig
+from connect_py.herder.group.leader_calls import LeaderCalls
 from connect_py.herder.herder import Herder
-from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.kafka.jaas_users import jaas_users
 from connect_py.metrics.prometheus_text import NameFamily
 from rest.app import RestOptions, create_admin_app, create_app

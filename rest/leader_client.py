@@ -11,7 +11,7 @@ import httpx
 from connect_py.api import rest_paths
 from connect_py.api.errors import ConnectError
 from connect_py.api.rest_paths import path
-from connect_py.herder.leader_calls import Signer
+from connect_py.herder.group.leader_calls import Signer
 from rest.errors import RestError
 from rest.forwarding import check, empty_tls_context, message_of, request_headers, timeout, tls_for
 

@@ -14,7 +14,6 @@ from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundErro
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.futures import done, failed
-from connect_py.herder.futures import chain, translated
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
@@ -27,11 +26,12 @@ from connect_py.herder.herder import (
     Stage,
 )
 from connect_py.herder.herder_answers import HerderAnswers
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.restart_plan import plan_restart
-from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.herder.task_set import is_current
-from connect_py.herder.work_runner import WorkRunner, strings
+from connect_py.herder.requests.restart_plan import plan_restart
+from connect_py.herder.thread.futures import chain, translated
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.work.task_set import is_current
+from connect_py.herder.work.work_runner import WorkRunner, strings
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import (
     Change,

@@ -13,14 +13,19 @@ from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.futures import done
-from connect_py.herder.futures import mapped_error, translated
+from connect_py.herder.group.group_member import GroupMember
+from connect_py.herder.group.group_stores import Stores
 from connect_py.herder.group.heartbeat_sender import HeartbeatSender
+from connect_py.herder.group.leader_calls import LeaderCalls
+from connect_py.herder.group.leader_duties import GroupDuties
+from connect_py.herder.group.leader_requests import GroupRequests
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
 from connect_py.herder.group.member_state import UrlInUseError
+from connect_py.herder.group.session_keys import SessionKeys
+from connect_py.herder.group.start_refusals import StartRefusals
 from connect_py.herder.group.timings import Timings
 from connect_py.herder.group.worker_group import WorkerGroup
-from connect_py.herder.group_member import GroupMember
-from connect_py.herder.group_requests import GroupRequests
+from connect_py.herder.group.zombie_fencing import ZombieFencing
 from connect_py.herder.herder import (
     RequestConflictError,
     RequestTargetError,
@@ -28,16 +33,11 @@ from connect_py.herder.herder import (
     StagedFuture,
     WorkerInfo,
 )
-from connect_py.herder.leader_calls import LeaderCalls
-from connect_py.herder.leader_duties import GroupDuties
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.session_keys import SessionKeys
-from connect_py.herder.start_refusals import StartRefusals
-from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
-from connect_py.herder.stores import Stores
-from connect_py.herder.task_set import differs
-from connect_py.herder.work_runner import strings
-from connect_py.herder.zombie_fencing import ZombieFencing
+from connect_py.herder.thread.futures import mapped_error, translated
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.work.status_publisher import StatusPublisher, worker_id_of
+from connect_py.herder.work.task_set import differs
+from connect_py.herder.work.work_runner import strings
 from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window

@@ -13,7 +13,6 @@ from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.futures import done, pass_on
-from connect_py.herder.futures import chain
 from connect_py.herder.herder import (
     Config,
     ConfigInfos,
@@ -30,11 +29,12 @@ from connect_py.herder.herder import (
     TaskInfo,
 )
 from connect_py.herder.logger_levels import LoggerLevels
-from connect_py.herder.offset_requests import OffsetRequests
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.validation import Validator
-from connect_py.herder.work_runner import strings
+from connect_py.herder.requests.offset_requests import OffsetRequests
+from connect_py.herder.thread.futures import chain
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.thread.stage_board import StageBoard
+from connect_py.herder.validation.validator import Validator
+from connect_py.herder.work.work_runner import strings
 from connect_py.metrics.samples import AnySample, OwnSample, Sample, TextSample
 from connect_py.model import ConnectorTaskId, Status
 from connect_py.storage.config_store import ConfigStore

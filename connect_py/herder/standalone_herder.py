@@ -13,11 +13,11 @@ from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StandaloneConfig
 from connect_py.futures import failed
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.herder.futures import chain
 from connect_py.herder.herder import Created, ServerInfo, WorkerInfo
-from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
+from connect_py.herder.thread.futures import chain
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.work.status_publisher import StatusPublisher, worker_id_of
 from connect_py.model import KAFKA_VERSION
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.local_storage import LocalStorage

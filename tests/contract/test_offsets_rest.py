@@ -11,7 +11,7 @@ from fake_herder import FakeHerder
 
 from connect_py.api.record import TopicPartition
 from connect_py.herder.herder import BadRequestError
-from connect_py.herder.sink_offsets import parse_sink_offsets
+from connect_py.herder.requests.sink_offsets import parse_sink_offsets
 from connect_py.model import ConnectorOffset
 from rest.app import create_app
 from rest.server import Listener, RestServer, Site

@@ -17,8 +17,8 @@ from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundErro
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.herder.distributed_herder import DistributedHerder
+from connect_py.herder.group.leader_calls import Signer
 from connect_py.herder.herder import BadRequestError, InitialState, RequestTargetError
-from connect_py.herder.leader_calls import Signer
 from connect_py.model import ConnectorTaskId, State
 from connect_py.storage.storage_clients import StorageClients
 from rest.app import create_app

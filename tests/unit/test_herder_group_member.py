@@ -7,7 +7,7 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
-from connect_py.herder.group_member import GroupMember
+from connect_py.herder.group.group_member import GroupMember
 from connect_py.storage.storage_clients import StorageClients
 
 SECONDS = 30.0

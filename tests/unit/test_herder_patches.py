@@ -11,7 +11,7 @@ import pytest
 from fixtures.herder_fake_worker import FakeWorker, standalone_herder
 
 from connect_py.herder.standalone_herder import StandaloneHerder
-from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.work.status_publisher import StatusPublisher
 from connect_py.worker.worker import ConnectorValidation
 
 SECONDS = 30.0

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from connect_py.herder.session_keys import successor
+from connect_py.herder.group.session_keys import successor
 from connect_py.storage.config_state import SessionKey
 
 HOUR = 3_600_000

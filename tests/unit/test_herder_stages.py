@@ -10,9 +10,9 @@ import pytest
 from connect_py.api.errors import ConnectError
 from connect_py.clock import SystemClock
 from connect_py.futures import done, pass_on
-from connect_py.herder.futures import chain, mapped_error, translated
 from connect_py.herder.herder import Stage, StagedFuture
-from connect_py.herder.stage_board import StageBoard
+from connect_py.herder.thread.futures import chain, mapped_error, translated
+from connect_py.herder.thread.stage_board import StageBoard
 
 VALIDATING, STARTING = Stage("validating", 1), Stage("starting the connector", 2)
 

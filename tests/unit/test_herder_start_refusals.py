@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures.storage_fake_clock import FakeClock
 
-from connect_py.herder.start_refusals import PATIENCE_SECONDS, StartRefusals
+from connect_py.herder.group.start_refusals import PATIENCE_SECONDS, StartRefusals
 from connect_py.kafka.authorization_errors import RefusedError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.work.status_publisher import StatusPublisher
 from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.storage.status_table import StatusId
 from connect_py.testing import FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures.storage_fake_clock import FakeClock
 
-from connect_py.herder.status_publisher import REPAIR_SECONDS, StatusPublisher
+from connect_py.herder.work.status_publisher import REPAIR_SECONDS, StatusPublisher
 from connect_py.model import ConnectorTaskId, State, Status
 from connect_py.storage.status_table import StatusId
 

@@ -11,7 +11,7 @@ import pytest
 from fixtures.herder_fake_worker import FakeWorker, standalone_herder
 
 from connect_py.herder.standalone_herder import StandaloneHerder
-from connect_py.herder.task_set import is_current
+from connect_py.herder.work.task_set import is_current
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from rest.entities import connector_status

@@ -15,8 +15,8 @@ from connect_py.clock import SystemClock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.abstract_herder import invalid_text
 from connect_py.herder.herder import BadRequestError, ConfigInfos, ConfigValueInfo
-from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.validation import Validator
+from connect_py.herder.thread.stage_board import StageBoard
+from connect_py.herder.validation.validator import Validator
 
 SINK: dict[str, str | None] = {"connector.class": "DemoSink", "name": "a", "topics": "t"}
 SOURCE: dict[str, str | None] = {"connector.class": "DemoSource", "name": "a"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from connect_py.herder.restart_plan import plan_restart
-from connect_py.herder.task_set import differs
-from connect_py.herder.work_plan import (
+from connect_py.herder.requests.restart_plan import plan_restart
+from connect_py.herder.work.task_set import differs
+from connect_py.herder.work.work_plan import (
     RequestedWork,
     SetTarget,
     StartConnector,

@@ -13,9 +13,9 @@ from fixtures.herder_fake_worker import FakeWorker
 from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.herder.work_runner import WorkRunner
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.worker.worker import TooManyTasksError

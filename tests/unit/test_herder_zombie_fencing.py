@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from connect_py.api.errors import ConnectError
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.zombie_fencing import ZombieFencing
+from connect_py.herder.group.zombie_fencing import ZombieFencing
+from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.leader_producer import FencedError
 from connect_py.testing import FakeClock

@@ -18,7 +18,7 @@ from connect_py.clock import Clock
 from connect_py.futures import pass_on
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
-from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.kafka.authorization_errors import NoTransactionsError, RefusedError
 from connect_py.storage.config_store import FENCED_MESSAGE, ConfigStore
 from connect_py.storage.control_records import Epoch, Item, Items

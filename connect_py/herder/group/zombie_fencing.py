@@ -12,7 +12,7 @@ from functools import partial
 
 from connect_py.api.errors import ConnectError
 from connect_py.futures import done, settle
-from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.leader_producer import FencedError

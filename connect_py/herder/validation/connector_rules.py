@@ -11,7 +11,7 @@ from connect_py.api.plugin import Plugin
 from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.herder import Config
-from connect_py.herder.validation_rows import Rows
+from connect_py.herder.validation.validation_rows import Rows
 from connect_py.kafka.client_config import exactly_once_sources
 from connect_py.worker.worker import Worker
 

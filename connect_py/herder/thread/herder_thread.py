@@ -14,7 +14,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.clock import Clock
 from connect_py.futures import pass_on
 from connect_py.herder.herder import StagedFuture, UnavailableError
-from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.kafka.authorization_errors import RefusedError
 
 log = logging.getLogger(__name__)

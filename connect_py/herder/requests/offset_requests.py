@@ -11,13 +11,13 @@ from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.futures import done
-from connect_py.herder.futures import chain
 from connect_py.herder.herder import BadRequestError, RequestConflictError
-from connect_py.herder.herder_thread import HerderThread
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.sink_offsets import parse_sink_offsets
-from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.work_runner import strings
+from connect_py.herder.requests.sink_offsets import parse_sink_offsets
+from connect_py.herder.thread.futures import chain
+from connect_py.herder.thread.herder_thread import HerderThread
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.thread.stage_board import StageBoard
+from connect_py.herder.work.work_runner import strings
 from connect_py.model import ConnectorOffset, ConnectorTaskId, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore

@@ -12,7 +12,7 @@ from connect_py.config.client_definitions import client_config_keys
 from connect_py.config.override_policy import OverridePolicy
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.herder.herder import Config
-from connect_py.herder.validation_rows import Rows, redacted_error, without_prefix
+from connect_py.herder.validation.validation_rows import Rows, redacted_error, without_prefix
 from connect_py.kafka.security_settings import refuse_logins_of_java
 
 

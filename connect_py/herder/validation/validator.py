@@ -34,16 +34,21 @@ from connect_py.config.connector_config import (
 from connect_py.config.version_range import VersionRange
 from connect_py.config.worker_config import WorkerConfig
 from connect_py.error_handling.error_config import DEAD_LETTER_TABLE, REPLAY_TOPIC
-from connect_py.herder.client_overrides import override_rows
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
     ConfigInfos,
     ConfigKeyInfo,
 )
-from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.validation_rows import Rows, config_infos, key_info, without_prefix
-from connect_py.herder.validation_rules import VALIDATION_SECONDS, ConnectorRules
+from connect_py.herder.thread.stage_board import StageBoard
+from connect_py.herder.validation.client_overrides import override_rows
+from connect_py.herder.validation.connector_rules import VALIDATION_SECONDS, ConnectorRules
+from connect_py.herder.validation.validation_rows import (
+    Rows,
+    config_infos,
+    key_info,
+    without_prefix,
+)
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
 

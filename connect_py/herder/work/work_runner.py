@@ -16,12 +16,12 @@ from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.futures import done, failed, settle
-from connect_py.herder import task_set
-from connect_py.herder.config_reload import ConfigReload
 from connect_py.herder.herder import BadRequestError
-from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.herder.work_plan import (
+from connect_py.herder.thread.request_queue import RequestQueue
+from connect_py.herder.work import task_set
+from connect_py.herder.work.config_reload import ConfigReload
+from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.work.work_plan import (
     Action,
     RequestedWork,
     SetTarget,

@@ -11,8 +11,8 @@ from typing import Self
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.clock import Clock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.stage_board import StageBoard
-from connect_py.herder.start_refusals import StartRefusals
+from connect_py.herder.group.start_refusals import StartRefusals
+from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.storage.config_state import Change
 from connect_py.storage.config_store import ConfigStore

@@ -11,13 +11,13 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.futures import failed
 from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.herder.group.leader_calls import LeaderCalls
 from connect_py.herder.group.leadership import Leadership
+from connect_py.herder.group.session_keys import SessionKeys
 from connect_py.herder.group.worker_group import WorkerGroup
+from connect_py.herder.group.zombie_fencing import ZombieFencing
 from connect_py.herder.herder import BadRequestError
-from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.herder.session_keys import SessionKeys
-from connect_py.herder.zombie_fencing import ZombieFencing
 
 
 class GroupRequests(AbstractHerder):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from connect_py.config.config_provider import ConfigResolver
-from connect_py.herder.request_queue import RequestQueue
+from connect_py.herder.thread.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from connect_py.clock import Clock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.session_keys import successor
-from connect_py.herder.status_publisher import worker_id_of
-from connect_py.herder.stores import Stores
+from connect_py.herder.group.group_stores import Stores
+from connect_py.herder.group.session_keys import successor
+from connect_py.herder.work.status_publisher import worker_id_of
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.control_records import NO_ITEMS, Item, Items
