@@ -7,14 +7,15 @@ from functools import partial
 from pathlib import Path
 
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.distributed_herder import DistributedHerder
+from connect_py.herder.connect_herder import ConnectHerder
+from connect_py.herder.distributed_herder import distributed_herder
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.rest_service import RestService
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.worker_process import WorkerProcess, make_worker, version
 
 
-class DistributedWorker(WorkerProcess[DistributedConfig, DistributedHerder]):
+class DistributedWorker(WorkerProcess[DistributedConfig]):
     """The process that `connect-distributed` runs."""
 
     config_type = DistributedConfig
@@ -26,15 +27,16 @@ class DistributedWorker(WorkerProcess[DistributedConfig, DistributedHerder]):
         clients: StorageClients,
         cluster_id: str,
         rest: RestService,
-    ) -> DistributedHerder:
-        return DistributedHerder(
+    ) -> ConnectHerder:
+        return distributed_herder(
             config,
+            plugins=plugins,
             clients=clients,
             cluster_id=cluster_id,
             advertised_url=rest.advertised_url,
             commit=version(),
             leader_calls=rest.leader_calls,
-            make_worker=partial(
+            create_worker=partial(
                 make_worker, config, plugins, offset_topic=config.storage_topic("offset")
             ),
         )

@@ -12,8 +12,9 @@ from pathlib import Path
 from connect_py.api.errors import ConnectError
 from connect_py.config.worker_config import StandaloneConfig
 from connect_py.connector_file import ConnectorFile
+from connect_py.herder.connect_herder import ConnectHerder
 from connect_py.herder.herder import Created
-from connect_py.herder.standalone_herder import StandaloneHerder
+from connect_py.herder.standalone_herder import standalone_herder
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.rest_service import RestService
 from connect_py.storage.storage_clients import StorageClients
@@ -22,7 +23,7 @@ from connect_py.worker_process import POLL_SECONDS, WorkerProcess, make_worker, 
 log = logging.getLogger(__name__)
 
 
-class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
+class StandaloneWorker(WorkerProcess[StandaloneConfig]):
     """The process that `connect-standalone` runs."""
 
     config_type = StandaloneConfig
@@ -33,6 +34,7 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
         """Name the files of the connectors that are created at the start."""
         super().__init__(log_levels)
         self._files = connectors
+        self._connectors_created: Future[None] = Future()
 
     def make_herder(
         self,
@@ -41,16 +43,18 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
         clients: StorageClients,
         cluster_id: str,
         rest: RestService,
-    ) -> StandaloneHerder:
-        return StandaloneHerder(
+    ) -> ConnectHerder:
+        return standalone_herder(
             config,
+            plugins=plugins,
             cluster_id=cluster_id,
             advertised_url=rest.advertised_url,
             commit=version(),
-            make_worker=partial(make_worker, config, plugins),
+            create_worker=partial(make_worker, config, plugins),
+            ready=self._connectors_created,
         )
 
-    def after_start(self, herder: StandaloneHerder) -> None:
+    def after_start(self, herder: ConnectHerder) -> None:
         """Create the connectors, one after the other; the first that fails ends the worker.
 
         Raises:
@@ -68,9 +72,9 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
             except (ConnectError, OSError, ValueError):
                 log.error("Failed to create connector for %s", path)
                 raise
-        herder.ready()
+        self._connectors_created.set_result(None)
 
-    def _finished(self, created: Future[Created], herder: StandaloneHerder) -> bool:
+    def _finished(self, created: Future[Created], herder: ConnectHerder) -> bool:
         """Wait for a creation; False when the worker is stopped meanwhile, or its herder ended."""
         while not created.done():
             if self._stopping.wait(POLL_SECONDS) or herder.wait(0):

@@ -24,7 +24,7 @@ from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import StorageTopic, WorkerConfig
 from connect_py.connector_file import ConnectorFile
-from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.herder.connect_herder import ConnectHerder
 from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_config import translate
 from connect_py.log_output import configure_logging, set_log_levels
@@ -34,6 +34,7 @@ from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import Settings, StorageClients
 from connect_py.storage.topic_admin import TopicAdmin
+from connect_py.worker.source_task_session import SourceTaskGate
 from connect_py.worker.worker import Worker
 from connect_py.worker.worker_listener import WorkerListener
 
@@ -54,10 +55,9 @@ CONVERTERS: Final = {
 }
 
 C = TypeVar("C", bound=WorkerConfig)
-H = TypeVar("H", bound=AbstractHerder)
 
 
-class WorkerProcess(ABC, Generic[C, H]):
+class WorkerProcess(ABC, Generic[C]):
     """One run of one worker on the main thread. A mode says which herder there is, and what follows
     its start."""
 
@@ -77,10 +77,10 @@ class WorkerProcess(ABC, Generic[C, H]):
         clients: StorageClients,
         cluster_id: str,
         rest: RestService,
-    ) -> H:
+    ) -> ConnectHerder:
         """Make the herder; nothing runs yet."""
 
-    def after_start(self, herder: H) -> None:
+    def after_start(self, herder: ConnectHerder) -> None:
         """Do what the command line asks for; an error ends the worker with status 3."""
 
     def run(self, properties: Path) -> int:
@@ -117,7 +117,7 @@ class WorkerProcess(ABC, Generic[C, H]):
         set_log_levels(config.log_levels() | self._log_levels)
         return config
 
-    def _serve(self, config: C, herder: H, rest: RestService) -> int:
+    def _serve(self, config: C, herder: ConnectHerder, rest: RestService) -> int:
         log.info("Kafka Connect starting")
         herder.start()
         herder.prestart_services(_announced_connectors(config["connect_py.services.connectors"]))
@@ -161,7 +161,7 @@ class WorkerProcess(ABC, Generic[C, H]):
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
 
-    def _herder(self, config: C, rest: RestService) -> H | None:
+    def _herder(self, config: C, rest: RestService) -> ConnectHerder | None:
         """Find the Kafka cluster and make the herder; None when the worker is stopped meanwhile.
 
         Raises:
@@ -235,6 +235,8 @@ def make_worker(
     plugins: PluginRegistry,
     listener: WorkerListener,
     offsets: OffsetStore,
+    gate: SourceTaskGate | None = None,
+    *,
     offset_topic: StorageTopic | None = None,
 ) -> Worker:
     """The worker of either mode; without `offset_topic` the offsets are kept in a file."""
@@ -245,6 +247,7 @@ def make_worker(
         resolve=config.resolver.resolve,
         source_offsets=offsets,
         offset_stores=ConnectorOffsetStores(offsets, config.props, offset_topic),
+        gate=gate,
     )
 
 

@@ -76,20 +76,20 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """A future that knows the current stage of the request, directly or from the future that it
-    waits for.
-    """
+    """A future with the current stage of its request: its own, or that of the awaited future."""
 
     def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
         self._stage = stage
-        self.awaited: Future[Any] | None = None  # the future that this one waits for
+        self._awaited: Future[Any] | None = None
+
+    def wait_for(self, future: Future[Any]) -> None:
+        """Show the stage of another future, on which this one depends."""
+        self._awaited = future
 
     def stage(self) -> Stage | None:
-        """Return the current stage of this request. None if only the stage of the herder is
-        known.
-        """
-        return self.awaited.stage() if isinstance(self.awaited, StagedFuture) else self._stage()
+        """Return the current stage of the request, or None if only the herder has one."""
+        return self._awaited.stage() if isinstance(self._awaited, StagedFuture) else self._stage()
 
 
 class RunningOperation:

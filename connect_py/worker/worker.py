@@ -97,6 +97,7 @@ class Worker:
         clock: Clock | None = None,
         source_offsets: OffsetStore | None = None,
         offset_stores: ConnectorOffsetStores | None = None,
+        gate: SourceTaskGate | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:
         """Create the worker; nothing runs yet.
@@ -110,6 +111,8 @@ class Worker:
             source_offsets: Store of source offsets. Without it, source tasks fail.
             offset_stores: Stores for requests about offsets of source connectors. Without it, they
                 fail.
+            gate: Permits source tasks to write in transactions. Without it, they do not use
+                transactions.
             make_task_host: Creates hosts of tasks. The default runs them in processes.
         """
         self._props = dict(props)
@@ -124,8 +127,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._source_offsets = source_offsets
         self._offset_stores = offset_stores
-        # set by the herder; without it, source tasks do not use transactions
-        self.gate: SourceTaskGate | None = None
+        self._gate = gate
         self._liveness_seconds = int(self._props.get("session.timeout.ms", 10_000)) / 1000
         self._server = ForkServer(plugins.preload())
         self._services = ServiceRegistry(int(self._props.get(MAX_KEY, DEFAULT_MAX)), self._clock)
@@ -164,7 +166,7 @@ class Worker:
     def _session(self, spec: TaskSpec) -> TaskSession:
         """Create the session of a task with a resolved configuration."""
         offsets = SourceTaskSession(
-            spec, self._source_offsets, self._offset_stores, self.gate, self._request_threads
+            spec, self._source_offsets, self._offset_stores, self._gate, self._request_threads
         )
         user = self._services.user(f"task {spec.id}", self._location(spec.connector_config))
         return TaskSession(offsets, user)
@@ -372,7 +374,7 @@ class Worker:
         A running task with the same ID is stopped first. `start_number` is the config topic offset
         of the record that last started or changed the connector. `restarting` as for connectors.
         """
-        props = self._props if self.gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
+        props = self._props if self._gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
         spec = TaskSpec(
             id,
             props,

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from fixtures.herder_fake_worker import FakeWorker
+from fixtures.herder_fake_worker import PLUGINS, FakeWorker
 from fixtures.rest_serving import serving
 from fixtures.topic_reader import read_topic
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.embedded.broker import KafkaBroker
-from connect_py.herder.distributed_herder import DistributedHerder
+from connect_py.herder.distributed_herder import distributed_herder
 from connect_py.herder.group.leader_calls import Signer
 from connect_py.herder.herder import BadRequestError, InitialState, RequestTargetError
+from connect_py.herder.work.status_publisher import StatusPublisher
 from connect_py.model import ConnectorTaskId, State
+from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.storage_clients import StorageClients
 from rest.app import create_app
 from rest.leader_client import LeaderClient
@@ -28,18 +30,18 @@ SINK = {"connector.class": "DemoSink", "topics": "orders", "name": "a"}
 SECONDS = 20.0
 
 
-class LeaderAt(LeaderClient):
-    """Finds the leader where it really is: the workers of these tests advertise addresses that do
-    not exist."""
+class ReachableLeader(LeaderClient):
+    """Sends stop requests to `url`: the workers of these tests advertise addresses that do not
+    exist."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._url = url
+        self.url = ""
 
     def request_stop(
         self, url: str, connector: str, start_number: int, reason: str, sign: Signer
     ) -> None:
-        super().request_stop(self._url, connector, start_number, reason, sign)
+        super().request_stop(self.url, connector, start_number, reason, sign)
 
 
 def worker_config(broker: KafkaBroker, prefix: str, **more: str) -> DistributedConfig:
@@ -69,19 +71,23 @@ class Worker1:
         self.worker: FakeWorker
         config = worker_config(broker, prefix, **more)
 
-        def make(listener: object, _offsets: object) -> FakeWorker:
-            self.worker = FakeWorker(listener)  # type: ignore[arg-type]  # the publisher is the listener
+        def create_worker(listener: StatusPublisher, *_: object) -> FakeWorker:
+            self.worker = FakeWorker(listener)
             return self.worker
 
-        self.herder = DistributedHerder(
+        self.clients = StorageClients(
+            {"bootstrap.servers": broker.bootstrap_servers}, config.client_id_prefix
+        )
+        self.leader = ReachableLeader()
+        self.herder = distributed_herder(
             config,
-            clients=StorageClients(
-                {"bootstrap.servers": broker.bootstrap_servers}, config.client_id_prefix
-            ),
+            plugins=PLUGINS,
+            clients=self.clients,
             cluster_id="c",
             advertised_url=url,
             commit="0",
-            make_worker=make,
+            create_worker=create_worker,
+            leader_calls=self.leader,
         )
 
     def state(self, name: str = "a") -> State | None:
@@ -272,7 +278,7 @@ def test_restarted_worker_resumes_from_the_topics(
             "p", {**SINK, "name": "p"}, replace=False, initial_state=InitialState.PAUSED
         ).result(SECONDS)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
-        one.worker._listener.on_topic_used(ConnectorTaskId("a", 0), "orders")
+        one.worker.listener.on_topic_used(ConnectorTaskId("a", 0), "orders")
         eventually(lambda: one.herder.active_topics("a") == ["orders"])
         number, generation = (
             one.worker.connectors["a"].tasks[0][1],
@@ -340,12 +346,13 @@ def test_second_worker_takes_its_share_and_then_replaces_the_leader(
             second.herder.restart_connector(moved).result(SECONDS)
             (task,) = second.worker.running_tasks()
             with serving(create_app(first.herder)) as leading:
-                second.herder._leader_calls = LeaderAt(str(leading.base_url))
-                number = second.herder._configs.snapshot().start_numbers[task.connector]
-                second.worker._listener.on_stop_requested(task, number, "all is read")
+                second.leader.url = str(leading.base_url)
+                start_number = second.worker.start_number(task)
+                second.worker.listener.on_stop_requested(task, start_number, "all records are read")
                 eventually(
                     lambda: (
-                        first.herder.connector_status(task.connector).stop_reason == "all is read"
+                        first.herder.connector_status(task.connector).stop_reason
+                        == "all records are read"
                     )
                 )
             eventually(lambda: second.worker.running_tasks() == frozenset())
@@ -372,10 +379,8 @@ def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(
         create(one)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.worker.calls.clear()
-        thief = type(one.herder._stores.leader)(
-            one.herder._stores.config._log._clients, f"{topic_prefix}g"
-        )
-        thief.acquire(SECONDS)
+        other_leader = LeaderProducer(one.clients, f"{topic_prefix}g")
+        other_leader.acquire(SECONDS)
         with pytest.raises(Exception, match="Failed to write to config topic"):
             one.herder.stop_connector("a").result(SECONDS)
 

@@ -1,4 +1,4 @@
-"""Changes of single keys that meet each other, or a whole configuration: none is lost."""
+"""Concurrent changes of a configuration: none is lost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from fixtures.herder_fake_worker import FakeWorker, standalone_herder
+from fixtures.herder_fake_worker import FakeWorker, herder_without_broker
 
-from connect_py.herder.standalone_herder import StandaloneHerder
+from connect_py.herder.connect_herder import ConnectHerder
 from connect_py.herder.work.status_publisher import StatusPublisher
 from connect_py.worker.worker import ConnectorValidation
 
@@ -18,40 +18,54 @@ SECONDS = 30.0
 SINK: dict[str, str | None] = {"name": "a", "connector.class": "DemoSink", "topics": "t"}
 
 
-class SlowlyValidating(FakeWorker):
-    """Validates as many configurations at the same time as it is told, and not one before."""
+class ConcurrentValidations:
+    """Makes the next validations wait for each other."""
 
-    def __init__(self, listener: StatusPublisher) -> None:
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(1)
+        self._remaining = 0
+
+    def expect(self, count: int) -> None:
+        self._barrier, self._remaining = threading.Barrier(count), count
+
+    def wait(self) -> None:
+        self._remaining -= 1
+        if self._remaining >= 0:
+            self._barrier.wait(SECONDS)
+
+
+class SlowlyValidatingWorker(FakeWorker):
+    def __init__(self, listener: StatusPublisher, validations: ConcurrentValidations) -> None:
         super().__init__(listener)
-        self.together = threading.Barrier(1)
-        self.validated = 0
+        self._validations = validations
 
     def validate_connector(
         self, class_name: str, props: Mapping[str, str | None]
     ) -> Future[ConnectorValidation]:
-        self.validated += 1
-        if self.validated <= self.together.parties:
-            self.together.wait(SECONDS)
+        self._validations.wait()
         return super().validate_connector(class_name, props)
 
 
 @pytest.fixture
-def herder(tmp_path: Path) -> Iterator[StandaloneHerder]:
-    herder = standalone_herder(tmp_path, SlowlyValidating)
+def validations() -> ConcurrentValidations:
+    return ConcurrentValidations()
+
+
+@pytest.fixture
+def herder(tmp_path: Path, validations: ConcurrentValidations) -> Iterator[ConnectHerder]:
+    herder = herder_without_broker(
+        tmp_path, lambda publisher: SlowlyValidatingWorker(publisher, validations)
+    )
     herder.start()
     herder.put_connector("a", SINK, replace=False).result(SECONDS)
     yield herder
     assert herder.stop(SECONDS)
 
 
-def meet(herder: StandaloneHerder, parties: int) -> None:
-    worker = herder._worker
-    assert isinstance(worker, SlowlyValidating)
-    worker.together, worker.validated = threading.Barrier(parties), 0
-
-
-def test_patches_validated_at_the_same_time_are_both_applied(herder: StandaloneHerder) -> None:
-    meet(herder, 2)
+def test_patches_validated_at_the_same_time_are_both_applied(
+    herder: ConnectHerder, validations: ConcurrentValidations
+) -> None:
+    validations.expect(2)
     first = herder.patch_connector("a", {"demo.x": "1"})
     second = herder.patch_connector("a", {"tasks.max": "2"})
     first.result(SECONDS), second.result(SECONDS)
@@ -62,10 +76,10 @@ def test_patches_validated_at_the_same_time_are_both_applied(herder: StandaloneH
     }
 
 
-def test_patch_meeting_a_new_configuration_applies_before_or_after_it(
-    herder: StandaloneHerder,
+def test_patch_applies_before_or_after_a_concurrent_configuration(
+    herder: ConnectHerder, validations: ConcurrentValidations
 ) -> None:
-    meet(herder, 2)
+    validations.expect(2)
     patch = herder.patch_connector("a", {"demo.x": "1"})
     put = herder.put_connector("a", {**SINK, "topics": "other"}, replace=True)
     patch.result(SECONDS), put.result(SECONDS)

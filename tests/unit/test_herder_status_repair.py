@@ -1,80 +1,67 @@
-"""Statuses that somebody else has written over: what runs here is said again."""
+"""Statuses that another worker has overwritten are published again."""
 
 from __future__ import annotations
 
 import pytest
-from fixtures.storage_fake_clock import FakeClock
+from fixtures.herder_statuses import StatusPublisherFixture
 
-from connect_py.herder.work.status_publisher import REPAIR_SECONDS, StatusPublisher
+from connect_py.herder.work.status_publisher import REPAIR_SECONDS
 from connect_py.model import ConnectorTaskId, State, Status
-from connect_py.storage.status_table import StatusId
 
-HERE, THERE = "w0:8083", "w1:8083"
+THIS_WORKER, OTHER_WORKER = "w0:8083", "w1:8083"
 TASK = ConnectorTaskId("a", 0)
 
 
-class FakeStore:
-    """A status store whose records are read back at once."""
+class RepairFixture(StatusPublisherFixture):
+    """A publisher of THIS_WORKER with a running connector and task."""
 
     def __init__(self) -> None:
-        self.statuses: dict[StatusId, Status] = {}
+        super().__init__(THIS_WORKER)
+        self.publisher.on_state("a", State.RUNNING)
+        self.publisher.on_state(TASK, State.RUNNING)
 
-    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
-        return self.statuses.get(id)
-
-    def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
-        self.statuses[id] = status
-
-
-class Said:
-    """A publisher of the worker HERE, its store and its clock."""
-
-    def __init__(self) -> None:
-        self.store, self.clock, self.leased = FakeStore(), FakeClock(), True
-        self.publisher = StatusPublisher(self.store, HERE, track_topics=False, clock=self.clock)  # type: ignore[arg-type]  # the fake is one
-        self.publisher.may_publish = lambda: self.leased
-
-    def state(self, id: StatusId) -> tuple[State, str]:  # noqa: A002 - Connect's word
-        status = self.store.statuses[id]
-        return status.state, status.worker_id
+    def overwrite(self, status: Status) -> None:
+        for item in ("a", TASK):
+            self.store.put(item, status)
 
     def repair_later(self) -> None:
         self.clock.sleep(REPAIR_SECONDS + 0.1)
         self.publisher.repair(["a", TASK])
 
+    def states(self) -> set[tuple[State, str]]:
+        statuses = [self.store.get("a"), self.store.get(TASK)]
+        return {(status.state, status.worker_id) for status in statuses if status is not None}
+
 
 @pytest.fixture
-def said() -> Said:
-    said = Said()
-    said.publisher.on_state("a", State.RUNNING)
-    said.publisher.on_state(TASK, State.RUNNING)
-    return said
+def statuses() -> RepairFixture:
+    return RepairFixture()
 
 
-@pytest.mark.parametrize("worker", [HERE, THERE])
-def test_overwritten_status_is_published_again_for_any_worker_named(
-    said: Said, worker: str
+@pytest.mark.parametrize("worker", [THIS_WORKER, OTHER_WORKER])
+def test_overwritten_status_is_published_again_for_any_worker_in_it(
+    statuses: RepairFixture, worker: str
 ) -> None:
-    """A leader that believes a worker gone writes UNASSIGNED in that worker's name, perhaps after
-    its return."""
-    for item in ("a", TASK):
-        said.store.put(item, Status(State.UNASSIGNED, worker, 7))
-    said.repair_later()
-    assert said.state("a") == said.state(TASK) == (State.RUNNING, HERE)
+    """A leader that considers a worker lost writes UNASSIGNED on behalf of this worker, possibly
+    after its return."""
+    statuses.overwrite(Status(State.UNASSIGNED, worker, 7))
+    statuses.repair_later()
+    assert statuses.states() == {(State.RUNNING, THIS_WORKER)}
 
 
-def test_a_status_that_stands_is_not_said_again(said: Said) -> None:
-    before = dict(said.store.statuses)
-    said.repair_later()
-    assert all(said.store.statuses[item] is before[item] for item in before)
+def test_unchanged_status_is_not_published_again(statuses: RepairFixture) -> None:
+    written = list(statuses.store.written)
+    statuses.repair_later()
+    assert statuses.store.written == written
 
 
-def test_status_ended_with_the_lease_is_not_repaired_to_running(said: Said) -> None:
-    said.leased = False
-    said.publisher.on_state("a", State.UNASSIGNED)
-    said.publisher.on_state(TASK, State.FAILED, "the lease ended")
-    for item in ("a", TASK):
-        said.store.put(item, Status(State.UNASSIGNED, HERE, 7))
-    said.leased = True
-    said.repair_later()
-    assert said.state("a") == said.state(TASK) == (State.UNASSIGNED, HERE)
+def test_item_that_ended_with_the_lease_is_not_reported_as_running_again(
+    statuses: RepairFixture,
+) -> None:
+    statuses.assignment.lease_has_ended()
+    statuses.publisher.on_state("a", State.UNASSIGNED)
+    statuses.publisher.on_state(TASK, State.FAILED, "the lease ended")
+    statuses.overwrite(Status(State.UNASSIGNED, THIS_WORKER, 7))
+    statuses.assignment.lease_is_renewed()
+    statuses.repair_later()
+    assert statuses.states() == {(State.UNASSIGNED, THIS_WORKER)}

@@ -13,8 +13,8 @@ from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.api.task import ExactlyOnceSupport, TransactionBoundarySupport
 from connect_py.clock import SystemClock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.abstract_herder import invalid_text
 from connect_py.herder.herder import BadRequestError, ConfigInfos, ConfigValueInfo
+from connect_py.herder.requests.config_requests import error_message
 from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.herder.validation.validator import Validator
 
@@ -519,7 +519,7 @@ def test_connectors_without_or_of_unknown_class_are_bad_requests() -> None:
 
 def test_refused_configuration_answer_contains_all_error_texts() -> None:
     infos = check({**SINK, "topics": ""})
-    assert invalid_text(infos) == (
+    assert error_message(infos) == (
         "Connector configuration is invalid and contains the following 2 error(s):\n"
         "Must configure one of topics or topics.regex\n"
         "Must configure one of topics or topics.regex\n"
@@ -538,7 +538,7 @@ def test_every_text_of_a_refused_configuration_names_its_key() -> None:
             "transforms.t.size": "x",
         }
     )
-    told = invalid_text(infos).splitlines()
+    told = error_message(infos).splitlines()
     assert "demo.x: Null value can not be supplied as the configuration value." in told
     assert any(
         text.startswith("transforms.t.size: Invalid value x for configuration size")

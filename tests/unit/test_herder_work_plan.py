@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from connect_py.herder.requests.restart_plan import plan_restart
-from connect_py.herder.work.task_set import differs
+from connect_py.herder.requests.restart_requests import plan_restart
+from connect_py.herder.work.task_set import difference
 from connect_py.herder.work.work_plan import (
     RequestedWork,
     SetTarget,
@@ -96,13 +96,13 @@ def test_deleted_connector_stops_after_its_tasks_and_once() -> None:
 
 def test_task_sets_differ_by_count_content_and_connector_configuration() -> None:
     same = [{"t": "0"}, {"t": "1"}]
-    assert differs(STATE, "a", same) is None
-    assert differs(STATE, "a", same[:1]) == "the number of tasks changes from 2 to 1"
-    assert differs(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations changed"
+    assert difference(STATE, "a", same) is None
+    assert difference(STATE, "a", same[:1]) == "the number of tasks changes from 2 to 1"
+    assert difference(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations changed"
     changed = replace(STATE, configs={"a": {"x": "2"}})
-    assert differs(changed, "a", same) == "the connector's configuration changed"
+    assert difference(changed, "a", same) == "the connector's configuration changed"
     assert (
-        differs(replace(STATE, inconsistent=frozenset("a")), "a", same)
+        difference(replace(STATE, inconsistent=frozenset("a")), "a", same)
         == "its task configurations are incomplete"
     )
 

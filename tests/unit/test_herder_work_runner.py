@@ -1,50 +1,44 @@
-"""Carrying out the plan: whose answer counts, what is tried again, and what fails for good."""
+"""Execution of the work plan: obsolete answers, retries, and permanent failures."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from fixtures.herder_fake_worker import FakeWorker
+from fixtures.herder_statuses import FakeStatusStore
 
 from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
+from connect_py.futures import done, failed
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.work.task_config_requests import TaskConfigRequests
+from connect_py.herder.work.task_set import write_task_configs
+from connect_py.herder.work.work_assignment import AllItems
+from connect_py.herder.work.work_plan import RequestedItems
 from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.status_table import StatusId
+from connect_py.testing import FakeClock
 from connect_py.worker.worker import TooManyTasksError
+from connect_py.worker.worker_listener import WorkerListener
 
 A0 = ConnectorTaskId("a", 0)
 STATE = ClusterConfigState(offset=2, configs={"a": {"tasks.max": "1"}}, config_offsets={"a": 1})
 
 
-class FakeClock:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class FakeConfigs:
-    """A config store that is a variable."""
+    """A config store in memory."""
 
-    def __init__(self) -> None:
-        self.state = STATE
+    def __init__(self, state: ClusterConfigState) -> None:
+        self.state = state
         self.published: list[list[Mapping[str, str]]] = []
         self.failures = 0
 
@@ -58,20 +52,12 @@ class FakeConfigs:
         self.published.append(list(configs))
 
 
-class FakeStatuses:
-    """Statuses as they were put."""
-
-    def __init__(self) -> None:
-        self.last: dict[object, Status] = {}
-
-    def put(self, id: object, status: Status) -> None:  # noqa: A002 - Connect's word
-        self.last[id] = status
-
-
 class SlowWorker(FakeWorker):
-    """Answers when the test says so."""
+    """Answers requests for task configurations when a test completes `answers`."""
 
-    answers: list[Future[list[dict[str, str]]]]
+    def __init__(self, listener: WorkerListener) -> None:
+        super().__init__(listener)
+        self.answers: list[Future[list[dict[str, str]]]] = []
 
     def task_configs(
         self, name: str, config: Mapping[str, str], max_tasks: int
@@ -80,147 +66,191 @@ class SlowWorker(FakeWorker):
         return self.answers[-1]
 
 
-@dataclass
-class Bench:
-    configs: FakeConfigs = field(default_factory=FakeConfigs)
-    statuses: FakeStatuses = field(default_factory=FakeStatuses)
-    clock: FakeClock = field(default_factory=FakeClock)
-    resolver: ConfigResolver = field(default_factory=lambda: ConfigResolver({}))
+class WorkRunnerFixture:
+    """A runner with a fake worker and stores in memory, whose thread is the test."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, resolver: ConfigResolver | None = None, state: ClusterConfigState = STATE
+    ) -> None:
+        resolver = resolver or ConfigResolver({})
+        self.configs, self.statuses, self.clock = FakeConfigs(state), FakeStatusStore(), FakeClock()
         self.queue = RequestQueue(self.clock)
-        publisher = StatusPublisher(self.statuses, "w:1", track_topics=True)  # type: ignore[arg-type]
-        publisher.on_tasks_requested = lambda name: self.queue.put(
-            lambda: self.work.request_task_configs(name)
+        self.publication: Future[None] | None = None  # result of a publication by another worker
+        assignment, requested = AllItems(), RequestedItems()
+        publisher = StatusPublisher(
+            self.statuses,  # type: ignore[arg-type]  # implements the methods that it calls
+            "w:1",
+            assignment,
+            self.clock,
+            track_topics=True,
+            version_of=lambda _: None,
+            on_tasks_requested=lambda name: self.queue.put(lambda: self.task_configs.request(name)),
+            on_stop_requested=lambda *_: None,
         )
         self.worker = SlowWorker(publisher)
-        self.worker.answers = []
+        store: Any = self.configs
+        self.task_configs = TaskConfigRequests(
+            self.worker, store, publisher, resolver, self.queue, requested, self._publish
+        )
         self.work = WorkRunner(
             self.worker,
-            self.configs,
+            store,
             publisher,
-            self.resolver,
+            resolver,
             self.queue,
-            lambda name: None,  # type: ignore[arg-type]
+            requested,
+            self.task_configs,
+            assignment,
+            on_stopped=lambda _: None,
         )
 
-    def turn(self, seconds: float = 0.0) -> None:
-        """Let the herder's thread do what is due."""
-        self.clock.now += seconds
-        while due := self.queue.due():
-            for action in due:
+    def _publish(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
+        if self.publication is not None:
+            return self.publication
+        try:
+            self.write_task_configs(name, configs)
+        except ConnectError as error:
+            return failed(error)
+        return done(None)
+
+    def write_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        write_task_configs(self.configs, name, configs)  # type: ignore[arg-type]  # see above
+
+    def run_due(self, seconds: float = 0.0) -> None:
+        """Advance the clock, then run the due actions like the herder's thread."""
+        self.clock.sleep(seconds)
+        while actions := self.queue.due():
+            for action in actions:
                 action()
+
+    def status(self, item: StatusId) -> Status:
+        status = self.statuses.get(item)
+        assert status is not None
+        return status
 
 
 @pytest.fixture
-def bench() -> Bench:
-    made = Bench()
-    made.work.reconcile()
-    made.turn()
-    return made
+def runner() -> WorkRunnerFixture:
+    runner = WorkRunnerFixture()
+    runner.work.reconcile()
+    runner.run_due()
+    return runner
 
 
-class Hanging(ConfigProvider):
-    """Answers when a test is over."""
+class HangingProvider(ConfigProvider):
+    """Responds at the end of a test."""
 
     def __init__(self) -> None:
-        self.over = threading.Event()
+        self.released = threading.Event()
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
-        self.over.wait()
+        self.released.wait()
         return ConfigData({})
 
 
-def test_the_herder_does_not_wait_for_config_providers() -> None:
-    provider = Hanging()
-    bench = Bench(resolver=ConfigResolver({"v": provider}, answer_seconds=5.0))
+def test_herder_does_not_wait_for_config_providers() -> None:
+    provider = HangingProvider()
     config = {"tasks.max": "1", "password": "${v:db:password}"}
-    bench.configs.state = replace(STATE, configs={"a": config})
-    bench.work.reconcile()
-    bench.turn()
-    # after a wait nobody would be asked
-    assert (bench.worker.calls, len(bench.worker.answers)) == (["start a"], 1)
-    provider.over.set()
+    runner = WorkRunnerFixture(
+        ConfigResolver({"v": provider}, answer_seconds=5.0), replace(STATE, configs={"a": config})
+    )
+    runner.work.reconcile()
+    runner.run_due()
+    # if the herder had waited, no task configurations would have been requested
+    assert (runner.worker.calls, len(runner.worker.answers)) == (["start a"], 1)
+    provider.released.set()
 
 
-def test_answer_is_published_once_and_only_if_it_is_news(bench: Bench) -> None:
-    bench.worker.answers[0].set_result([{"t": "0"}])
-    bench.turn()
-    assert bench.configs.published == [[{"t": "0"}]]
-    config = bench.configs.state.configs["a"]
-    bench.configs.state = replace(
+def test_task_configurations_are_published_only_if_they_have_changed(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.worker.answers[0].set_result([{"t": "0"}])
+    runner.run_due()
+    assert runner.configs.published == [[{"t": "0"}]]
+    config = runner.configs.state.configs["a"]
+    runner.configs.state = replace(
         STATE,
         task_counts={"a": 1},
         task_configs={A0: {"t": "0"}},
         applied_configs={"a": config},
         start_numbers={"a": 3},
     )
-    bench.work.request_task_configs("a")
-    bench.worker.answers[1].set_result([{"t": "0"}])
-    bench.turn()
-    assert len(bench.configs.published) == 1
-    bench.work.reconcile()
-    assert bench.worker.calls[-1] == "start task a-0"
-    assert bench.worker.connectors["a"].tasks == {0: ({"t": "0"}, 3)}
+    runner.task_configs.request("a")
+    runner.worker.answers[1].set_result([{"t": "0"}])
+    runner.run_due()
+    assert len(runner.configs.published) == 1
+    runner.work.reconcile()
+    assert runner.worker.calls[-1] == "start task a-0"
+    assert runner.worker.connectors["a"].tasks == {0: ({"t": "0"}, 3)}
 
 
-def test_hanging_answer_of_an_earlier_life_neither_blocks_nor_counts(bench: Bench) -> None:
-    bench.configs.state = replace(STATE, configs={"a": {"tasks.max": "2"}}, config_offsets={"a": 5})
-    bench.work.reconcile()
-    bench.turn()
-    assert len(bench.worker.answers) == 2
-    bench.worker.answers[1].set_result([{"t": "new"}])
-    bench.turn()
-    bench.worker.answers[0].set_result([{"t": "old"}])
-    bench.turn()
-    assert bench.configs.published == [[{"t": "new"}]]
+def test_hanging_answer_of_the_previous_instance_neither_blocks_nor_counts(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.configs.state = replace(
+        STATE, configs={"a": {"tasks.max": "2"}}, config_offsets={"a": 5}
+    )
+    runner.work.reconcile()
+    runner.run_due()
+    assert len(runner.worker.answers) == 2
+    runner.worker.answers[1].set_result([{"t": "new"}])
+    runner.run_due()
+    runner.worker.answers[0].set_result([{"t": "old"}])
+    runner.run_due()
+    assert runner.configs.published == [[{"t": "new"}]]
 
 
-def test_request_while_an_answer_is_under_way_is_asked_again(bench: Bench) -> None:
-    bench.work.request_task_configs("a")
-    assert len(bench.worker.answers) == 1
-    bench.worker.answers[0].set_result([{"t": "perhaps old"}])
-    bench.turn()
-    assert bench.configs.published == []
-    bench.worker.answers[1].set_result([{"t": "new"}])
-    bench.turn()
-    assert bench.configs.published == [[{"t": "new"}]]
+def test_request_while_another_one_is_pending_is_repeated_afterward(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.task_configs.request("a")
+    assert len(runner.worker.answers) == 1
+    runner.worker.answers[0].set_result([{"t": "possibly outdated"}])
+    runner.run_due()
+    assert runner.configs.published == []
+    runner.worker.answers[1].set_result([{"t": "new"}])
+    runner.run_due()
+    assert runner.configs.published == [[{"t": "new"}]]
 
 
-def test_failures_are_tried_again_with_growing_pauses(bench: Bench) -> None:
-    bench.worker.answers[0].set_exception(ConnectError("not now"))
-    bench.turn()
-    assert len(bench.worker.answers) == 1
-    bench.turn(0.25)
-    bench.worker.answers[1].set_exception(ConnectError("not yet"))
-    bench.turn()
-    bench.turn(0.25)
-    assert len(bench.worker.answers) == 2
-    bench.turn(0.25)
-    bench.configs.failures = 1  # this time the topic cannot be written
-    bench.worker.answers[2].set_result([{"t": "0"}])
-    bench.turn()
-    bench.turn(1.0)
-    bench.worker.answers[3].set_result([{"t": "0"}])
-    bench.turn()
-    assert bench.configs.published == [[{"t": "0"}]]
+def test_failures_are_retried_with_increasing_delays(runner: WorkRunnerFixture) -> None:
+    runner.worker.answers[0].set_exception(ConnectError("not now"))
+    runner.run_due()
+    assert len(runner.worker.answers) == 1
+    runner.run_due(0.25)
+    runner.worker.answers[1].set_exception(ConnectError("not yet"))
+    runner.run_due()
+    runner.run_due(0.25)
+    assert len(runner.worker.answers) == 2
+    runner.run_due(0.25)
+    runner.configs.failures = 1  # this time the topic cannot be written
+    runner.worker.answers[2].set_result([{"t": "0"}])
+    runner.run_due()
+    runner.run_due(1.0)
+    runner.worker.answers[3].set_result([{"t": "0"}])
+    runner.run_due()
+    assert runner.configs.published == [[{"t": "0"}]]
 
 
-def test_too_many_tasks_fail_the_connector_and_nothing_is_published(bench: Bench) -> None:
-    bench.worker.answers[0].set_exception(TooManyTasksError("2 tasks, 1 allowed"))
-    bench.turn(100.0)
-    assert bench.statuses.last["a"].state is State.FAILED
-    assert "2 tasks, 1 allowed" in (bench.statuses.last["a"].trace or "")
-    assert (len(bench.worker.answers), bench.configs.published) == (1, [])
+def test_too_many_tasks_fail_the_connector_and_nothing_is_published(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.worker.answers[0].set_exception(TooManyTasksError("2 tasks, 1 allowed"))
+    runner.run_due(100.0)
+    assert runner.status("a").state is State.FAILED
+    assert "2 tasks, 1 allowed" in (runner.status("a").trace or "")
+    assert (len(runner.worker.answers), runner.configs.published) == (1, [])
 
 
-def test_connector_that_is_gone_or_paused_is_not_asked_again(bench: Bench) -> None:
-    bench.worker.answers[0].set_exception(NotFoundError("gone"))
-    bench.turn(100.0)
-    bench.configs.state = replace(STATE, target_states={"a": TargetState.PAUSED})
-    bench.work.request_task_configs("a")
-    bench.work.request_task_configs("b")
-    assert len(bench.worker.answers) == 1
+def test_task_configurations_of_a_deleted_or_paused_connector_are_not_requested(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.worker.answers[0].set_exception(NotFoundError("gone"))
+    runner.run_due(100.0)
+    runner.configs.state = replace(STATE, target_states={"a": TargetState.PAUSED})
+    runner.task_configs.request("a")
+    runner.task_configs.request("b")
+    assert len(runner.worker.answers) == 1
 
 
 @pytest.mark.parametrize(
@@ -231,45 +261,47 @@ def test_connector_that_is_gone_or_paused_is_not_asked_again(bench: Bench) -> No
     ],
 )
 def test_answer_is_not_published_once_the_connector_is_stopped(
-    bench: Bench, state: ClusterConfigState
+    runner: WorkRunnerFixture, state: ClusterConfigState
 ) -> None:
-    """The leader's thread may stop or delete it between the answer and the write; then its tasks
-    would come back."""
+    """The leader's thread may stop or delete it between the answer and the write. Publishing would
+    start its tasks again."""
     published: Future[None] = Future()
-    bench.work.publish = lambda name, configs: published
-    bench.worker.answers[0].set_result([{"n": "0"}])
-    bench.turn()
-    bench.configs.state = state
-    with pytest.raises(ConnectError) as refused:
-        bench.work.publish_task_configs("a", [{"n": "0"}])
-    published.set_exception(refused.value)
-    bench.turn(100.0)
-    assert (len(bench.worker.answers), bench.configs.published) == (1, [])
-    assert bench.statuses.last["a"].state is State.RUNNING  # nothing failed
+    runner.publication = published
+    runner.worker.answers[0].set_result([{"n": "0"}])
+    runner.run_due()
+    runner.configs.state = state
+    with pytest.raises(ConnectError) as raised:
+        runner.write_task_configs("a", [{"n": "0"}])
+    published.set_exception(raised.value)
+    runner.run_due(100.0)
+    assert (len(runner.worker.answers), runner.configs.published) == (1, [])
+    assert runner.status("a").state is State.RUNNING  # nothing failed
 
 
 def test_stored_task_above_the_limit_fails_at_its_start() -> None:
-    bench = Bench()
+    runner = WorkRunnerFixture()
     a1 = ConnectorTaskId("a", 1)
-    bench.configs.state = replace(
+    runner.configs.state = replace(
         STATE, task_counts={"a": 2}, task_configs={A0: {}, a1: {}}, start_numbers={"a": 3}
     )
-    bench.work.reconcile()
-    assert bench.statuses.last[a1].state is State.FAILED
-    assert bench.statuses.last[A0].state is State.RUNNING
+    runner.work.reconcile()
+    assert runner.status(a1).state is State.FAILED
+    assert runner.status(A0).state is State.RUNNING
 
 
-def test_null_in_a_configuration_fails_the_connector_in_connects_words() -> None:
-    bench = Bench()
-    bench.configs.state = replace(STATE, configs={"a": {"file": None}})
-    bench.work.reconcile()
+def test_null_in_a_configuration_fails_the_connector_with_connects_message() -> None:
+    runner = WorkRunnerFixture()
+    runner.configs.state = replace(STATE, configs={"a": {"file": None}})
+    runner.work.reconcile()
     assert "Non-string value found in original settings for key file: null" in (
-        bench.statuses.last["a"].trace or ""
+        runner.status("a").trace or ""
     )
 
 
-def test_restart_ignores_connectors_and_tasks_that_do_not_run_here(bench: Bench) -> None:
-    bench.worker.calls.clear()
-    bench.work.restart("a", connector=True, tasks=[A0])
-    bench.work.restart("zz", connector=True, tasks=[])
-    assert bench.worker.calls == ["start a"]
+def test_restart_ignores_connectors_and_tasks_that_do_not_run_here(
+    runner: WorkRunnerFixture,
+) -> None:
+    runner.worker.calls.clear()
+    runner.work.restart("a", connector=True, tasks=[A0])
+    runner.work.restart("zz", connector=True, tasks=[])
+    assert runner.worker.calls == ["start a"]

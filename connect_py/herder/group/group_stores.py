@@ -1,4 +1,4 @@
-"""`Stores`: clients of the internal topics of a worker group."""
+"""`GroupStores`: clients of the internal topics of a worker group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READ_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class GroupStores:
     """Created, started, and stopped by the herder."""
 
     config: ConfigStore

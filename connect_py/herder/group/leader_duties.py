@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from connect_py.clock import Clock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.herder.group.group_stores import Stores
+from connect_py.herder.group.group_stores import GroupStores
 from connect_py.herder.group.session_keys import successor
 from connect_py.herder.work.status_publisher import worker_id_of
-from connect_py.model import ConnectorTaskId, State, Status, TargetState
-from connect_py.storage.config_state import ClusterConfigState
+from connect_py.herder.work.task_set import tasks_to_run
+from connect_py.model import State, Status
 from connect_py.storage.control_records import NO_ITEMS, Item, Items
 
 FLUSH_SECONDS = 5.0
@@ -19,7 +19,7 @@ FLUSH_SECONDS = 5.0
 class GroupDuties:
     """See `LeaderDuties`."""
 
-    def __init__(self, config: DistributedConfig, stores: Stores, clock: Clock) -> None:
+    def __init__(self, config: DistributedConfig, stores: GroupStores, clock: Clock) -> None:
         self._config = config
         self._stores = stores
         self._clock = clock
@@ -59,8 +59,3 @@ class GroupDuties:
         )
         if key is not None:
             self._stores.config.put_session_key(key)
-
-
-def tasks_to_run(state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
-    """Return the tasks of a connector, or none if its target state is STOPPED."""
-    return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)

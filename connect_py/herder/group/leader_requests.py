@@ -1,89 +1,82 @@
-"""`GroupRequests`: signed requests between the workers of a group, and their processing by the
-leader.
-"""
+"""`LeaderRequests`: requests of this worker to the leader of its group."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.plugin import PluginKind
-from connect_py.futures import failed
-from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.futures import done, failed
 from connect_py.herder.group.leader_calls import LeaderCalls
 from connect_py.herder.group.leadership import Leadership
 from connect_py.herder.group.session_keys import SessionKeys
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group.zombie_fencing import ZombieFencing
-from connect_py.herder.herder import BadRequestError
-from connect_py.herder.request_signature import RequestSignature
+from connect_py.herder.requests.target_state_requests import TargetStateRequests
+from connect_py.herder.work.task_set import difference, write_task_configs
+from connect_py.storage.config_store import ConfigStore
 
 
-class GroupRequests(AbstractHerder):
-    """Base class of `DistributedHerder`, which creates the attributes."""
+class LeaderRequests:
+    """Runs a request on the leader's thread if this worker leads, or else sends it over HTTP,
+    signed with the session key. Thread-safe.
+    """
 
-    _group: WorkerGroup
-    _leadership: Leadership
-    _fencing: ZombieFencing
-    _session_keys: SessionKeys
-    _leader_calls: LeaderCalls | None
-    _url: str
+    def __init__(
+        self,
+        group: WorkerGroup,
+        leadership: Leadership,
+        store: ConfigStore,
+        targets: TargetStateRequests,
+        fencing: ZombieFencing,
+        session_keys: SessionKeys,
+        calls: LeaderCalls | None,
+        pool: ThreadPoolExecutor,
+        stopping: threading.Event,
+    ) -> None:
+        """Create the component. `calls` sends requests; without it, this worker must lead."""
+        self._group = group
+        self._leadership = leadership
+        self._store = store
+        self._targets = targets
+        self._fencing = fencing
+        self._session_keys = session_keys
+        self._calls = calls
+        self._pool = pool
+        self._stopping = stopping
 
-    # Sent to the leader
+    def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
+        """Write a task set to the config topic if it has changed."""
+        if self._leadership.leads:
+            return self._leadership.submit(lambda: write_task_configs(self._store, name, configs))
+        if difference(self._store.snapshot(), name, configs) is None:
+            return done(None)
+        sign = self._session_keys.headers
+        return self._send(lambda calls, url: calls.put_task_configs(url, name, configs, sign))
 
-    def _call_leader(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
+    def stop_connector(self, name: str, start_number: int, reason: str) -> Future[None]:
+        """Stop a connector, as requested by one of its tasks."""
+        if self._leadership.leads:
+            return self._leadership.submit(
+                lambda: self._targets.stop_for_task(name, start_number, reason)
+            )
+        sign = self._session_keys.headers
+        return self._send(
+            lambda calls, url: calls.request_stop(url, name, start_number, reason, sign)
+        )
+
+    def fence_zombies(self, name: str) -> Future[None]:
+        """Fence the producers of older tasks of a source."""
+        if self._leadership.leads:
+            return self._leadership.submit(lambda: self._fencing.fence(name))
+        sign = self._session_keys.headers
+        return self._send(lambda calls, url: calls.fence_zombies(url, name, sign))
+
+    def _send(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
         if self._stopping.is_set():
             return failed(ConnectError("the worker is stopping"))
         url = self._group.leader_url()
-        if self._leader_calls is None or url is None or url == self._url:
+        if self._calls is None or url is None or url == self._group.url:
             return failed(ConnectError("the leader of the group is currently unknown"))
-        calls = self._leader_calls
-        return self._pool.submit(call, calls, url)
-
-    def _request_stop(self, name: str, start_number: int, reason: str) -> Future[None]:
-        if self._leadership.leads:
-            return self._leadership.submit(
-                lambda: self._stop_as_requested(name, start_number, reason)
-            )
-        return self._call_leader(
-            lambda calls, url: calls.request_stop(
-                url, name, start_number, reason, self._session_keys.headers
-            )
-        )
-
-    # Received from other workers
-
-    def put_task_configs(
-        self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
-    ) -> Future[None]:
-        return self._signed_request(
-            signature, lambda: self._work.publish_task_configs(name, configs)
-        )
-
-    def put_stop_request(
-        self, name: str, start_number: int, reason: str, signature: RequestSignature | None
-    ) -> Future[None]:
-        def stop() -> None:
-            self._existing(name)
-            self._stop_as_requested(name, start_number, reason)
-
-        return self._signed_request(signature, stop)
-
-    def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        def fence() -> Future[None]:
-            self._existing(name)
-            if self._type_of(name) != PluginKind.SOURCE.value:
-                raise BadRequestError(f"Connector {name} is not a source connector")
-            return self._fencing.fence(name)
-
-        return self._signed_request(signature, fence)
-
-    def _signed_request(
-        self, signature: RequestSignature | None, action: Callable[[], Future[None] | None]
-    ) -> Future[None]:
-        try:
-            self._session_keys.check(signature)
-        except (ConnectError, PermissionError) as error:
-            return failed(error)
-        return self._leader_request(action)
+        return self._pool.submit(call, self._calls, url)

@@ -88,6 +88,7 @@ class Leadership:
         statuses: StatusStore,
         duties: LeaderDuties,
         clock: Clock,
+        queue: RequestQueue,
         on_change: Callable[[], None],
         on_refused: Callable[[str], None],
         on_alone: Callable[[str], None] | None,
@@ -95,6 +96,7 @@ class Leadership:
         """Create the leadership without starting it.
 
         Args:
+            queue: Requests for the leader's thread.
             on_change: Called on the leader's thread when a term starts or ends.
             on_refused: Called on the leader's thread if the cluster denies an operation that a
                 leader needs.
@@ -113,7 +115,7 @@ class Leadership:
         self._duties = duties
         self._clock = clock
         self._on_change = on_change
-        self.queue = RequestQueue(clock)
+        self._queue = queue
         self._state: LeaderState | None = None
         self._next_attempt_at = 0.0  # monotonic time of the next attempt to lead
         self._read_up_to = -1.0
@@ -137,7 +139,7 @@ class Leadership:
     def stop(self) -> None:
         """End the term. Pending requests fail."""
         self._stopping.set()
-        self.queue.wake()
+        self._queue.wake()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
         self._state = None
@@ -166,7 +168,7 @@ class Leadership:
             else:
                 answer.set_result(result)
 
-        self.queue.put(run)
+        self._queue.put(run)
         return answer
 
     # The thread
@@ -188,9 +190,9 @@ class Leadership:
             except Exception:
                 log.exception("unexpected error in the leader's loop")
                 self._next_attempt_at = self._clock.monotonic() + RETRY_SECONDS
-            self._work_on(self.queue.due())
-            self.queue.wait(self._wait_seconds())
-        self._work_on(self.queue.drain())
+            self._work_on(self._queue.due())
+            self._queue.wait(self._wait_seconds())
+        self._work_on(self._queue.drain())
 
     def _work_on(self, actions: Iterable[Callable[[], None]]) -> None:
         for action in actions:

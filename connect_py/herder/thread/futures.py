@@ -21,11 +21,12 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
     The stage of the returned future is that of the step in progress.
     """
     answer: StagedFuture[T] = StagedFuture()
-    answer.awaited = first
+    answer.wait_for(first)
 
     def continue_with(ended: Future[S]) -> None:
         try:
-            answer.awaited = following = then(ended.result())
+            following = then(ended.result())
+            answer.wait_for(following)
         except Exception as error:  # noqa: BLE001 - passed on to the caller
             answer.set_exception(error)
         else:
@@ -40,7 +41,7 @@ def mapped_error(
 ) -> Future[T]:
     """Return the result of a future, with errors of a given type replaced."""
     answer: StagedFuture[T] = StagedFuture()
-    answer.awaited = result
+    answer.wait_for(result)
 
     def ended(_: Future[T]) -> None:
         error = error_of(result)

@@ -1,6 +1,4 @@
-"""`StatusPublisher`: publishes the worker's events as statuses, and forwards requests to the
-herder.
-"""
+"""`StatusPublisher`: publishes events of the worker as statuses, and forwards its requests."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from connect_py.api.errors import ConnectError
-from connect_py.clock import Clock, SystemClock
+from connect_py.clock import Clock
+from connect_py.herder.work.work_assignment import WorkAssignment
 from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.secret_mask import masked
 from connect_py.storage.status_store import StatusStore
@@ -24,31 +23,43 @@ class StatusPublisher:
     """Listener of the worker. Thread-safe; never blocks."""
 
     def __init__(
-        self, store: StatusStore, worker_id: str, *, track_topics: bool, clock: Clock | None = None
+        self,
+        store: StatusStore,
+        worker_id: str,
+        assignment: WorkAssignment,
+        clock: Clock,
+        *,
+        track_topics: bool,
+        version_of: Callable[[StatusId], str | None],
+        on_tasks_requested: Callable[[str], None],
+        on_stop_requested: Callable[[str, int, str], None],
     ) -> None:
+        """Create the publisher.
+
+        Args:
+            track_topics: Record the topics that tasks use.
+            version_of: Returns the version of the plugin of a connector or task.
+            on_tasks_requested: Requests the task configurations of a connector. Must not block.
+            on_stop_requested: Stops a connector as requested by its task. Must not block.
+        """
         self._store = store
-        self._clock = clock or SystemClock()
         self._worker_id = worker_id
+        self._assignment = assignment
+        self._clock = clock
         self._track_topics = track_topics
-        self.generation = 0  # of the worker group; set by the herder with each assignment
-        # set by the herder; returns False after this worker's lease has ended
-        self.may_publish: Callable[[], bool] = lambda: True
-        self._last: dict[
-            StatusId, tuple[State, str | None, float]
-        ] = {}  # last published state and trace of each running item, with its time
+        self._version_of = version_of
+        self._on_tasks_requested = on_tasks_requested
+        self._on_stop_requested = on_stop_requested
+        # last published state and stack trace of each running item, with its time
+        self._last: dict[StatusId, tuple[State, str | None, float]] = {}
         self._waits: dict[StatusId, Waiting] = {}
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
-        self.version_of: Callable[[StatusId], str | None] = lambda _: None  # set by the herder
-        # set by the herder: requests the task configurations of a connector
-        self.on_tasks_requested: Callable[[str], None] = lambda _: None
-        # set by the herder: stops a connector as requested by its task
-        self.on_stop_callback: Callable[[str, int, str], None] = lambda *_: None
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         """Write a status on behalf of this worker. The version of an instance that no longer exists
         is unknown.
         """
-        if not self.may_publish():
+        if not self._assignment.may_publish():
             log.info(
                 "not publishing status %s of %s: this worker has lost its membership in the group",
                 state.value,
@@ -67,11 +78,19 @@ class StatusPublisher:
             self._forget(id)
         waiting = self._waits.get(id) if state is State.RUNNING else None
         warnings = self._warnings.get(id, ()) if state is State.RUNNING else ()
-        version = None if ended else self.version_of(id)
+        version = None if ended else self._version_of(id)
         try:
             self._store.put(
                 id,
-                Status(state, self._worker_id, self.generation, trace, version, waiting, warnings),
+                Status(
+                    state,
+                    self._worker_id,
+                    self._assignment.generation(),
+                    trace,
+                    version,
+                    waiting,
+                    warnings,
+                ),
             )
         except ConnectError as error:
             log.error("failed to publish status %s of %s: %s", state.value, id, error)
@@ -120,7 +139,7 @@ class StatusPublisher:
     def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         self.publish(id, state, trace)
         if state is State.RUNNING and isinstance(id, str):
-            self.on_tasks_requested(id)
+            self._on_tasks_requested(id)
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         if self._track_topics:
@@ -130,10 +149,10 @@ class StatusPublisher:
                 log.error("failed to record topic %s of %s: %s", topic, id, error)
 
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
-        self.on_stop_callback(id.connector, start_number, masked(reason))
+        self._on_stop_requested(id.connector, start_number, masked(reason))
 
     def on_reconfiguration_requested(self, name: str) -> None:
-        self.on_tasks_requested(name)
+        self._on_tasks_requested(name)
 
 
 def worker_id_of(url: str) -> str:

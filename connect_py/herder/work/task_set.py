@@ -1,18 +1,23 @@
-"""Comparison of a connector's new task configurations with its current ones."""
+"""Task sets: comparison of a connector's new task configurations with its current ones."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
-from connect_py.model import TargetState
+from connect_py.api.errors import NotFoundError
+from connect_py.herder.herder import BadRequestError
+from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import ClusterConfigState
+from connect_py.storage.config_store import ConfigStore
+
+log = logging.getLogger(__name__)
 
 
-def differs(
+def difference(
     state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]
 ) -> str | None:
-    """Return the reason why task configurations differ from the current ones, or None if they do
-    not.
+    """Return how task configurations differ from the current ones, or None if they do not.
 
     Values are compared with unresolved placeholders. Any change of the connector's own
     configuration counts as well, because tasks read it too.
@@ -41,3 +46,34 @@ def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
         return False
     unchanged = state.applied_configs.get(name) == state.configs[name]
     return unchanged and state.start_numbers.get(name) == start_number
+
+
+def tasks_to_run(state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
+    """Return the tasks of a connector, or none if its target state is STOPPED."""
+    return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
+
+
+def write_task_configs(store: ConfigStore, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+    """Write a task set to the config topic if it has changed. Blocks.
+
+    Raises:
+        NotFoundError: The connector was deleted.
+        BadRequestError: The connector was stopped.
+        ConnectError: The topic cannot be written.
+    """
+    state = store.snapshot()
+    if name not in state.configs:
+        raise NotFoundError(f"Connector {name} not found")
+    if configs and state.target_state(name) is TargetState.STOPPED:
+        raise BadRequestError(
+            f"Cannot submit non-empty set of task configs for stopped connector {name}"
+        )
+    reason = difference(state, name, configs)
+    if reason is not None:
+        log.info(
+            "connector %s: publishing %d task configurations because %s",
+            name,
+            len(configs),
+            reason,
+        )
+        store.put_task_configs(name, configs)

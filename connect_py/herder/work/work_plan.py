@@ -1,4 +1,4 @@
-"""Actions that bring this worker from its current items to its configured ones. Pure functions."""
+"""Actions that bring this worker from its running items to its configured ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import ClusterConfigState
-from connect_py.storage.control_records import Item
+from connect_py.storage.control_records import Item, Items
 
 
 @dataclass(slots=True)
@@ -27,6 +27,48 @@ class RequestedWork:
     @property
     def empty(self) -> bool:
         return self.config_offset < 0 and not self.tasks
+
+
+class RequestedItems:
+    """Connectors and tasks that were requested from the worker or have not stopped yet. Used only
+    on the herder's thread.
+    """
+
+    def __init__(self) -> None:
+        self._work: dict[str, RequestedWork] = {}
+
+    def by_connector(self) -> Mapping[str, RequestedWork]:
+        """Return the requested work of each connector."""
+        return self._work
+
+    def of(self, name: str) -> RequestedWork:
+        """Return the requested work of a connector, new if there is none."""
+        return self._work.setdefault(name, RequestedWork())
+
+    def remove_if_empty(self, name: str) -> None:
+        """Remove a connector that has stopped together with its tasks."""
+        if self._work[name].empty:
+            del self._work[name]
+
+    def tasks(self, name: str) -> list[ConnectorTaskId]:
+        """Return the tasks of a connector, sorted."""
+        return sorted(self._work[name].tasks) if name in self._work else []
+
+    def items(self) -> Items:
+        """Return all connectors and tasks."""
+        connectors = [name for name, work in self._work.items() if work.config_offset >= 0]
+        return frozenset(
+            (*connectors, *(task for work in self._work.values() for task in work.tasks))
+        )
+
+    def owns(self, item: Item) -> bool:
+        """Return True if an item runs here and is not being stopped."""
+        work = self._work.get(item.connector if isinstance(item, ConnectorTaskId) else item)
+        if work is None:
+            return False
+        if isinstance(item, ConnectorTaskId):
+            return item in work.tasks and item not in work.stopping
+        return work.config_offset >= 0 and not work.leaving
 
 
 @dataclass(frozen=True, slots=True)
