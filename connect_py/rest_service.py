@@ -1,5 +1,6 @@
-"""`RestService`: the REST API of a worker as its properties want it: listeners, TLS, users,
-headers, advertised URL."""
+"""`RestService`: the REST API of a worker as configured: listeners, TLS, users, headers, and the
+advertised URL.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,6 @@ import ssl
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
@@ -31,47 +30,38 @@ HTTPS_PREFIX: Final = "listeners.https."
 EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
 
 
-class _LateApplication:
-    """An ASGI application that is known only after its sockets are open: the herder must know their
-    ports first."""
-
-    application: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.application(scope, receive, send)
-
-
 class RestService:
-    """Opens its sockets at once; answers after `start`."""
+    """Opens its sockets immediately, and responds after `start`."""
 
     def __init__(self, config: WorkerConfig, environment: Mapping[str, str] | None = None) -> None:
         """Read the properties and open the sockets.
 
         Raises:
-            ConfigError: A property is wrong.
-            PortInUseError: A listener's port is taken.
+            ConfigError: A property is invalid.
+            PortInUseError: The port of a listener is in use.
         """
         self._config = config
         self._options = self._read_options(os.environ if environment is None else environment)
-        listeners = [Listener.parse(text) for text in config["listeners"]]
-        admin = [Listener.parse(text) for text in config["admin.listeners"] or ()]
-        self._main, self._admin = _LateApplication(), _LateApplication()
-        self._server = RestServer(
-            [
-                Site(self._main, listeners, self._server_tls(listeners, HTTPS_PREFIX)),
-                Site(self._admin, admin, self._server_tls(admin, f"admin.{HTTPS_PREFIX}")),
-            ]
-        )
-        bound = self._server.addresses
-        self.addresses = bound[: len(listeners)]  # those of http first
-        self.admin_addresses = bound[len(listeners) :]
+        listeners = [Listener.parse(listener) for listener in config["listeners"]]
+        admin_listeners = [Listener.parse(listener) for listener in config["admin.listeners"] or ()]
+        tls = self._server_tls(listeners, HTTPS_PREFIX)
+        admin_tls = self._server_tls(admin_listeners, f"admin.{HTTPS_PREFIX}")
+        self._site = Site(listeners, tls)
+        try:
+            self._admin_site = Site(admin_listeners, admin_tls)
+        except BaseException:
+            self._site.close()
+            raise
+        self._server: RestServer | None = None
+        self.addresses = self._site.addresses  # http before https
+        self.admin_addresses = self._admin_site.addresses
 
     def _read_options(self, environment: Mapping[str, str]) -> RestOptions:
         config = self._config
         auth = None
         for name in config["rest.extension.classes"]:
             if name.strip() not in (EXTENSION, EXTENSION.rpartition(".")[2]):
-                # Ignoring it would open an API that its owner believes protected.
+                # if it were ignored, the API would be unprotected
                 raise ConfigError(
                     "rest.extension.classes",
                     f"{name} is a Java class and cannot be loaded (known: {EXTENSION}); "
@@ -92,21 +82,20 @@ class RestService:
         return options
 
     def _tls_props(self, prefix: str) -> dict[str, str]:
-        """The settings with this prefix, or the plain ones if there is none of them: Java's
-        rule."""
-        own = with_prefix(self._config.props, prefix)
-        if own:
-            return own
-        plain = {key: value for key, value in self._config.props.items() if key.startswith("ssl.")}
-        return {"ssl.endpoint.identification.algorithm": "https", **plain}
+        """Return the TLS properties of a listener: those with the prefix if there are any, or else
+        those of the worker, as in Java.
+        """
+        prefixed_props = with_prefix(self._config.props, prefix)
+        if prefixed_props:
+            return prefixed_props
+        props = {key: value for key, value in self._config.props.items() if key.startswith("ssl.")}
+        return {"ssl.endpoint.identification.algorithm": "https", **props}
 
     def _server_tls(self, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
         if all(listener.protocol == "http" for listener in listeners):
             return None
-        # needs cryptography, which few workers do
-        from connect_py.tls.tls_context import (
-            server_context,
-        )
+        # reduces startup time: imports cryptography, which most workers do not need
+        from connect_py.tls.tls_context import server_context
 
         return server_context(self._tls_props(prefix))
 
@@ -118,48 +107,55 @@ class RestService:
 
     @property
     def leader_calls(self) -> LeaderCalls:
-        """How the herder asks the leader of its group for something by itself."""
+        """Client for the herder's own requests to the leader of its group."""
         return LeaderClient(lambda: self._client_tls)
 
     @property
     def advertised_url(self) -> str:
-        """Where other workers reach this one, with a slash at the end.
+        """URL at which other workers reach this one, with a slash at the end.
 
         Raises:
-            ConfigError: `rest.advertised.listener` names no protocol.
+            ConfigError: `rest.advertised.listener` is not a protocol.
         """
         config = self._config
-        asked = (config["rest.advertised.listener"] or "").strip().lower()
-        if asked not in ("", "http", "https"):
+        protocol = (config["rest.advertised.listener"] or "").strip().lower()
+        if protocol not in ("", "http", "https"):
             raise ConfigError("rest.advertised.listener", "must be http or https")
         has_http = any(listener.protocol == "http" for listener in self.addresses)
-        protocol = asked or ("http" if has_http else "https")
+        protocol = protocol or ("http" if has_http else "https")
         bound = next(
             (listener for listener in self.addresses if listener.protocol == protocol),
             self.addresses[0],
         )
         host = config["rest.advertised.host.name"] or bound.host
         if host in EVERY_INTERFACE:
-            host = _own_address()
-        shown = f"[{host}]" if ":" in host else host
-        return f"{protocol}://{shown}:{config['rest.advertised.port'] or bound.port}/"
+            host = _local_address()
+        url_host = f"[{host}]" if ":" in host else host
+        return f"{protocol}://{url_host}:{config['rest.advertised.port'] or bound.port}/"
 
     def start(self, herder: Herder) -> None:
-        """Answer for this herder; returns when the first request can be answered.
+        """Serve this herder, and return when the first request can be answered.
 
         Raises:
-            ConnectError: The server did not come up.
+            ConnectError: The server did not start.
         """
-        self._main.application = create_app(herder, self._options)
-        self._admin.application = create_admin_app(herder, self._options)
+        self._server = RestServer(
+            [
+                (self._site, create_app(herder, self._options)),
+                (self._admin_site, create_admin_app(herder, self._options)),
+            ]
+        )
         self._server.start()
 
     def stop(self) -> None:
-        """Finish the requests under way, within a deadline, and close the sockets."""
-        self._server.stop()
+        """Finish pending requests within a deadline, and close the sockets."""
+        if self._server is not None:
+            self._server.stop()
+        self._site.close()
+        self._admin_site.close()
 
 
-def _own_address() -> str:
+def _local_address() -> str:
     name = socket.gethostname()
     try:
         return socket.gethostbyname(name)

@@ -69,72 +69,64 @@ class PortInUseError(ConnectError):
     """Another process listens on this address."""
 
 
-@dataclass(frozen=True, slots=True)
 class Site:
-    """An application and its listeners. `https` listeners require the TLS context."""
+    """Open sockets of one application: several listeners with one TLS context."""
 
-    app: ASGIApp
-    listeners: Sequence[Listener]
-    tls: ssl.SSLContext | None = None
-
-
-class RestServer:
-    """Serves sites until it is stopped. Call `start` and `stop` from any thread, once each."""
-
-    def __init__(self, sites: Sequence[Site], limits: ConnectionLimits | None = None) -> None:
-        """Open the sockets immediately, to detect port conflicts before anything else starts.
+    def __init__(self, listeners: Sequence[Listener], tls: ssl.SSLContext | None = None) -> None:
+        """Open the sockets. `https` listeners require the TLS context.
 
         Raises:
             PortInUseError: The port of a listener is in use.
         """
-        self._connections = OpenConnections(limits or ConnectionLimits())
+        self.tls = tls
         self._sockets: list[tuple[Listener, socket.socket]] = []
-        self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
         try:
-            for site in sites:
-                for protocol in ("http", "https"):
-                    self._open(
-                        site,
-                        [listener for listener in site.listeners if listener.protocol == protocol],
-                    )
+            for listener in sorted(listeners, key=lambda listener: listener.protocol):
+                self._sockets.append((listener, _bind(listener)))
         except BaseException:
-            self._close_sockets()
+            self.close()
             raise
-        self._thread = threading.Thread(target=self._run, name="rest", daemon=True)
-
-    def _open(self, site: Site, listeners: Sequence[Listener]) -> None:
-        if not listeners:
-            return
-        tls = None if listeners[0].protocol == "http" else site.tls
-        sockets = []
-        for listener in listeners:
-            sockets.append(_bind(listener))
-            self._sockets.append((listener, sockets[-1]))
-        # uvicorn declares an integer, but passes any number on
-        idle_seconds: Any = self._connections.limits.idle_seconds
-        connection: Any = partial(HttpConnection, connections=self._connections)
-        config = uvicorn.Config(
-            site.app,
-            http=connection,
-            backlog=BACKLOG,
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=idle_seconds,
-            timeout_graceful_shutdown=int(STOP_SECONDS),
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
-        )
-        self._servers.append((uvicorn.Server(config), sockets))
 
     @property
     def addresses(self) -> list[Listener]:
-        """Return the listeners with their bound hosts and ports; `http` listeners first in each
-        site."""
+        """Return the listeners with their bound hosts and ports; `http` listeners first."""
         return [Listener(*_bound(sock), listener.protocol) for listener, sock in self._sockets]
+
+    def sockets(self, protocol: str) -> list[socket.socket]:
+        """Return the sockets of the listeners with a protocol."""
+        return [sock for listener, sock in self._sockets if listener.protocol == protocol]
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for _, sock in self._sockets:
+            sock.close()
+
+
+class RestServer:
+    """Serves applications until it is stopped. Call `start` and `stop` from any thread, once each.
+
+    The sites are opened before the server is created, to detect port conflicts before anything else
+    starts. The server closes them.
+    """
+
+    def __init__(
+        self, sites: Sequence[tuple[Site, ASGIApp]], limits: ConnectionLimits | None = None
+    ) -> None:
+        """Create the server of these applications."""
+        self._sites = [site for site, _ in sites]
+        connections = OpenConnections(limits or ConnectionLimits())
+        self._servers = [
+            (_server(app, None if protocol == "http" else site.tls, connections), sockets)
+            for site, app in sites
+            for protocol in ("http", "https")
+            if (sockets := site.sockets(protocol))
+        ]
+        self._thread = threading.Thread(target=self._run, name="rest", daemon=True)
+
+    @property
+    def addresses(self) -> list[Listener]:
+        """Return the listeners of all sites with their bound hosts and ports."""
+        return [address for site in self._sites for address in site.addresses]
 
     def start(self) -> None:
         """Start serving, and return when the first request can be answered.
@@ -164,7 +156,8 @@ class RestServer:
             for server, _ in self._servers:
                 server.force_exit = True
             self._thread.join(STOP_SECONDS)
-        self._close_sockets()
+        for site in self._sites:
+            site.close()
 
     def _run(self) -> None:
         asyncio.run(self._serve())
@@ -172,9 +165,30 @@ class RestServer:
     async def _serve(self) -> None:
         await asyncio.gather(*(server.serve(sockets=sockets) for server, sockets in self._servers))
 
-    def _close_sockets(self) -> None:
-        for _, sock in self._sockets:
-            sock.close()
+
+def _server(
+    app: ASGIApp, tls: ssl.SSLContext | None, connections: OpenConnections
+) -> uvicorn.Server:
+    # uvicorn declares an integer, but passes any number on
+    idle_seconds: Any = connections.limits.idle_seconds
+    connection: Any = partial(HttpConnection, connections=connections)
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=connection,
+            backlog=BACKLOG,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=idle_seconds,
+            timeout_graceful_shutdown=int(STOP_SECONDS),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )
+    )
 
 
 def _bind(listener: Listener) -> socket.socket:

@@ -22,7 +22,7 @@ REQUEST = b"GET /connectors HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
-    server = RestServer([Site(create_app(FakeHerder()), [Listener("127.0.0.1", 0)])], LIMITS)
+    server = RestServer([(Site([Listener("127.0.0.1", 0)]), create_app(FakeHerder()))], LIMITS)
     server.start()
     try:
         yield "127.0.0.1", server.addresses[0].port

@@ -399,7 +399,7 @@ def test_a_port_in_use_is_said_before_anything_starts(herder: FakeHerder) -> Non
         listening.listen()
         with pytest.raises(PortInUseError, match="cannot listen on"):
             RestServer(
-                [Site(create_app(herder), [Listener("127.0.0.1", listening.getsockname()[1])])]
+                [(Site([Listener("127.0.0.1", listening.getsockname()[1])]), create_app(herder))]
             )
 
 

@@ -27,7 +27,7 @@ def herder() -> FakeHerder:
 
 @pytest.fixture
 def client(herder: FakeHerder) -> Iterator[httpx.Client]:
-    server = RestServer([Site(create_app(herder), [Listener("127.0.0.1", 0)])])
+    server = RestServer([(Site([Listener("127.0.0.1", 0)]), create_app(herder))])
     server.start()
     with httpx.Client(
         base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20
@@ -196,7 +196,7 @@ def test_worker_of_task_0_gets_the_request_if_it_can_be_reached(
     herder: FakeHerder, worker: RestClient
 ) -> None:
     other = FakeHerder()
-    server = RestServer([Site(create_app(other), [Listener("127.0.0.1", 0)])])
+    server = RestServer([(Site([Listener("127.0.0.1", 0)]), create_app(other))])
     server.start()
     address = f"127.0.0.1:{server.addresses[0].port}"
     assert worker.operate("a", "echo", {}, ignore, address) == {}

@@ -63,8 +63,9 @@ class _Request:
 
 
 class TaskConfigRequests:
-    """At most one request per connector is in progress; failures are retried. Used only on the
-    herder's thread; answers arrive through its queue.
+    """Requests that are in progress, at most one per connector. Failures are retried.
+
+    Used only on the herder's thread; answers arrive through its queue.
     """
 
     def __init__(
