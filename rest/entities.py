@@ -1,5 +1,7 @@
-"""JSON entities of responses. The names, the order, and the omission of members are part of the
-contract."""
+"""JSON entities of responses.
+
+The names, the order, and the omission of members are part of the contract.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,9 @@ def error_response(status: int, message: str | None) -> Response:
 
 
 class ErrorRoute(APIRoute):
-    """A route that turns every error into Connect's error entity, and logs unexpected errors with
-    their traceback.
+    """A route that turns every error into Connect's error entity.
+
+    Unexpected errors are logged with their traceback.
 
     A request that another worker must answer is forwarded to it. A request that fails because the
     worker is stopping is answered with 503.

@@ -42,8 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class Forwarder:
-    """Opens a new connection for each request: requests are rare, and the target may have
-    restarted."""
+    """Opens a new connection for each request.
+
+    Requests are rare, and the target may have restarted.
+    """
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """Create a TLS context with `make_tls` for each target with an `https` address."""

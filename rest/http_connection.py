@@ -1,5 +1,7 @@
-"""`HttpConnection`: uvicorn's connection with timeouts, and with Jetty's response to a header that
-is too large."""
+"""`HttpConnection`: uvicorn's connection with timeouts.
+
+It responds to a header that is too large like Jetty.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,10 @@ class OpenConnections:
 
 
 class HttpConnection(H11Protocol):
-    """Closes a connection at its timeout, and answers malformed requests with Connect's error
-    entity."""
+    """Closes a connection at its timeout.
+
+    Responds to malformed requests with Connect's error entity.
+    """
 
     def __init__(self, *args: Any, connections: OpenConnections, **options: Any) -> None:
         """Accept the arguments of uvicorn's protocol, and the connections of the server."""

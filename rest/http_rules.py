@@ -108,8 +108,10 @@ def segments(raw_path: bytes) -> list[str] | None:
 
 
 def _routable(parts: Sequence[str]) -> str:
-    """Return the path for the router, with each segment encoded, so that a slash in a name does not
-    split it."""
+    """Return the path for the router, with each segment encoded.
+
+    A slash in a name does not split the name.
+    """
     numbers = [str(int(p)) if re.fullmatch(r"[+-]?[0-9]+", p) else quote(p, safe="") for p in parts]
     return "/" + "/".join(
         n if i == 3 else quote(p, safe="")
@@ -181,8 +183,10 @@ class HttpRules:
 
 
 def _too_large(scope: Scope) -> tuple[int, str] | None:
-    """Return the refusal of a request that exceeds Jetty's limits: 8 KiB for the target, and 8 KiB
-    for all headers."""
+    """Return the refusal of a request that exceeds Jetty's limits.
+
+    They are 8 KiB for the target, and 8 KiB for all headers.
+    """
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_HEAD:
         return 414, TARGET_TOO_LONG
     if sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) > MAX_HEAD:
@@ -208,8 +212,10 @@ def _refusal(
 
 
 def _limited(receive: Receive) -> Receive:
-    """Return a receiver that raises a `RestError` (413) if the body becomes larger than any
-    configuration."""
+    """Return a receiver that raises a `RestError` (413) if the body is too large.
+
+    No configuration is larger than the limit.
+    """
     size = 0
 
     async def counted() -> Message:
@@ -301,8 +307,10 @@ async def _answer(
 
 
 def _without_body(send: Send) -> Send:
-    """Return a sender for HEAD: it sends the headers of the GET, including Content-Length, and no
-    body."""
+    """Return a sender for HEAD.
+
+    It sends the headers of the GET, including Content-Length, and no body.
+    """
 
     async def send_headers(message: Message) -> None:
         if message["type"] == "http.response.body":

@@ -1,5 +1,6 @@
-"""The response of an operation whose client asked for progress: JSON lines, if it takes longer than
-a second.
+"""The response of an operation whose client requests progress.
+
+It consists of JSON lines if the operation takes longer than a second.
 
 Each line is an object: `{"progress": "comparing the snapshots"}` once a second, with the current
 step, and at the end `{"result": ...}` or the error entity of Kafka Connect. An operation that ends

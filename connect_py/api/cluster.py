@@ -1,4 +1,4 @@
-"""What a sink may ask of the Kafka cluster that its topics are in."""
+"""Access of a sink to the Kafka cluster with its topics."""
 
 from __future__ import annotations
 
@@ -11,71 +11,71 @@ ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 
 
 class SinkCluster(Protocol):
-    """The cluster as one sink connector reaches it. Members may be called on any thread, and may
-    wait some seconds."""
+    """The cluster of one sink connector. Methods are thread-safe and may block for a few seconds."""
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
+        """Name of the connector."""
 
     @property
     def cluster_id(self) -> str:
-        """The id of the Kafka cluster that is consumed."""
+        """ID of the consumed Kafka cluster."""
 
     @property
     def start_number(self) -> int:
-        """The config topic offset of the record that last started or changed the connector; it only
-        grows."""
+        """Offset in the config topic of the record that last started or changed the connector.
+
+        It only increases.
+        """
 
     @property
     def group_id(self) -> str:
-        """The consumer group that really holds the connector's offsets."""
+        """The effective consumer group of the connector."""
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
-        """Settings, in librdkafka's names, for a Kafka client of the plugin's own.
+        """Return the settings of an additional Kafka client of the plugin, with librdkafka's names.
 
-        They reach the cluster as the task's clients do (addresses, security), and what the client
-        has to say goes to the worker's log; ids and groups are the plugin's to add.
+        They contain the addresses and the security settings of the task's clients, and pass the log
+        output of the client to the worker's log. The plugin adds IDs and groups.
         """
 
     def topic_id(self, topic: str) -> str:
-        """Ask the cluster for the id of a topic, now: it changes when a topic is deleted and made
-        again.
+        """Request the current ID of a topic. It changes when the topic is deleted and recreated.
 
         Raises:
-            RetriableError: The cluster does not answer.
-            NotFoundError: There is no such topic.
+            RetriableError: The cluster does not respond.
+            NotFoundError: The topic does not exist.
         """
 
     def partition_count(self, topic: str) -> int:
-        """Ask the cluster how many partitions a topic has, now. Errors as for `topic_id`."""
+        """Request the current number of partitions of a topic. Errors: see `topic_id`."""
 
     def topics(self) -> Sequence[str]:
-        """The topics that the connector consumes, as far as they exist (a regex is resolved)."""
+        """Return the existing topics that the connector consumes. A regex is resolved."""
 
     def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Ask for the group's offsets with their metadata; a partition without one is left out.
+        """Request the committed offsets of the group with their metadata.
+
+        Partitions without an offset are omitted.
 
         Raises:
-            RetriableError: The cluster does not answer.
+            RetriableError: The cluster does not respond.
         """
 
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Ask for the first offset and the end of the log of partitions. Errors as for `committed`.
+        """Request the first offset and the end offset of partitions. Errors: see `committed`.
 
-        With `committed` the end is the one that readers of committed transactions see: an open one
-        lies behind it.
+        With `committed`, the end is the last stable offset, which excludes open transactions.
         """
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Ask for the first offset whose record has this time or a later one; the end of the log if
-        none has.
+        """Request the first offsets with at least this timestamp, or else the end offsets.
 
-        Errors as for `committed`.
+        Errors: see `committed`.
         """

@@ -1,4 +1,4 @@
-"""Connectors: they check a configuration and divide the work into tasks; they move no records."""
+"""Connectors, which validate configurations and divide the work into tasks."""
 
 from __future__ import annotations
 
@@ -22,169 +22,179 @@ from connect_py.api.task import (
 from connect_py.api.waiting import WaitReporter
 
 if TYPE_CHECKING:
-    from connect_py.api.pipeline import PipelineFactory  # it imports pyarrow
+    from connect_py.api.pipeline import PipelineFactory  # imports pyarrow
 
 
 class ConnectorContext(WaitReporter, Protocol):
-    """What a running connector may ask of the worker. Safe to call from any thread."""
+    """Services of the worker for a running connector. Thread-safe."""
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
+        """Name of the connector."""
 
     def request_task_reconfiguration(self) -> None:
-        """Have `task_configs` called again, soon; the tasks restart when its answer changed."""
+        """Request a call of `task_configs`.
+
+        The tasks are restarted if their configurations have changed.
+        """
 
     def raise_error(self, error: Exception) -> None:
-        """Report that the connector cannot go on: its status becomes FAILED, its tasks go on."""
+        """Report an error from which the connector cannot recover.
+
+        Its status becomes FAILED; its tasks continue to run.
+        """
 
 
 class Connector(ABC):
-    """One instance per connector, in the worker's connector process. Calls come one at a time."""
+    """An instance per connector, in the worker's connector process.
+
+    Methods are never called concurrently.
+    """
 
     config_def: ClassVar[ConfigDef]
     task_class: ClassVar[type[Task]]
     version: ClassVar[str | None] = None  # None: the distribution's version
 
     context: ConnectorContext
-    services: SharedServices  # set before any method is called; any thread
-    # shows a step of `operate` to its client; set before it, and only then
+    services: SharedServices  # set before any method is called; thread-safe
+    # shows a step of `operate` to its client; set only for `operate`
     report_progress: Callable[[str], None]
 
     @classmethod
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services that tasks of this configuration will request; none unless
-        overridden.
+        """Return the services that tasks of this configuration will request, to start them early.
 
         Called when any worker of the group starts, and just before `start`; placeholders are
-        resolved. The worker starts these services early. A service that no task has requested ten
-        minutes after the start of the worker, or a minute after the start of the connector, stops.
-        Return soon; an error is logged and has no other effect. `worker_settings` is the one of
-        `SharedServices`.
+        resolved. A service stops if no task has requested it within ten minutes after the start of
+        the worker, or within a minute after the start of the connector. Must return quickly; errors
+        are logged and have no other effect. For `worker_settings`, see `SharedServices`.
         """
         return ()
 
     def initialize(self, context: ConnectorContext) -> None:
-        """Take the context; called once, before `start`."""
+        """Receive the context. Called once, before `start`."""
         self.context = context
 
     @abstractmethod
     def start(self, props: Mapping[str, str]) -> None:
-        """Begin with this configuration, placeholders resolved.
+        """Start with this configuration, in which placeholders are resolved.
 
-        Raises: ConnectError: The connector is FAILED until it is restarted or its configuration
-            changes.
+        Raises:
+            ConnectError: The connector fails until it is restarted or its configuration is changed.
         """
 
     @abstractmethod
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Divide the work: one configuration per task, at most `max_tasks`, not empty for a sink.
+        """Return one configuration per task, at most `max_tasks`, and at least one for a sink.
 
-        May be called again at any time after `start`; errors are retried with back-off for ever.
+        May be called at any time after `start`. Errors are retried indefinitely, with increasing
+        delays.
         """
 
     def stop(self) -> None:
-        """End; called once for each `start`, given 5 s."""
+        """Stop within 5 s. Called once for each `start`."""
         return
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        """Check a configuration without starting anything: by `config_def`, and rules over several
-        keys.
+        """Validate a configuration with `config_def` and rules for several keys.
 
-        Runs in the connector process, may take long and may talk to servers. Report problems in the
-        values' `errors`; an exception is an internal error (HTTP 500).
+        Nothing is started.
+
+        Runs in the connector process; may be slow, and may connect to servers. Problems are
+        reported in the `errors` of the values; an exception is an internal error (HTTP 500).
         """
         return self.config_def.validate(props)
 
     def operate(
         self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]
     ) -> Any:
-        """Answer `POST /connectors/{connector}/operations/{operation}`: something that only this
-        connector can do.
+        """Process `POST /connectors/{connector}/operations/{operation}`.
 
-        Called on an instance that was not started, in whatever state the connector is, by any
-        worker of the cluster. It may take as long as the client waits: 90 seconds for a plain
-        request, and any time if the client asked for progress, which `report_progress` shows to it.
+        Called on an instance that has not been started, in any state of the connector, by any
+        worker of the cluster. A plain request has a deadline of 90 seconds. A request for progress,
+        which `report_progress` shows to the client, has no deadline.
 
         Args:
-            props: The connector's configuration, placeholders resolved.
-            operation: Its name in the path.
-            arguments: The JSON object of the request; numbers are texts, as they stood there.
+            props: Configuration of the connector, in which placeholders are resolved.
+            operation: Name of the operation, from the path.
+            arguments: JSON object of the request. Numbers are strings, exactly as in the request.
 
-        Returns what JSON can say.
+        Returns:
+            A value that can be represented as JSON.
 
         Raises:
-            NotFoundError: There is no such operation (HTTP 404).
-            ConfigError: The arguments make no sense (HTTP 400).
-            ConnectError: It did not work (HTTP 500).
+            NotFoundError: The operation does not exist (HTTP 404).
+            ConfigError: The arguments are invalid (HTTP 400).
+            ConnectError: The operation failed (HTTP 500).
         """
         raise NotFoundError(f"This connector has no operation {operation}")
 
     def cancel_operation(self) -> None:
-        """End the call of `operate` early: its client is gone. Called on another thread; does
-        nothing by default."""
+        """Cancel a running `operate` because its client has disconnected. Called on another thread."""
 
 
 class SinkConnector(Connector):
-    """A connector whose tasks read topics and write elsewhere."""
+    """A connector whose tasks read topics and write to another system."""
 
     task_class: ClassVar[type[SinkTask]]
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
-        """The transactional id that tasks of this configuration cannot do without; None: they write
-        none.
+        """Return a transactional ID that tasks of this configuration need, or None.
 
-        Asked, of an instance that was not started, when a configuration is validated: one whose id
-        the cluster does not grant is refused.
+        Called on an instance that has not been started when a configuration is validated. The
+        configuration is rejected if the cluster does not grant the ID.
         """
         return None
 
-    # set before `alter_offsets` and `operate`, and only then; for `operate` its start number is 0
+    # set only for `alter_offsets` and `operate`; its start number is 0 for `operate`
     cluster: SinkCluster
-    pipelines: PipelineFactory  # of the connector's records; set before `operate`, and only then
+    pipelines: PipelineFactory  # pipelines of the connector's records; set only for `operate`
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> bool | Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Check, or follow, a change of the consumer group's offsets: the next ones to read, None
-        to reset a partition.
+        """Validate or apply a change of the next offsets to read. None resets a partition.
 
-        Called while the connector is stopped, on an instance that was not started, before the group
-        is changed. A reset of the whole connector names all partitions that the group has offsets
-        of, each with None; the group is deleted afterwards. Returns whether the connector has seen
-        to everything: False says that offsets it may keep elsewhere are its user's business. A
-        mapping means True, and says what to commit to the group instead of what was asked for:
-        offset and metadata of each partition, all in one request, also for a reset; offsets of
-        partitions with None are deleted afterwards.
+        Called while the connector is stopped, on an instance that has not been started, before the
+        consumer group is changed. A reset of the connector contains all partitions for which the
+        group has offsets, with None; the group is deleted afterward.
+
+        Returns:
+            True if the connector has handled the change completely. False if the connector may
+                store offsets elsewhere that users must change themselves. A mapping implies True,
+                and contains the offsets and metadata to commit to the group in one request instead
+                of the requested ones, even for a reset; the offsets of partitions with None are
+                deleted afterward.
 
         Raises:
-            ConnectError: These offsets are not acceptable; nothing is changed.
-            NotImplementedError: Offsets cannot be changed from outside at all.
+            ConnectError: The offsets are rejected; nothing is changed.
+            NotImplementedError: The connector does not support changes of its offsets.
         """
         return False
 
 
 class SourceConnector(Connector):
-    """A connector whose tasks read elsewhere and write topics."""
+    """A connector whose tasks read from another system and write to topics."""
 
     task_class: ClassVar[type[SourceTask]]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
-        """Whether each record gets into its topic exactly once with this configuration, given
-        transactions.
+        """Return the support for exactly-once delivery with this configuration, using transactions.
 
-        Asked, of an instance that was not started, when a user demands it
-        (`exactly.once.support=required`). None: the connector does not say.
+        Called on an instance that has not been started if a user requires it
+        (`exactly.once.support=required`). None: unknown.
         """
         return None
 
     def can_define_transaction_boundaries(
         self, props: Mapping[str, str]
     ) -> TransactionBoundarySupport:
-        """Whether tasks end transactions themselves with this configuration; asked as
-        `exactly_once_support` is."""
+        """Return the support for transactions that tasks end themselves with this configuration.
+
+        Called like `exactly_once_support`.
+        """
         return TransactionBoundarySupport.UNSUPPORTED
 
     def alter_offsets(
@@ -192,15 +202,16 @@ class SourceConnector(Connector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Check, or follow, a change of stored offsets: pairs of source partition and new offset,
-        None to reset it.
+        """Validate or apply a change of stored offsets.
 
-        Called while the connector is stopped, on an instance that was not started. Returns whether
-        the connector has seen to everything; False says that offsets it may keep elsewhere are its
-        user's business.
+        Each pair contains a source partition and its new offset.
+
+        The offset None resets a partition. Called while the connector is stopped, on an instance
+        that has not been started. Return True if the connector has handled the change completely;
+        False if it may store offsets elsewhere that users must change themselves.
 
         Raises:
-            ConnectError: These offsets are not acceptable; nothing is changed.
-            NotImplementedError: Offsets cannot be changed from outside at all.
+            ConnectError: The offsets are rejected; nothing is changed.
+            NotImplementedError: The connector does not support changes of its offsets.
         """
         return False

@@ -1,4 +1,4 @@
-"""`SinkHost`: what a command that does the work of a sink's tasks gets, in place of a worker."""
+"""`SinkHost`: services for a command that does the work of a sink's tasks, in place of a worker."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from connect_py.api.service import SharedServices
 
 
 class SinkHost(SinkCluster, SharedServices, Protocol):
-    """The cluster of a connector that is stopped, and shared services.
+    """The cluster of a stopped connector, and shared services.
 
-    Its start number is negative: below every worker's, and above that of each command before.
+    The start number is negative: lower than the start number of any worker, and higher than the
+    start numbers of earlier commands.
     """
 
     @property
     def pipelines(self) -> PipelineFactory:
-        """The connector's record pipelines."""
+        """The record pipelines of the connector."""
 
     def consumer_properties(self) -> Mapping[str, str]:
-        """The settings of the tasks' consumers in Java's words, for a consumer in Java."""
+        """Return the settings of the tasks' consumers, with the names of a Java client."""
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Set the group's offsets, all in one request.
+        """Set the offsets of the consumer group in one request.
 
-        Raises: RetriableError: The cluster does not answer. ConnectError: The cluster refuses, as
-            it does while the group has members: then tasks of the connector run.
+        Raises:
+            RetriableError: The cluster does not respond.
+            ConnectError: The cluster rejects the request, for example because the group has
+                members: tasks of the connector are running.
         """

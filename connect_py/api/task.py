@@ -1,4 +1,4 @@
-"""Tasks: they move the records. Each runs in a process of its own, on one thread."""
+"""Tasks, which copy records. Each task runs in its own process, on one thread."""
 
 from __future__ import annotations
 
@@ -20,194 +20,201 @@ SafeOffset: TypeAlias = int | OffsetAndMetadata
 
 
 class Task(ABC):
-    """What sink and source tasks share. All calls come on the task's own thread, never two at
-    once."""
+    """Base class of sink and source tasks. All methods are called on the task's thread."""
 
     version: str | None = None  # None: the distribution's version
 
     @abstractmethod
     def start(self, props: Mapping[str, str]) -> None:
-        """Begin with this configuration, placeholders resolved.
+        """Start with this configuration, in which placeholders are resolved.
 
         Raises:
-            ConnectError: The task is FAILED until a user restarts it.
+            ConnectError: The task fails until it is restarted.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """End and let go of everything; the last call, also after a failed `start`.
+        """Stop, and release all resources. This is the last call, also after a failed `start`.
 
-        It has `task.shutdown.graceful.timeout.ms`, together with all that is stopped at the same
-        time; after that the process is killed.
+        The process is killed after `task.shutdown.graceful.timeout.ms`, which applies to all tasks
+        that are stopped together.
         """
 
 
 class ErrantRecordReporter(Protocol):
-    """Takes records that the task cannot write; logged and dead-lettered under `errors.*`.
+    """Receives records that the task cannot write, and logs or dead-letters them under `errors.*`.
 
-    The worker waits for every report before it commits the offsets of those records.
+    The worker waits for all reports before it commits the offsets of these records.
     """
 
     def report(self, record: SinkRecord, error: Exception) -> None:
-        """Report one record.
+        """Report a record.
 
-        Raises: ConnectError: Nothing is tolerated (`errors.tolerance=none`). The task fails after
-            `put` even if this
-                error is swallowed.
+        Raises:
+            ConnectError: Errors are not tolerated (`errors.tolerance=none`). The task fails after
+                `put`, even if this error is swallowed.
         """
 
     def report_row(self, batch: Batch, row: int, error: Exception) -> None:
-        """Report one row of a batch, by its index there; errors as for `report`."""
+        """Report a row of a batch, by its index in the batch. Errors: see `report`."""
 
 
 class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
-    """What a sink task may ask of the worker, and of its cluster.
+    """Services of the worker for a sink task, and access to its cluster.
 
-    Members that ask the cluster or return settings may be called on any thread; those that change
-    the consumer (`offset`, `pause`, `resume`, `timeout`, `request_commit`) on the task thread only.
+    Methods that query the cluster or return settings may be called on any thread. Methods that
+    change the consumer (`offset`, `pause`, `resume`, `timeout`, `request_commit`) may be called
+    only on the task's thread.
     """
 
     @property
     def task(self) -> int:
-        """The task's number, from 0."""
+        """Number of the task, starting at 0."""
 
     @property
     def metrics(self) -> PluginMetrics:
-        """For measurements of the task's own."""
+        """Registers metrics of the task."""
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """The reporter; None unless errors are dead-lettered or logged."""
+        """The reporter. None unless errors are dead-lettered or logged."""
 
     def configs(self) -> Mapping[str, str]:
-        """The task's configuration, placeholders resolved."""
+        """Return the configuration of the task, in which placeholders are resolved."""
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the task owns now."""
+        """Return the partitions that are assigned to the task."""
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make these the next offsets to read.
+        """Set the next offsets to read.
 
-        Takes effect at once: rows of these partitions that were polled already are not delivered
-        any more, also when they wait in batches of the same poll, and `pre_commit` sees the new
-        positions.
+        Takes effect immediately: rows of these partitions that have already been polled are not
+        delivered any more, including rows in later batches of the same poll, and `pre_commit`
+        receives the new positions.
         """
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Poll nothing from these partitions until `resume`; survives rebalances for those still
-        owned."""
+        """Stop polling these partitions until `resume` is called.
+
+        Partitions that stay assigned after a rebalance stay paused.
+        """
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Undo `pause`."""
+        """Resume polling these partitions."""
 
     def timeout(self, timeout_ms: int) -> None:
-        """Bound the next poll only."""
+        """Limit the duration of the next poll."""
 
     def request_commit(self) -> None:
-        """Have offsets committed in the next iteration of the loop."""
+        """Request an offset commit in the next iteration of the loop."""
 
     def request_stop(self, reason: str) -> None:
-        """Have the connector stopped, as a user does by `PUT /connectors/NAME/stop`; its status
-        shows the reason.
+        """Request the stop of the connector, like `PUT /connectors/NAME/stop`.
 
-        Any thread; returns at once. The request counts for the configuration that the task was
-        started with, while the connector is to run. It may get lost: a task that still runs some
-        seconds later asks again.
+        Its status shows the reason.
+
+        May be called on any thread; returns immediately. The request applies only to the
+        configuration with which the task was started, and only while the target state of the
+        connector is running. It may be lost: a task that is still running a few seconds later
+        repeats it.
         """
 
 
 class SinkTask(Task):
-    """Writes records elsewhere.
+    """Writes records to another system.
 
-    Life: `initialize`, `start`, then any number of `open`, polls, `pre_commit`, `close`; at the end
-    `pre_commit` and `close` for what is still owned, then `stop`. `open` comes with partitions
-    gained and `close` with partitions given up; `close` follows a `pre_commit` of these partitions
-    unless they were lost. Of a poll that brought records the task sees: `put_dead_letter` for each
-    that failed, `put` or `put_batch` with what is left, then `end_poll`.
+    The worker calls `initialize` and `start`, then `open`, polls, `pre_commit`, and `close` any
+    number of times. At the end, it calls `pre_commit` and `close` for the assigned partitions, then
+    `stop`. `open` receives newly assigned partitions and `close` receives revoked ones; before
+    `close`, `pre_commit` is called for these partitions unless they were lost. After a poll with
+    records, the worker calls `put_dead_letter` for each failed record, `put` or `put_batch` with
+    the remaining records, then `end_poll`.
     """
 
     context: SinkTaskContext
 
     def initialize(self, context: SinkTaskContext) -> None:
-        """Take the context; called once, before `start`."""
+        """Receive the context. Called once, before `start`."""
         self.context = context
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        """Get ready for partitions; the first records of each follow. Errors fail the task."""
+        """Prepare for the records of newly assigned partitions. An error fails the task."""
         return
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give up partitions: another task may have them next. Errors fail the task."""
+        """Release partitions, which may be assigned to another task next. An error fails the task."""
         return
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """The log does not hold the next offset to read: retention was faster, it was truncated, or
-        the topic is new.
+        """Handle the loss of the next offset to read.
 
-        Return whether the task sees to it: nothing more is read of the partition until it calls
-        `context.offset`. Unless overridden, reading goes on where the log was truncated, else where
-        `auto.offset.reset` says, and rows in between are passed over; with `auto.offset.reset=none`
-        the task fails. Rows read before are put as ever. Comes inside a poll, between `put`s, and
-        perhaps again while the task has not said where to read on.
+        It was deleted by retention, or the topic was truncated or recreated.
+
+        Return True if the task handles the loss: the partition is not read until the task calls
+        `context.offset`. By default, reading resumes at the point of truncation, or else as
+        configured by `auto.offset.reset`, and the rows in between are skipped; with
+        `auto.offset.reset=none`, the task fails. Rows that were read earlier are still delivered.
+        Called during a poll, between calls of `put`, and possibly again until the task has set an
+        offset.
 
         Raises:
-            ConnectError: The task fails until a user restarts it.
+            ConnectError: The task fails until it is restarted.
         """
         return False
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """Take rows: write them now, or keep them until `pre_commit`.
+        """Accept records: write them now, or buffer them until `pre_commit`.
 
-        Called on the task's own thread, never twice at once. Records of one partition arrive in
-        offset order; partitions interleave. An empty list comes with every idle poll and is a good
-        moment for housekeeping.
+        Records of one partition arrive in offset order; partitions interleave. An empty list is
+        passed on every idle poll, so that the task can perform periodic work.
 
         Raises:
-            RetriableError: Partitions pause and the same records come again.
-            ConnectError: The task fails until a user restarts it.
+            RetriableError: The partitions are paused and the same records are delivered again.
+            ConnectError: The task fails until it is restarted.
         """
         if records:
-            raise NotImplementedError(f"{type(self).__name__} has neither put nor put_batch")
+            raise NotImplementedError(f"{type(self).__name__} implements neither put nor put_batch")
 
     def put_batch(self, batch: Batch) -> None:
-        """Take columns: the form the worker calls; `put` with the rows unless overridden.
+        """Accept records as columns. The worker calls this form, which calls `put` by default.
 
-        Thread, order and errors as for `put`; never empty (an idle poll calls `put([])`). One
-        topic, one schema on each side; the next call may bring others. The batch shares columns
-        with earlier stages: derive, never write. After a `RetriableError` the same batch comes
-        again, alone: batches before it are not repeated.
+        Order and errors are the same as for `put`. A batch is never empty (an idle poll calls
+        `put([])`), and has one topic and one schema each for keys and values; the next batch may
+        have others. It shares columns with earlier stages and must not be modified. After a
+        `RetriableError`, only the same batch is delivered again; earlier batches are not repeated.
         """
         self.put(batch.records())
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Keep a record that failed, as safely as records that did not. Not offered unless
-        overridden.
+        """Store a failed record as durably as other records. Optional.
 
-        Called if `errors.deadletterqueue.iceberg.table` is set: a connector that offers this
-        defines the key, and validation refuses it for all others. On the task thread; for records
-        that fail in converters and transformations before the first `put` of their poll, for those
-        that the task reports itself from within `report` and `report_row`. So offsets of letters
-        lie between those of the puts, and only `end_poll` says that all below an offset is known. A
-        record that is read again comes again.
+        Called if `errors.deadletterqueue.iceberg.table` is set. A connector that supports
+        dead-letter records defines this key; for all other connectors, validation rejects it.
+        Called before the first `put` of a poll for records that failed in converters and
+        transformations, and from within `report` and `report_row` for records that the task
+        reports. The offsets of dead-letter records therefore interleave with the offsets of `put`,
+        and only `end_poll` confirms that the records below an offset are complete. A record that is
+        read again is passed again.
 
         Raises:
             ConnectError: The task fails.
         """
-        raise NotImplementedError(f"{type(self).__name__} keeps no dead letters")
+        raise NotImplementedError(f"{type(self).__name__} does not store dead-letter records")
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Everything that a poll brought was put, dropped by transformations, or handed over as
-        dead letters.
+        """Handle the end of a poll.
 
-        `consumed` has the next offset to read of each partition that the poll had records of, or
-        read to its end behind markers of transactions, without those that were given up or rewound
-        meanwhile. Records of one partition that went to different topics come in several puts whose
-        offsets interleave: only now is nothing missing below these offsets. Follows the last put of
-        the poll, also when nothing was left to put; the next `pre_commit` sees at least these
-        offsets.
+        Each of its records was put, dropped, or passed as a dead-letter record.
+
+        `consumed` contains the next offset to read of each partition with records in this poll, and
+        of each partition that was read to its end past transaction markers, except partitions that
+        were revoked or rewound meanwhile. Records of one partition that were routed to different
+        topics arrive in several calls of `put` with interleaving offsets: only now are the records
+        below these offsets complete. Called after the last `put` of the poll, even if no records
+        were left to put. The next `pre_commit` receives at least these offsets.
 
         Raises:
-            RetriableError: Partitions pause, and the same call comes again.
+            RetriableError: The partitions are paused and the call is repeated.
             ConnectError: The task fails.
         """
         return
@@ -215,123 +222,128 @@ class SinkTask(Task):
     def pre_commit(
         self, current: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, SafeOffset]:
-        """Return the next-to-read offsets that are safe, at most those in `current`.
+        """Return the next offsets that are safe to commit, at most the offsets in `current`.
 
-        A value may be an `OffsetAndMetadata`; its metadata is committed along, also when the offset
-        is unchanged. Empty means "commit nothing for me"; a partition left out keeps its last
-        commit. Unless overridden, everything put so far is flushed and safe.
+        A value may be an `OffsetAndMetadata`; its metadata is committed as well, even if the offset
+        is unchanged. Partitions that are missing from the result keep their last committed offset.
+        By default, all records are flushed and all offsets are safe.
 
         Raises:
-            ConnectError: The commit counts as failed; the task reads again from its last commit.
+            ConnectError: The commit fails; the task resumes at the last committed offsets.
         """
         self.flush(current)
         return current
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
-        """Return once everything put so far is durable."""
+        """Block until all records that were put are durable."""
         return
 
 
 class ExactlyOnceSupport(Enum):
-    """Whether a source can do exactly-once delivery with a configuration."""
+    """Support of a source for exactly-once delivery with a configuration."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class TransactionBoundarySupport(Enum):
-    """Whether the tasks of a source can say where transactions end."""
+    """Support of a source for transaction boundaries that its tasks define."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class TransactionContext(Protocol):
-    """How a source task ends transactions itself (`transaction.boundary=connector`), on the task
-    thread.
+    """Ends transactions on behalf of a source task, on its thread.
 
-    With a record the transaction ends right after that record, which a later `poll` may return;
-    without one after the records of the next `poll`, or of the one that is running. Records of an
-    aborted transaction are dropped for good: their source offsets are stored all the same. A task
-    that wants them read again raises an error instead.
+    Used with `transaction.boundary=connector`.
+
+    If a record is passed, the transaction ends right after this record, which a later `poll` may
+    return. Otherwise, it ends after the records of the running or next `poll`. Records of an
+    aborted transaction are discarded permanently: their source offsets are stored anyway. To read
+    the records again, a task raises an error instead.
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Commit. ConnectError: an abort was asked for at the same place."""
+        """Commit the transaction. ConnectError if an abort was requested at the same position."""
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Abort. ConnectError: a commit was asked for at the same place."""
+        """Abort the transaction. ConnectError if a commit was requested at the same position."""
 
 
 class OffsetStorageReader(Protocol):
-    """Reads what the connector last stored, on the task thread."""
+    """Reads the stored offsets of the connector, on the task's thread."""
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """The offset of one source partition, or None."""
+        """Return the offset of a source partition, or None if there is none."""
 
     def offsets(
         self, partitions: Iterable[Mapping[str, Value]]
     ) -> Sequence[Mapping[str, Value] | None]:
-        """The same for several, in order."""
+        """Return the offsets of several source partitions, in the same order."""
 
 
 class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
-    """What a source task may ask of the worker, on the task thread; for shared services and what
-    waits on any."""
+    """Services of the worker for a source task.
+
+    Shared services and wait reports may be used on any thread, everything else on the task's
+    thread.
+    """
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
+        """Name of the connector."""
 
     @property
     def task(self) -> int:
-        """The task's number, from 0."""
+        """Number of the task, starting at 0."""
 
     @property
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """The offsets stored so far."""
+        """Reads the stored offsets."""
 
     @property
     def metrics(self) -> PluginMetrics:
-        """For measurements of the task's own."""
+        """Registers metrics of the task."""
 
     @property
     def transaction_context(self) -> TransactionContext | None:
-        """How to end transactions; None unless the connector's configuration leaves that to its
-        tasks."""
+        """Ends transactions. None unless the connector's configuration leaves this to its tasks."""
 
     def configs(self) -> Mapping[str, str]:
-        """The task's configuration, placeholders resolved."""
+        """Return the configuration of the task, in which placeholders are resolved."""
 
 
 class SourceTask(Task):
-    """Reads records from elsewhere.
+    """Reads records from another system.
 
-    Life: `initialize`, `start`, then `poll` again and again with `commit_record` and `commit` in
-    between, then `stop`.
+    The worker calls `initialize` and `start`, then `poll` repeatedly, with calls of `commit_record`
+    and `commit` in between, and finally `stop`.
     """
 
     context: SourceTaskContext
 
     def initialize(self, context: SourceTaskContext) -> None:
-        """Take the context; called once, before `start`."""
+        """Receive the context. Called once, before `start`."""
         self.context = context
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord]:
-        """Return new records, or none; wait a short while for them at most (0.2 s keeps stops
-        quick).
+        """Return new records, or an empty sequence after a short wait; 0.2 s keeps stops quick.
 
         Raises:
-            RetriableError: Called again after a pause.
-            ConnectError: The task fails until a user restarts it.
+            RetriableError: `poll` is called again after a delay.
+            ConnectError: The task fails until it is restarted.
         """
 
     def commit(self) -> None:
-        """Offsets up to some earlier poll are stored now."""
+        """Handle the commit of the offsets of an earlier poll."""
         return
 
     def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
-        """A record was acknowledged at this topic offset; `metadata` is None when it was filtered
-        or skipped."""
+        """Handle the acknowledgment of a record.
+
+        `metadata` contains its offset in the topic, or is None if the record was filtered or
+        skipped.
+        """
         return

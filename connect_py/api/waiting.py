@@ -1,4 +1,4 @@
-"""How a task or a connector says that it runs and can do no work."""
+"""Reports of connectors and tasks that are running but cannot make progress."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ from typing import Protocol
 
 
 class WaitReporter(Protocol):
-    """Part of the contexts of connectors and tasks. Any thread."""
+    """Part of the contexts of connectors and tasks. Thread-safe."""
 
     def waits(self, what: str, reason: str | None) -> None:
-        """Say that work waits for something, such as `catalog`, and why; None: it waits no longer.
+        """Report that work is waiting for something, such as `catalog`, with the reason.
 
-        The status shows `waiting` beside RUNNING, with the time of the first call for `what`: of
-        several the one that lasts longest, and none before it lasts some seconds. Call it again
-        whenever an attempt failed: the newest reason counts. `what` comes from a small set, since
-        metrics have it as a label.
+        None ends the wait.
+
+        The status shows `waiting` next to RUNNING, with the time of the first call for `subject`.
+        Of several waits, it shows the longest one, and only after a few seconds. Call this method
+        again after each failed attempt: the status shows the latest reason. `subject` must be one
+        of a few values, because it is a label of metrics.
         """
 
 
 class BoundedWaitReporter(WaitReporter, Protocol):
-    """The same for tasks, which may give up."""
+    """Wait reporter of tasks, which can limit their waits."""
 
     def warns(self, subject: str, warning: str | None) -> None:
-        """Show a warning in the status of the running task, in addition to its state; None:
-        withdraw it.
+        """Show a warning in the status of the running task. None withdraws the warning.
 
-        A warning concerns something that works and needs attention. A subject has at most one.
+        A warning is about something that works but needs attention. Each subject has at most one
+        warning.
         """
 
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
-        """Have the task fail once anything is waited for so long; None, as at first: never.
+        """Fail the task if any wait takes longer than this time.
 
-        That includes what the worker waits for on behalf of the task: a schema registry, or a `put`
-        that is repeated. `key` is the configuration key that says so, for the error. A paused task
-        does not fail.
+        None, the default, disables the limit.
+
+        The limit includes waits of the worker on behalf of the task, for example for a schema
+        registry or for a `put` that is repeated. `key` is the config key of the limit, for the
+        error message. A paused task does not fail.
         """

@@ -1,6 +1,4 @@
-"""`bootstrap.servers`: validated like in Java's clients when it is read, resolved when it is
-needed.
-"""
+"""Validation and resolution of `bootstrap.servers`, like in Java's clients."""
 
 from __future__ import annotations
 
@@ -39,8 +37,9 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Resolve the host names, and log those that fail. One is enough, because it returns the other
-    brokers.
+    """Resolve the host names, and log those that fail.
+
+    One is enough, because it returns the other brokers.
 
     Raises:
         ConfigError: None can be resolved, or one is invalid.

@@ -14,8 +14,9 @@ ANSWER_SECONDS: Final = 15.0
 
 
 class BoundedProvider(ConfigProvider):
-    """Calls the provider on a separate thread. While a call of a path hangs, further calls of it
-    fail immediately.
+    """Calls the provider on a separate thread.
+
+    While a call of a path hangs, further calls of it fail immediately.
 
     Thread-safe if the provider is.
     """

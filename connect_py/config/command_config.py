@@ -36,8 +36,9 @@ def connector_properties(connector: Mapping[str, str], worker: Path) -> dict[str
 def _resolved(
     props: Mapping[str, str], declared: Mapping[str, str], worker: Path
 ) -> dict[str, str]:
-    """Resolve all placeholders. A worker ignores missing values, but a command may run on another
-    machine.
+    """Resolve all placeholders.
+
+    A worker ignores missing values, but a command may run on another machine.
     """
     # commands do not configure logging; this handler prints their warnings
     if logging.lastResort is not None:

@@ -73,8 +73,9 @@ class _ConverterVersion:
 
 
 def connector_name(name: str, value: Parsed) -> None:
-    """Validate a connector name: not empty and without control characters. A missing name is
-    reported only as missing.
+    """Validate a connector name: not empty and without control characters.
+
+    A missing name is reported only as missing.
     """
     if value is None:
         return

@@ -35,9 +35,7 @@ class OverridePolicy:
         return cls(name, allowed_by_policy.get(name))
 
     def refusal(self, key: str) -> str | None:
-        """Return Connect's error message if a client setting must not be overridden, otherwise
-        None.
-        """
+        """Return Connect's error message if a client setting must not be overridden, or None."""
         if self.allowed is None or key in self.allowed:
             return None
         return (

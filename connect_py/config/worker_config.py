@@ -74,9 +74,7 @@ class StorageTopic:
     settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
 
     def replication_property(self) -> str:
-        """Return the worker property for the replication factor; some topics share that of
-        another.
-        """
+        """Return the worker property for the replication factor; some topics share that of another."""
         storage = {"control": "config", "offsets": "offset"}.get(
             name := self.property.partition(".")[0], name
         )
@@ -153,8 +151,9 @@ class WorkerConfig:
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
-        """Return the settings of the worker's own Kafka clients in Java's names: everything without
-        a client prefix.
+        """Return the settings of the worker's own Kafka clients, with Java's names.
+
+        These are the properties without a client prefix.
         """
         settings = {
             k: v
@@ -164,15 +163,14 @@ class WorkerConfig:
         return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
     def log_levels(self) -> dict[str, str]:
-        """Return the initial log levels by logger in Connect's names; `root` applies to loggers
-        without a level.
+        """Return the initial log levels by logger in Connect's names.
+
+        `root` applies to loggers without a level.
         """
         return log_levels("connect_py.log.levels", self["connect_py.log.levels"])
 
     def stop_ms(self) -> int:
-        """Return the maximum time in milliseconds for stopping tasks and everything else in this
-        mode.
-        """
+        """Return the maximum time for stopping tasks and everything else, in milliseconds."""
         return cast(int, self["task.shutdown.graceful.timeout.ms"])
 
     def log_values(self) -> None:
@@ -284,8 +282,9 @@ class DistributedConfig(WorkerConfig):
         )
 
     def control_topic(self) -> StorageTopic:
-        """Return the topic of the worker group: compacted, with old segments deleted and a new
-        segment every ten minutes.
+        """Return the topic of the worker group.
+
+        It is compacted, with old segments deleted and a new segment every ten minutes.
         """
         settings = {"cleanup.policy": "compact,delete", "segment.ms": "600000"}
         settings.update(

@@ -1,5 +1,6 @@
-"""Definitions of the worker's properties for both modes. Names, types, defaults, and errors are
-Java's.
+"""Definitions of the worker's properties for both modes.
+
+Names, types, defaults, and errors are Java's.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def _mac_algorithms(name: str, value: Parsed) -> None:
 
 
 def log_levels(name: str, value: Parsed) -> dict[str, str]:
-    """Parse `LEVEL` and `logger=LEVEL`. Return Connect's level names by logger; `root` applies
-    to all.
+    """Parse `LEVEL` and `logger=LEVEL`.
+
+    Return Connect's level names by logger; `root` applies to all.
     """
     levels = {}
     for item in value or ():
@@ -146,8 +148,9 @@ def _log_levels(name: str, value: Parsed) -> None:
 
 
 def _class_name(name: str, value: Parsed) -> None:
-    """Check that a class name is not empty; whether the class exists is checked when the plugins
-    are loaded.
+    """Check that a class name is not empty.
+
+    Whether the class exists is checked when the plugins are loaded.
     """
     if value == "":
         raise ConfigValueError(name, value, "Class  could not be found.")

@@ -1,5 +1,6 @@
-"""`DeadLetterCounter`: counts dead-letter records by topic and reason, each record once per run of
-a task.
+"""`DeadLetterCounter`: counts dead-letter records by topic and reason.
+
+Each record counts once per run of a task.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ DOC = "Dead-letter records by source topic and reason."
 
 
 class DeadLetterCounter(ErrorReporter):
-    """An `ErrorReporter` on the task's thread. Records are counted when they are reported, without
-    waiting.
+    """An `ErrorReporter` on the task's thread.
+
+    Records are counted when they are reported, without waiting.
     """
 
     def __init__(self, metrics: PluginMetrics) -> None:

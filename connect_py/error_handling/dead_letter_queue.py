@@ -1,5 +1,6 @@
-"""`DeadLetterQueue`: sends failed records to a topic unchanged, with headers that describe the
-failure.
+"""`DeadLetterQueue`: sends failed records to a topic.
+
+The records are unchanged; headers describe the failure.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetterQueue(ErrorReporter):
-    """One per sink task, used on its thread. A permanently failed send fails the task at its next
-    flush.
+    """One per sink task, used on its thread.
+
+    A permanently failed send fails the task at its next flush.
     """
 
     def __init__(
@@ -147,8 +149,9 @@ class DeadLetterQueue(ErrorReporter):
         return self._pending
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for acknowledgements. Return True if all have arrived.
-        ConnectError as for `pending`.
+        """Wait up to `timeout` seconds for acknowledgements.
+
+        Return True if all have arrived. ConnectError as for `pending`.
         """
         deadline = self._clock.monotonic() + timeout
         while self.pending():

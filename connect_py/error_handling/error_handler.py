@@ -1,6 +1,4 @@
-"""`ErrorHandler`: retries operations, reports failed records, and decides whether they are
-tolerated.
-"""
+"""`ErrorHandler`: retries operations, and reports or tolerates failed records."""
 
 from __future__ import annotations
 
@@ -52,8 +50,9 @@ SKIPPED: Final = Skipped()
 
 
 class ErrorReporter(ABC):
-    """Receives failures of single records on the task's thread. By default, there is nothing to
-    wait for.
+    """Receives failures of single records on the task's thread.
+
+    By default, there is nothing to wait for.
     """
 
     @abstractmethod
@@ -61,8 +60,9 @@ class ErrorReporter(ABC):
         """Report one failure. It may be stored later."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds. Return True if all reports are stored. ConnectError if one
-        has permanently failed.
+        """Wait up to `timeout` seconds.
+
+        Return True if all reports are stored. ConnectError if one has permanently failed.
         """
         return True
 
@@ -184,8 +184,9 @@ class ErrorHandler:
             attempt += 1
 
     def report(self, failed: FailedRecord) -> None:
-        """Report a permanently failed record. Returns if it may be skipped. Errors as for
-        `recover`.
+        """Report a permanently failed record.
+
+        Returns if it may be skipped. Errors as for `recover`.
         """
         failed = replace(failed, replay_topic=self.config.replay_topic)
         # otherwise, the task has rewound and read it again
@@ -221,8 +222,9 @@ class ErrorHandler:
         }
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until every report is stored. ConnectError if one has
-        permanently failed.
+        """Wait up to `timeout` seconds until every report is stored.
+
+        ConnectError if one has permanently failed.
         """
         deadline = self._clock.monotonic() + timeout
         # all reporters are flushed

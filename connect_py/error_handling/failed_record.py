@@ -25,8 +25,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FailedRecord:
-    """One failure. `origin` is None for a record of a source; `source_record` identifies it in that
-    case.
+    """One failure.
+
+    `origin` is None for a record of a source; `source_record` identifies it in that case.
     """
 
     stage: Stage
@@ -41,9 +42,7 @@ class FailedRecord:
 
     @property
     def reason(self) -> FailureReason:
-        """Reason of the failure: the stage, or the reason that the sink task gives for its own
-        errors.
-        """
+        """Reason of the failure: the stage, or the reason that the sink task reports."""
         if self.stage is Stage.TASK_PUT:
             reported_reason = self.error.reason if isinstance(self.error, DataError) else None
             return reported_reason or FailureReason.SINK
@@ -51,8 +50,9 @@ class FailedRecord:
 
     @property
     def replay(self) -> Replay | None:
-        """Original location of a retried dead-letter record; the header is valid only in the replay
-        topic.
+        """Original location of a retried dead-letter record.
+
+        The header is valid only in the replay topic.
         """
         origin = self.origin
         return (
@@ -94,8 +94,9 @@ def error_class_name(error: BaseException) -> str:
 
 
 def stack_trace(error: BaseException) -> str:
-    """Return the error and its causes in Java's format, for tools that parse it, followed by
-    Python's traceback.
+    """Return the error and its causes in Java's format, followed by Python's traceback.
+
+    Tools parse Java's format.
 
     Java's format is `class: message`, followed by a line `Caused by: class: message` for each
     cause, the innermost last.

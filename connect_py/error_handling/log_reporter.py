@@ -22,9 +22,7 @@ class LogReporter(ErrorReporter):
         self.logged = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Log one failure with its stack trace, unless this task has already logged the same
-        record.
-        """
+        """Log a failure with its stack trace, unless this task has already logged the record."""
         if failed.origin is not None and not self._reported.first(failed.origin):
             return
         self.logged += 1

@@ -11,8 +11,9 @@ from connect_py.api.errors import RetriableError
 
 
 class Stage(Enum):
-    """Stage of processing in which an error occurred. The values appear in logs and headers of
-    dead-letter records.
+    """Stage of processing in which an error occurred.
+
+    The values appear in logs and headers of dead-letter records.
     """
 
     KEY_CONVERTER = "KEY_CONVERTER"

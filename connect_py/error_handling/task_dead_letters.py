@@ -21,8 +21,9 @@ from connect_py.secret_mask import masked
 
 
 class TaskDeadLetters(ErrorReporter):
-    """An `ErrorReporter` on the task's thread. Records are stored when the task commits their
-    offsets.
+    """An `ErrorReporter` on the task's thread.
+
+    Records are stored when the task commits their offsets.
     """
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:
@@ -58,7 +59,8 @@ class TaskDeadLetters(ErrorReporter):
         self._stored += self._counted.first(failed.origin)
 
     def values(self) -> Mapping[str, float]:
-        """Return totals by Connect's names. A record counts once, even if it is stored elsewhere or
-        read again.
+        """Return totals by Connect's names.
+
+        A record counts once, even if it is stored elsewhere or read again.
         """
         return {"deadletterqueue-produce-requests": self._stored}

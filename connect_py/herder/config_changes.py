@@ -70,8 +70,9 @@ class ConfigChanges:
         self._queue.wake()
 
     def apply(self) -> None:
-        """Process due requests and restarts, then apply configuration changes. Called on the
-        herder's thread in each iteration.
+        """Process due requests and restarts, then apply configuration changes.
+
+        Called on the herder's thread in each iteration.
         """
         for action in self._queue.due():
             action()

@@ -102,14 +102,16 @@ class ConnectHerder(Herder):
     # Lifecycle
 
     def start(self) -> None:
-        """Start the herder's thread. `started` reports when the worker is ready, and `failure` why
-        it cannot be.
+        """Start the herder's thread.
+
+        `started` reports when the worker is ready, and `failure` why it cannot be.
         """
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order. Return False if it takes longer than `timeout`
-        seconds.
+        """Stop everything that runs here, in order.
+
+        Return False if it takes longer than `timeout` seconds.
         """
         return self._thread.stop(timeout)
 
@@ -149,9 +151,7 @@ class ConnectHerder(Herder):
         return self._views.plugins(connectors_only=connectors_only)
 
     def prestart_services(self, configs: Mapping[str, Config]) -> None:
-        """Start the shared services that the tasks of these connectors will request.
-        Thread-safe.
-        """
+        """Start the shared services that the tasks of these connectors will request. Thread-safe."""
         self._worker.prestart_services(startable_configs(configs))
 
     # Connectors and tasks

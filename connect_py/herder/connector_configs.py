@@ -87,8 +87,9 @@ def without_nulls(config: Config) -> dict[str, str]:
 
 
 def startable_configs(configs: Mapping[str, Config]) -> dict[str, dict[str, str]]:
-    """Return the configurations without a null value. Starting the other connectors reports the
-    error.
+    """Return the configurations without a null value.
+
+    Starting the other connectors reports the error.
     """
     return {
         name: without_nulls(config)

@@ -264,14 +264,16 @@ class Herder(ABC):
         """Return True if startup is complete."""
 
     def stopping(self) -> bool:
-        """Return True if the worker is shutting down: a failed request may succeed on another
-        worker or after a restart.
+        """Return True if the worker is shutting down.
+
+        A failed request may succeed on another worker or after a restart.
         """
         return False
 
     def state_read(self) -> Future[None]:
-        """Complete when connectors and statuses have been read. Until then, the snapshots are
-        empty.
+        """Complete when connectors and statuses have been read.
+
+        Until then, the snapshots are empty.
 
         Errors: UnavailableError if the worker stops before that.
         """
@@ -279,8 +281,9 @@ class Herder(ABC):
 
     @abstractmethod
     def ping(self) -> Future[None]:
-        """Complete when the started herder thread has processed this request: the worker is
-        healthy.
+        """Complete when the started herder thread has processed this request.
+
+        The worker is healthy then.
         """
 
     @abstractmethod
@@ -349,8 +352,9 @@ class Herder(ABC):
     def alter_connector_offsets(
         self, name: str, offsets: Sequence[ConnectorOffset] | None
     ) -> Future[str]:
-        """Change the offsets of a stopped connector, or reset all of them (None). Returns a message
-        for the user.
+        """Change the offsets of a stopped connector, or reset all of them (None).
+
+        Returns a message for the user.
 
         Errors: BadRequestError (not stopped, or invalid offsets), RequestConflictError (its tasks
         may still be running, or another change is in progress).
@@ -369,8 +373,9 @@ class Herder(ABC):
     def start_operation(
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> RunningOperation:
-        """Start an operation without a deadline. Its result has the same errors as
-        `operate_connector`.
+        """Start an operation without a deadline.
+
+        Its result has the same errors as `operate_connector`.
         """
 
     @abstractmethod
@@ -399,16 +404,18 @@ class Herder(ABC):
 
     @abstractmethod
     def validate(self, config: Config) -> Future[ConfigInfos]:
-        """Validate a connector configuration: framework, connector, converters, transformations,
-        overrides.
+        """Validate a connector configuration.
+
+        This includes converters, transformations, and client overrides.
 
         Errors: BadRequestError if the connector class is missing or unknown.
         """
 
     @abstractmethod
     def logger_levels(self) -> dict[str, LoggerLevel]:
-        """Return the effective levels of the loggers of this worker, sorted by name, without those
-        that are off.
+        """Return the effective levels of the loggers of this worker, sorted by name.
+
+        Loggers that are off are omitted.
         """
 
     @abstractmethod
@@ -417,8 +424,9 @@ class Herder(ABC):
 
     @abstractmethod
     def set_logger_level(self, namespace: str, level: str) -> list[str]:
-        """Set the level of a logger and of all loggers whose names start with its name, on this
-        worker and in its child processes.
+        """Set the level of a logger and of all loggers whose names start with its name.
+
+        Applies to this worker and its child processes.
 
         `level` is one of Connect's level names in upper case. Returns the sorted names of the
         loggers that have changed.
@@ -426,8 +434,9 @@ class Herder(ABC):
 
     @abstractmethod
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
-        """Request the same of all workers. `level` is case-insensitive. Waits until the record has
-        been written.
+        """Request the same of all workers.
+
+        `level` is case-insensitive. Waits until the record has been written.
         """
 
     @abstractmethod
@@ -451,6 +460,7 @@ class Herder(ABC):
 
     @abstractmethod
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        """Fence older producers of a source as the leader, as requested by another worker. Errors:
-        see `put_task_configs`.
+        """Fence older producers of a source as the leader, as requested by another worker.
+
+        Errors: see `put_task_configs`.
         """

@@ -24,8 +24,9 @@ class LoggerLevels:
     """
 
     def __init__(self, clock: Clock, forward: Callable[[Mapping[str, int | None]], None]) -> None:
-        """Initialize, and forward the current levels: the child processes do not know the
-        command-line options.
+        """Create the levels, and forward the current ones.
+
+        The child processes do not know the command-line options.
 
         `tell_children` receives levels by logger name; "" is the root logger.
         """
@@ -71,8 +72,9 @@ class LoggerLevels:
         return LoggerLevel(_name_of(logger.getEffectiveLevel()), self._modified.get(name))
 
     def set(self, namespace: str, level: str) -> list[str]:
-        """Set the level of a logger, created if necessary, and of all loggers whose names start
-        with its name.
+        """Set the level of a logger and of all loggers whose names start with its name.
+
+        The logger is created if necessary.
 
         `level` is one of `LEVELS`. Returns the sorted names of the loggers whose level has changed.
         """

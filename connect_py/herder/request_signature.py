@@ -1,5 +1,6 @@
-"""Signatures of requests between workers: an HMAC over the raw body with the session key of the
-config topic.
+"""Signatures of requests between workers.
+
+A signature is an HMAC over the raw body with the session key of the config topic.
 """
 
 from __future__ import annotations

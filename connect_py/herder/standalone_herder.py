@@ -1,5 +1,6 @@
-"""`standalone_herder`: composes the herder of a single worker. Only source offsets survive its
-process.
+"""`standalone_herder`: composes the herder of a single worker.
+
+Only source offsets survive its process.
 """
 
 from __future__ import annotations
@@ -171,8 +172,9 @@ def standalone_herder(
     ready: Future[None],
     clock: Clock | None = None,
 ) -> ConnectHerder:
-    """Create the herder of a single worker, which answers every request itself. Reads the offsets;
-    nothing runs yet.
+    """Create the herder of a single worker, which answers every request itself.
+
+    Reads the offsets; nothing runs yet.
 
     Args:
         config: Configuration of the worker.
@@ -255,8 +257,9 @@ def standalone_herder(
     views = ConnectorViews(config, connectors, statuses, plugins, executor)
 
     def respond(created: Created) -> Future[Created]:
-        """Respond when the connector is running and its tasks are known, or fail with the error of
-        its start.
+        """Respond when the connector is running and its tasks are known.
+
+        Fails with the error of the start.
         """
         work.reconcile()  # immediately, so that there is a start to wait for
         name = created.info.name

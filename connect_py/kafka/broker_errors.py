@@ -6,8 +6,9 @@ from confluent_kafka import KafkaError
 
 
 class LastBrokerError:
-    """Stores the last reason, which a client reports when it is polled; requests only fail with
-    "timed out".
+    """Stores the last reason, which a client reports when it is polled.
+
+    Requests only fail with "timed out".
     """
 
     def __init__(self) -> None:

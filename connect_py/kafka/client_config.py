@@ -293,9 +293,7 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
 
 
 def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
-    """Accept only the classic protocol: the other one has neither assignors nor a client
-    session.
-    """
+    """Accept only the classic protocol: the other one has neither assignors nor a client session."""
     if kind == "consumer" and text.lower() != "classic":
         raise ConfigError(
             "group.protocol", f"{text or 'an empty value'} is not supported: expected classic"
@@ -375,8 +373,9 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Client settings of one task (or, if the task is None, of requests about a connector), in
-    Connect's layers.
+    """Client settings of one task, in Connect's layers.
+
+    If the task is None, they are the settings of requests about a connector.
 
     As in Java, a worker's plain security settings apply only to admin clients; consumers and
     producers use `consumer.` and `producer.`.
@@ -397,9 +396,7 @@ class ClientConfigs:
         )
 
     def consumer(self) -> Settings:
-        """Return the settings of the sink consumer. For `max.poll.records`, see
-        `max_poll_records`.
-        """
+        """Return the settings of the sink consumer. For `max.poll.records`, see `max_poll_records`."""
         return translate(self.consumer_properties(), "consumer")
 
     def consumer_properties(self) -> dict[str, str]:
@@ -418,8 +415,9 @@ class ClientConfigs:
         return None if text is None else max(1, int(text))
 
     def topics_interval_ms(self) -> int | None:
-        """Return the user's `metadata.max.age.ms`, the interval at which Java's consumer matches
-        its expression against the topics.
+        """Return the user's `metadata.max.age.ms`.
+
+        Java's consumer matches its expression against the topics at this interval.
         """
         text = self.consumer_properties().get("metadata.max.age.ms")
         return None if text is None else max(1_000, int(text))
@@ -431,9 +429,7 @@ class ClientConfigs:
         )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """Return the settings of the exactly-once source producer of a task, by default this
-        one.
-        """
+        """Return the settings of the exactly-once source producer of a task, by default this one."""
         number = self.task if task is None else task
         props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
         fixed = {
@@ -474,9 +470,7 @@ class ClientConfigs:
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Return the settings for a plugin's own client on the same cluster, without client ID and
-        group.
-        """
+        """Return the settings of another client on the same cluster, without client ID and group."""
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
@@ -511,7 +505,8 @@ def exactly_once_sources(worker: Mapping[str, str]) -> bool:
 
 
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
-    """Return the transactional ID of a source task. It equals Java's, so taking over a group fences
-    Java's tasks.
+    """Return the transactional ID of a source task.
+
+    It equals Java's, so taking over a group fences Java's tasks.
     """
     return f"{worker.get('group.id', '')}-{connector}-{task}"

@@ -1,5 +1,6 @@
-"""Log of the Kafka client library, with repetitions suppressed: it reports up to forty failed
-connection attempts per second.
+"""Log of the Kafka client library, with repetitions suppressed.
+
+The library reports up to forty failed connection attempts per second.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ class ClusterAdmin:
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Create the object with admin client settings in librdkafka's names. It connects at the
-        first request.
+        """Create the object with admin client settings in librdkafka's names.
+
+        It connects at the first request.
         """
         # No thread reads its log between requests; the responses contain the errors.
         self._settings = {"log_level": 2, **settings}
@@ -134,8 +135,9 @@ class ClusterAdmin:
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group with their metadata; partitions without offsets
-        are omitted.
+        """Return the committed offsets of a group with their metadata.
+
+        Partitions without offsets are omitted.
         """
         requested = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
         if not requested:
@@ -223,8 +225,9 @@ class ClusterAdmin:
             raise translated(error, f"offsets of group {group!r}") from error
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets, if it exists. GroupNotEmptyError if the group has
-        members.
+        """Delete a group with its offsets, if it exists.
+
+        GroupNotEmptyError if the group has members.
         """
         try:
             _with_retries(lambda: self._delete_group(group))
@@ -240,8 +243,9 @@ class ClusterAdmin:
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of the log of each partition. NotFoundError if one
-        does not exist.
+        """Return the first offset and the end of the log of each partition.
+
+        NotFoundError if one does not exist.
 
         Args:
             partitions: The partitions.
@@ -257,8 +261,9 @@ class ClusterAdmin:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition with this or a later timestamp, or else the end
-        of its log.
+        """Return the first offset of each partition with at least this timestamp.
+
+        It is the end of the log if there is no such record.
 
         Errors as for `log_range`. Records that are written meanwhile are ignored where none had
         matched.
@@ -291,8 +296,9 @@ class ClusterAdmin:
         replication_factor: int,
         settings: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic with these topic configs. Return False if it exists. -1 selects the
-        broker's default.
+        """Create a topic with these topic configs.
+
+        Return False if it exists. -1 selects the broker's default.
         """
         config = dict(settings or {})
         new = NewTopic(

@@ -82,9 +82,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class _Library:
-    """The required functions of the client library with their types, without the prefix
-    `rd_kafka_`.
-    """
+    """Functions of the client library with their types, without the prefix `rd_kafka_`."""
 
     def __init__(self) -> None:
         loaded = ctypes.CDLL(cimpl.__file__)  # finds the library with which this module is linked

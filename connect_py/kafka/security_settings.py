@@ -1,5 +1,6 @@
-"""Java's login and TLS settings of Kafka clients, translated to librdkafka's. Keys are passed as
-PEM data in memory.
+"""Java's login and TLS settings of Kafka clients, translated to librdkafka's.
+
+Keys are passed as PEM data in memory.
 """
 
 from __future__ import annotations
@@ -122,9 +123,7 @@ def _add_login(props: Mapping[str, str], result: Settings) -> None:
 
 
 def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Settings) -> None:
-    """Configure tokens from an endpoint, as Java's login handlers do, or unsecured ones for
-    experiments.
-    """
+    """Configure tokens from an endpoint, or unsecured tokens for experiments, like Java."""
     claims = with_prefix(options, _UNSECURED_CLAIM)
     if claims and not _stripped(props, "sasl.oauthbearer.token.endpoint.url"):
         log.warning(
@@ -158,8 +157,9 @@ def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Set
 
 
 def _add_tls(props: Mapping[str, str], result: Settings) -> None:
-    """Pass keys in PEM form in memory only; the library supports no other form for all of Java's
-    options.
+    """Pass keys in PEM form in memory only.
+
+    The library supports no other form for all of Java's options.
     """
     material = TlsMaterial.of(props)
     settings = {

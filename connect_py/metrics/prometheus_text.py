@@ -1,6 +1,4 @@
-"""`prometheus_text`: metrics in Prometheus's text format, with the names that dashboards for
-Connect use.
-"""
+"""Metrics in the exposition format of Prometheus, with the names in dashboards for Connect."""
 
 from __future__ import annotations
 
@@ -109,7 +107,8 @@ def _word(name: str) -> str:
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """Return both forms of a name with `_total`: newer exporters drop it, older ones retain it, and
-    dashboards use either.
+    """Return a name with and without `_total`.
+
+    Newer exporters drop the suffix, older exporters retain it, and dashboards use either name.
     """
     return (name, name.removesuffix("_total")) if name.endswith("_total") else (name,)

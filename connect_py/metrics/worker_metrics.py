@@ -1,5 +1,6 @@
-"""`WorkerMetrics`: metrics of a worker's connectors, tasks, and startups, and the metrics of its
-tasks as samples.
+"""`WorkerMetrics`: metrics of a worker's connectors, tasks, and startups.
+
+The metrics of tasks are received as samples.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ class WorkerMetrics:
     def __init__(
         self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None
     ) -> None:
-        """Create the metrics. `describe` returns class, type, and version of a connector on this
-        worker, by Connect's names.
+        """Create the metrics.
+
+        `describe` returns class, type, and version of a connector on this worker, by Connect's
+        names.
         """
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()
@@ -89,8 +92,9 @@ class WorkerMetrics:
                 self._states[item] = "unassigned"
 
     def became(self, item: str | ConnectorTaskId, state: str) -> None:
-        """Record a new state, one of `STATES` or `stopped`. The first state after `starting`
-        decides whether the start has succeeded.
+        """Record a new state, one of `STATES` or `stopped`.
+
+        The first state after `starting` decides whether the start has succeeded.
         """
         with self._lock:
             if item in self._starting:

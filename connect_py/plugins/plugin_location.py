@@ -1,5 +1,6 @@
-"""Imports from a folder of `plugin.path`. The worker's own packages take precedence; the folder
-adds missing ones.
+"""Imports from a folder of `plugin.path`.
+
+The worker's own packages take precedence; the folder adds missing ones.
 """
 
 from __future__ import annotations

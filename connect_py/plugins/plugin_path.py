@@ -1,5 +1,6 @@
-"""`plugin.path`: folders with plugins that are not installed with the worker. Each is scanned in
-its own process.
+"""`plugin.path`: folders with plugins that are not installed with the worker.
+
+Each is scanned in its own process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ _SHOWN_CHARACTERS: Final = 2_000
 
 
 def plugin_locations(paths: Iterable[str]) -> list[Path]:
-    """Return the folders that contain packages with metadata: the paths themselves and their
-    subfolders.
+    """Return the paths and their subfolders that contain packages with metadata.
 
     This is the structure that `pip install --target` creates. Unreadable folders are logged and
     skipped.
@@ -58,9 +58,7 @@ def plugin_locations(paths: Iterable[str]) -> list[Path]:
 
 
 def scan(locations: Sequence[Path]) -> list[PluginTable]:
-    """Return the tables of these folders. A folder that fails or times out is logged and
-    skipped.
-    """
+    """Return the tables of these folders. A folder that fails or times out is logged and skipped."""
     started = [
         (
             location,
@@ -120,8 +118,9 @@ def _decode(entry: dict[str, Any]) -> PluginTable:
 
 
 def _tables(location: Path) -> Iterator[PluginTable]:
-    """Yield the tables of the distributions in a folder. Called in the scanning process; broken
-    ones are reported and skipped.
+    """Yield the tables of the distributions in a folder.
+
+    Called in the scanning process; broken ones are reported and skipped.
     """
     add_location(str(location))
     for distribution in distributions(path=[str(location)]):
@@ -136,8 +135,9 @@ def _tables(location: Path) -> Iterator[PluginTable]:
 
 
 def main(location: Path) -> None:
-    """Print the plugins of one folder to standard output. Output of the plugins is redirected to
-    standard error.
+    """Print the plugins of one folder to standard output.
+
+    Output of the plugins is redirected to standard error.
     """
     answer, sys.stdout = sys.stdout, sys.stderr
     answer.write(json.dumps([_encode(table) for table in _tables(location)]))

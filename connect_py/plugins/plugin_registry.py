@@ -76,15 +76,14 @@ class PluginRegistry:
 
     @property
     def tables(self) -> Sequence[PluginTable]:
-        """Tables of this registry as plain data, from which another process can create the same
-        registry.
+        """Tables of this registry as plain data.
+
+        Another process can create the same registry from them.
         """
         return self._tables
 
     def preload(self) -> Sequence[str]:
-        """Return the modules to import before task processes are forked, in order and without
-        duplicates.
-        """
+        """Return the modules to import before task processes are forked, in order."""
         return list(dict.fromkeys(module for table in self._tables for module in table.preload))
 
     def available(self, *kinds: PluginKind) -> list[Plugin]:
@@ -99,8 +98,9 @@ class PluginRegistry:
         return self._versions.get(plugin) or plugin.version
 
     def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:
-        """Return True if a plugin's version is in a range. Plugins with Kafka's names also have
-        Kafka's version.
+        """Return True if a plugin's version is in a range.
+
+        Plugins with Kafka's names also have Kafka's version.
         """
         return self.version(plugin) in version_range or (
             plugin.name.startswith(KAFKAS) and KAFKA_VERSION in version_range
@@ -141,8 +141,9 @@ class PluginRegistry:
         raise UnknownPluginError(f"Class {name} could not be found.")
 
     def _newest(self, plugins: Sequence[Plugin], versions: str | None) -> Plugin:
-        """Return the newest version in the range. Installed plugins win over equal versions in
-        folders.
+        """Return the newest version in the range.
+
+        Installed plugins win over equal versions in folders.
         """
         if versions is not None:
             version_range = VersionRange.parse(versions)
@@ -161,9 +162,7 @@ class PluginRegistry:
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """Return the connector of a configuration in its requested version. Errors as for
-        `find`.
-        """
+        """Return the connector of a configuration in its requested version. Errors as for `find`."""
         return self.find_connector(
             (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
         )

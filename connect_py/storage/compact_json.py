@@ -1,5 +1,6 @@
-"""JSON with the same bytes as Java's schemaless converter: compact, with short escapes for control
-characters.
+"""JSON with the same bytes as Java's schemaless converter.
+
+It is compact, with short escapes for control characters.
 
 Characters above U+FFFF are escaped as surrogate pairs, as in Java. Java looks up source offsets by
 the bytes of their keys, so every byte matters.
@@ -69,8 +70,9 @@ def _escape(character: str) -> str:
 
 
 def _double(value: float) -> str:
-    """Format a number as Java does: plain from 0.001 to 10,000,000, otherwise with an exponent, and
-    always with a fraction.
+    """Format a number like Java.
+
+    Numbers from 0.001 to 10,000,000 have no exponent; all have a fraction.
     """
     if value != value or value in (float("inf"), float("-inf")):
         raise TypeError(f"cannot encode {value} as JSON")

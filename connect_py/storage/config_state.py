@@ -53,9 +53,7 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Rank of the request. Of several pending requests, the one with the highest impact
-        wins.
-        """
+        """Rank of the request. Of several pending requests, the one with the highest impact wins."""
         return 2 * (not self.only_failed) + self.include_tasks
 
 
@@ -108,8 +106,9 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigState:
-    """Snapshot of the config topic. `offset` is the next offset to read, or -1 before the first
-    record.
+    """Snapshot of the config topic.
+
+    `offset` is the next offset to read, or -1 before the first record.
     """
 
     offset: int = -1
@@ -154,8 +153,9 @@ def task_key(task: ConnectorTaskId) -> str:
 
 
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
-    """Return both fields: readers that do not support STOPPED see PAUSED. Java workers ignore the
-    reason.
+    """Return both fields: readers that do not support STOPPED see PAUSED.
+
+    Java workers ignore the reason.
     """
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
     reason_field = {} if reason is None else {"reason": reason}
@@ -201,8 +201,9 @@ class ConfigTable:
         )
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
-        """Apply one record. Unknown or malformed records are logged and skipped; no error is
-        raised.
+        """Apply one record.
+
+        Unknown or malformed records are logged and skipped; no error is raised.
         """
         self._offset = offset + 1
         try:

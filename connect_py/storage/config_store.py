@@ -39,8 +39,9 @@ FENCED_MESSAGE = (
 
 
 class ConfigStore(LogStore):
-    """Reads on the log's thread. Writes on the caller's thread and blocks for at most
-    `WRITE_SECONDS` each.
+    """Reads on the log's thread.
+
+    Writes on the caller's thread and blocks for at most `WRITE_SECONDS` each.
 
     Writes require leadership, except of target states and logger levels. All writes raise
     `FencedError` (another worker leads) or ConnectError with Connect's message (the record may
@@ -54,8 +55,10 @@ class ConfigStore(LogStore):
         leader: TransactionWriter,
         on_change: Callable[[Sequence[Change]], None],
     ) -> None:
-        """Create the store. `on_change` receives the changes by each record on the log's thread,
-        including during startup.
+        """Create the store.
+
+        `on_change` receives the changes by each record on the log's thread, including during
+        startup.
         """
         self._leader = leader
         self._on_change = on_change
@@ -115,16 +118,19 @@ class ConfigStore(LogStore):
         )
 
     def put_target_state(self, name: str, state: TargetState) -> None:
-        """Pause or resume a connector. Any worker may do so; only the leader may stop one, see
-        `put_stop`.
+        """Pause or resume a connector.
+
+        Any worker may do so; only the leader may stop one, see `put_stop`.
         """
         self._write_as_member(
             f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state"
         )
 
     def put_stop(self, name: str, reason: str | None = None) -> None:
-        """Stop a connector. The empty task set and the target state are written in one transaction;
-        otherwise, a crash could leave it without tasks.
+        """Stop a connector.
+
+        The empty task set and the target state are written in one transaction; otherwise, a crash
+        could leave it without tasks.
 
         `reason` is set if it was not stopped by a user.
         """

@@ -1,5 +1,6 @@
-"""`ConnectorOffsetStores`: offset stores of source connectors, including those with their own
-topic.
+"""`ConnectorOffsetStores`: offset stores of source connectors.
+
+A connector may have its own topic.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class ConnectorOffsetStore:
 
     def records(self, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
         """Return the records that store offsets in `topic`, to be written in a transaction.
+
         DataError for non-primitive values.
         """
         return (self._own_store or self._shared).records(self._connector, offsets)
@@ -105,8 +107,9 @@ class ConnectorOffsetStore:
         return self.copy([pair for pair in offsets if pair[1] is not None])
 
     def copy(self, offsets: Offsets) -> Future[None]:
-        """Copy offsets of the connector's own topic to the worker's. Does not block; failures are
-        also logged.
+        """Copy offsets of the connector's own topic to the worker's.
+
+        Does not block; failures are also logged.
 
         Completes when no write is pending.
         """

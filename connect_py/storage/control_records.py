@@ -25,8 +25,9 @@ NO_ITEMS: Items = frozenset()
 
 
 class AssignmentVersion(NamedTuple):
-    """Version of an assignment: the leader's epoch and the round within it. Later versions compare
-    greater.
+    """Version of an assignment: the leader's epoch and the round within it.
+
+    Later versions compare greater.
     """
 
     epoch: int = 0
@@ -35,8 +36,9 @@ class AssignmentVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One term of one leader. The highest number wins everywhere; the generation is used in
-    statuses.
+    """One term of one leader.
+
+    The highest number wins everywhere; the generation is used in statuses.
     """
 
     number: int
@@ -138,8 +140,9 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Items of all members until the next assignment. Only the leader writes it, with its fenced
-    producer.
+    """Items of all members until the next assignment.
+
+    Only the leader writes it, with its fenced producer.
 
     A member runs only its own items. An item is assigned to a member only after all others that may
     have been running it have reported that it stopped, or have definitely lost their lease.

@@ -64,8 +64,9 @@ class KafkaBasedLog:
         clock: Clock | None = None,
         on_reset: Callable[[], None] | None = None,
     ) -> None:
-        """Create the log. `on_reset` is called on the reader's thread when the topic was recreated
-        and is read again.
+        """Create the log.
+
+        `on_reset` is called on the reader's thread when the topic was recreated and is read again.
         """
         self.topic = topic
         self.refusal: str | None = None  # error message if the broker denies reading it
@@ -109,8 +110,9 @@ class KafkaBasedLog:
         self._fail_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied. Faster than waiting for the end if
-        only a marker follows.
+        """Wait until this record of partition 0 was applied.
+
+        Faster than waiting for the end if only a marker follows.
 
         Raises:
             LogTimeoutError: It took longer than `timeout` seconds.
@@ -118,9 +120,7 @@ class KafkaBasedLog:
         self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
 
     def read_to_end(self) -> Future[None]:
-        """Return a future that completes when all current records of the topic have been
-        applied.
-        """
+        """Return a future that completes when all current records of the topic have been applied."""
         return self._request(None)
 
     def _request(self, ends: Mapping[int, int] | None) -> Future[None]:
@@ -273,8 +273,9 @@ class KafkaBasedLog:
             request.future.set_result(None)
 
     def _is_stalled(self, waiting: Sequence[_ReadToEnd]) -> bool:
-        """Return True if the client silently stopped reading, which was observed after broker
-        outages.
+        """Return True if the client silently stopped reading.
+
+        This was observed after broker outages.
         """
         now = self._clock.monotonic()
         if self._has_progress or not any(request.ends is not None for request in waiting):

@@ -1,5 +1,6 @@
-"""`LeaderProducer`: the transactional producer that proves leadership, or one without transactions
-for a single worker.
+"""`LeaderProducer`: the transactional producer that proves leadership.
+
+A single worker may use a producer without transactions.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class LeaderProducer:
         self.alone: str | None = None
 
     def go_alone(self, reason: str) -> None:
-        """Write without transactions after the next `acquire`. Other leaders are not fenced in that
-        case.
+        """Write without transactions after the next `acquire`.
+
+        Other leaders are not fenced in that case.
         """
         self.alone = reason
 
@@ -90,8 +92,9 @@ class LeaderProducer:
         self.broken = False
 
     def _impossible(self) -> str | None:
-        """Return the reason why the cluster does not support any transactions, or None if unknown
-        or supported.
+        """Return the reason why the cluster does not support transactions.
+
+        None if it does, or if this is unknown.
         """
         admin = self._clients.admin()
         try:

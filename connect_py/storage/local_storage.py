@@ -28,8 +28,9 @@ SPARE_LINES: Final = 1_000
 
 
 class OffsetFile:
-    """A file of records, one JSON object per line: `{"key": string, "value": string or null}`. Not
-    thread-safe.
+    """A file of records, one JSON object per line: `{"key": string, "value": string or null}`.
+
+    Not thread-safe.
 
     If it does not exist, it is initialized from the file of Java's worker.
     """
@@ -207,8 +208,9 @@ class LocalStorage:
     """Implements `LogMaker` and `TransactionWriter`. Logs are identified by topic names."""
 
     def __init__(self, offset_topic: str, offset_file: Path, clock: Clock | None = None) -> None:
-        """Create the storage with the name of the persistent log, and the file of Java's worker
-        that it is imported from.
+        """Create the storage.
+
+        Only the log `offset_topic` is persistent; it is imported from the file of Java's worker.
         """
         self._clock = clock or SystemClock()
         self._files = {offset_topic: OffsetFile(offset_file)}

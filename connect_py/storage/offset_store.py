@@ -1,6 +1,4 @@
-"""`OffsetStore`: an offset topic of source connectors, read into a table and written with the
-latest keys.
-"""
+"""`OffsetStore`: reads an offset topic of source connectors into a table, and writes it."""
 
 from __future__ import annotations
 
@@ -46,8 +44,9 @@ class OffsetStore(LogStore):
     def set(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> Future[None]:
-        """Write offsets; None resets a partition. Completes when all are acknowledged and returned
-        by `get`.
+        """Write offsets; None resets a partition.
+
+        Completes when all are acknowledged and returned by `get`.
 
         Raises:
             DataError: A value is not primitive; nothing is written.
@@ -57,8 +56,9 @@ class OffsetStore(LogStore):
     def records(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records, as pairs of key and value, that store offsets, for writing with
-        another producer.
+        """Return the records that store offsets, for another producer.
+
+        Each record is a pair of key and value.
 
         Raises:
             DataError: A value is not primitive.

@@ -59,8 +59,9 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return the key of a source partition without an offset, with fields in the order of Java's
-    hash maps.
+    """Return the key of a source partition without an offset.
+
+    Its fields have the order of Java's hash maps.
 
     Java looks up offsets by the bytes that it would write itself.
     """
@@ -152,8 +153,9 @@ class OffsetTable:
     def records(
         self, connector: str, partition: SourcePartition, offset: SourceOffset | None
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that store an offset under the latest raw key. A reset deletes all
-        variants of the key.
+        """Return the records that store an offset under the latest raw key.
+
+        A reset deletes all variants of the key.
         """
         raw_keys = list(self._raw_keys.get(canonical(connector, partition), ()))
         if offset is None:

@@ -1,5 +1,6 @@
-"""`StatusStore`: the status topic, read into a table and written by Connect's rules for put and
-safe put.
+"""`StatusStore`: reads the status topic into a table, and writes it.
+
+The rules for put and safe put are Connect's.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ class StatusStore(LogStore):
             return self._table.highest_generation
 
     def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
-        """Publish a status. UNASSIGNED and FAILED are not written if a newer owner has published
-        one.
+        """Publish a status.
+
+        UNASSIGNED and FAILED are not written if a newer owner has published one.
         """
         with self._lock:
             if status.state in SAFE_STATES and not self._table.permits_safe_put(id, status):
@@ -112,8 +114,9 @@ class StatusStore(LogStore):
         sequence: int,
         error: KafkaError,
     ) -> None:
-        """Retry a write, unless it is superseded or no longer permitted. Called on a client's
-        thread.
+        """Retry a write, unless it is superseded or no longer permitted.
+
+        Called on a client's thread.
         """
         with self._lock:
             superseded = self._sequence.get(id) != sequence

@@ -1,6 +1,4 @@
-"""State of the status topic: statuses and used topics, built from its records. No I/O, no
-threads.
-"""
+"""State of the status topic: statuses and used topics, built from its records. No I/O, no threads."""
 
 from __future__ import annotations
 
@@ -113,8 +111,9 @@ class StatusTable:
         return topic in self._topics.get(connector, ())
 
     def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
-        """Return True if UNASSIGNED or FAILED may be written because no newer owner has published a
-        status.
+        """Return True if UNASSIGNED or FAILED may be written.
+
+        They may not if a newer owner has published a status.
         """
         current = self._statuses.get(id)
         return (
@@ -124,8 +123,9 @@ class StatusTable:
         )
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Apply one record. Unknown or malformed records are logged and skipped; no error is
-        raised.
+        """Apply one record.
+
+        Unknown or malformed records are logged and skipped; no error is raised.
         """
         try:
             name = (key or b"").decode("utf-8")

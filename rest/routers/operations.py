@@ -1,5 +1,7 @@
-"""`/connectors/{connector}/operations/{operation}`: operations of a connector class. Not in Kafka
-Connect."""
+"""`/connectors/{connector}/operations/{operation}`: operations of a connector class.
+
+Not in Kafka Connect.
+"""
 
 from __future__ import annotations
 

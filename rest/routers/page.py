@@ -27,8 +27,7 @@ SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pat
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
-    """Return a router for the pages, the members of the group, and the metrics of a connector on a
-    worker."""
+    """Return a router for the pages, the members of the group, and the metrics of a connector."""
     routes = APIRouter(route_class=ErrorRoute, include_in_schema=False)
 
     @routes.get(rest_paths.PAGE)
@@ -74,8 +73,11 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
 
 
 def _page(request: Request, name: str, location: str) -> Response:
-    """Return a page. A trailing slash is removed by a redirect, because it would change the base of
-    the page's relative links."""
+    """Return a page.
+
+    A trailing slash is removed by a redirect, because it would change the base of the page's
+    relative links.
+    """
     if bytes(request.scope.get(RAW_PATH, b"")).endswith(b"/"):
         return RedirectResponse(location, 308)
     return _file(request, name)
@@ -99,8 +101,7 @@ async def _metrics(
 
 
 def _about(samples: str, connector: str) -> Iterator[str]:
-    """Yield the samples of one connector and its Kafka clients, a small part of a large worker's
-    metrics."""
+    """Yield the samples of one connector and its Kafka clients."""
     name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
     label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')

@@ -17,8 +17,10 @@ def task_in(request: Request) -> int:
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """Return a boolean query parameter. Only `true`, in any case, is true; an empty value means the
-    default if the default is true."""
+    """Return a boolean query parameter.
+
+    Only `true`, in any case, is true; an empty value means the default if the default is true.
+    """
     value = request.query_params.getlist(name)
     if not value or (default and value[0] == ""):
         return default

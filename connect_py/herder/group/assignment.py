@@ -121,8 +121,9 @@ class _ItemKind:
         }
 
     def spread(self, unassigned_items: Iterable[Item], *, balance: bool) -> None:
-        """Assign unassigned items to the least loaded member, then move items until loads differ by
-        at most one.
+        """Assign unassigned items, then move items until the loads differ by at most one.
+
+        Unassigned items go to the least loaded member.
         """
         for item in unassigned_items:
             self._give(item, self._least(item))
@@ -134,9 +135,7 @@ class _ItemKind:
             self._move(most, least)
 
     def _least(self, item: Item) -> str:
-        """Return the least loaded member, preferring the one with the fewest tasks of this
-        connector.
-        """
+        """Return the least loaded member, preferably with few tasks of this connector."""
         name = _connector(item)
         return min(
             self._items,
@@ -148,8 +147,9 @@ class _ItemKind:
         )
 
     def _move(self, source: str, target: str) -> None:
-        """Move the item whose connector is most overrepresented at the giver, compared to the
-        taker.
+        """Move the item whose connector is most overrepresented at the giver.
+
+        The number of its items there is compared to the number at the taker.
         """
         giver_counts, taker_counts = (
             self._counts_by_connector[source],

@@ -162,8 +162,9 @@ class GroupLoop(HerderLoop):
             self._queue.wait(TICK_SECONDS)
 
     def _prestart_services(self) -> None:
-        """Start services now: the group needs seconds to decide which worker runs the tasks that
-        use them.
+        """Start the services of connectors before their tasks are assigned.
+
+        The group needs seconds to decide which worker runs the tasks that use them.
         """
         state = self._connectors.state()
         started = [
@@ -186,8 +187,9 @@ class GroupLoop(HerderLoop):
                 self._queue.wait(TICK_SECONDS)
 
     def end(self) -> None:
-        """Stop tasks and connectors, then leave the group, then stop the stores. Pending requests
-        fail.
+        """Stop tasks and connectors, then leave the group, then stop the stores.
+
+        Pending requests fail.
         """
         with self._stages.stage("stopping"):
             log.info("Herder stopping")

@@ -74,9 +74,7 @@ class GroupRouter(RequestRouter):
         return answer
 
     def submit_to_leader(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread: a slow write delays other writes and nothing
-        else.
-        """
+        """Run an action on the leader's thread: a slow write delays other writes and nothing else."""
 
         def submit() -> Future[T]:
             if not self._leadership.expected:
@@ -92,8 +90,10 @@ class GroupRouter(RequestRouter):
         return RequestTargetError(LEADER_MESSAGE, None if url == self._group.url else url)
 
     def submit_to_owner(self, item: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action if this worker runs the item, after pending starts, stops, and moves have
-        completed. Any worker can report that an item does not exist.
+        """Run an action if this worker runs the item.
+
+        Pending starts, stops, and moves complete first. Any worker can report that an item does not
+        exist.
         """
 
         def can_run() -> bool:
@@ -117,8 +117,9 @@ class GroupRouter(RequestRouter):
         return self._submit(lambda: self._executor.submit_when(settled, run))
 
     def run_waiting(self) -> None:
-        """Run the requests that wait for an assignment, if there is one. Called on the herder's
-        thread.
+        """Run the requests that wait for an assignment, if there is one.
+
+        Called on the herder's thread.
         """
         if not self._assignment.working:
             if self._rebalance_stage is None:
@@ -135,8 +136,9 @@ class GroupRouter(RequestRouter):
             run()
 
     def fail_waiting(self) -> None:
-        """Queue the waiting requests, which fail because the worker is stopping. Called on the
-        herder's thread.
+        """Queue the waiting requests, which fail because the worker is stopping.
+
+        Called on the herder's thread.
         """
         for run in self._waiting:
             self._queue.put(run)

@@ -53,8 +53,9 @@ class GroupStores:
         on_control: ControlListener,
         pause: Callable[[float], bool],
     ) -> Self:
-        """Create the stores without reading. `on_config` and `on_control` receive new records; for
-        `pause` see `TopicAdmin`.
+        """Create the stores without reading.
+
+        `on_config` and `on_control` receive new records; for `pause` see `TopicAdmin`.
         """
         leader = LeaderProducer(clients, config.group_id)
         create = config["internal.topics.automatic.creation.enable"]
@@ -81,8 +82,9 @@ class GroupStores:
         refusals: StartRefusals,
         stopping: threading.Event,
     ) -> bool:
-        """Create or check the topics and read them to their ends, within 15 minutes. Return False
-        if the worker stops.
+        """Create or check the topics and read them to their ends, within 15 minutes.
+
+        Return False if the worker stops.
 
         Raises:
             ConfigError: The settings of a topic are invalid.

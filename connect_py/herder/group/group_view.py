@@ -50,8 +50,9 @@ class GroupView:
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:
-        """Extend all sessions: the topic was recreated, and heartbeats that were never read may
-        have renewed any lease.
+        """Extend all sessions after the topic was recreated.
+
+        Heartbeats that were never read may have renewed any lease.
         """
         self.version += 1
         for metadata in self.members.values():

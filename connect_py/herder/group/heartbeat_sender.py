@@ -1,6 +1,4 @@
-"""`HeartbeatSender`: writes the heartbeats of this worker to the control topic on a dedicated
-thread.
-"""
+"""`HeartbeatSender`: writes the heartbeats of this worker to the control topic."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ from connect_py.storage.config_store import ConfigStore
 
 
 class LeaderRequests:
-    """Runs a request on the leader's thread if this worker leads, or else sends it over HTTP,
-    signed with the session key. Thread-safe.
+    """Runs a request on the leader's thread if this worker leads, or else sends it over HTTP.
+
+    Requests over HTTP are signed with the session key. Thread-safe.
     """
 
     def __init__(

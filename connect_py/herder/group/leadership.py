@@ -47,13 +47,12 @@ class LeaderDuties(Protocol):
     """Callbacks of the leader's term, called on the leader's thread."""
 
     def configured(self) -> tuple[Items, int]:
-        """Return all configured connectors and tasks, and the config offset at which they were
-        read.
-        """
+        """Return all configured connectors and tasks, and the config offset of this state."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """Handle the loss of items by the workers with these URLs, before the items start
-        elsewhere.
+        """Handle the loss of items by the workers with these URLs.
+
+        Called before the items start elsewhere.
         """
 
     def housekeeping(self) -> None:
@@ -145,8 +144,9 @@ class Leadership:
         self._state = None
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread, in order. It fails with NotLeaderError if no term
-        is running then.
+        """Run an action on the leader's thread, in order.
+
+        It fails with NotLeaderError if no term is running then.
         """
         answer: Future[T] = Future()
 
@@ -294,8 +294,7 @@ class Leadership:
         self._producer.acquire(ACQUIRE_SECONDS)
 
     def _renew(self, state: LeaderState) -> None:
-        """Read the topics again and acquire a new producer after a transaction with an unknown
-        outcome.
+        """Acquire a new producer after a transaction with an unknown outcome.
 
         Reading first shows whether another worker has become the leader; fencing it would be wrong.
         """

@@ -192,8 +192,9 @@ class MemberState:
             self._unread.pop(number, None)
 
     def read_back(self, heartbeat: Heartbeat, now: float) -> None:
-        """Process a heartbeat that was read from the topic. Reading its own heartbeat proves that
-        the member has read everything before it.
+        """Process a heartbeat that was read from the topic.
+
+        Reading its own heartbeat proves that the member has read everything before it.
         """
         if heartbeat.member == self.id:
             self.acknowledged(heartbeat.member, heartbeat.number, now)
@@ -202,16 +203,18 @@ class MemberState:
             }
 
     def deadline(self) -> float | None:
-        """Return the time by which everything that runs here must have been terminated, or None
-        without a lease.
+        """Return the time by which all items here must have been terminated.
+
+        None if there is no lease.
 
         It holds even if this process hangs.
         """
         return None if self.lease_until is None else self.lease_until + self._timings.grace
 
     def check(self, now: float) -> bool:
-        """Return True if items may run. False after the end of the lease: stop everything
-        immediately.
+        """Return True if items may run.
+
+        False after the end of the lease: stop everything immediately.
         """
         return not self._end_if_expired(now) and self.phase is not Phase.ENDING
 

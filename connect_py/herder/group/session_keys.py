@@ -20,8 +20,9 @@ DEFAULT_BITS: Final = 256
 def successor(
     current: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
 ) -> SessionKey | None:
-    """Return a new key if one is due: if there is none, or if it has a different algorithm or size,
-    or is too old.
+    """Return a new key if one is due.
+
+    A key is due if there is none, or if it has a different algorithm or size, or is too old.
 
     Otherwise, return None.
 
@@ -44,8 +45,9 @@ def successor(
 
 
 class SessionKeys:
-    """The current session key, and the previous one during a grace period: rotation does not reach
-    all workers at the same time.
+    """The current session key, and the previous one during a grace period.
+
+    A new key does not reach all workers at the same time.
     """
 
     def __init__(

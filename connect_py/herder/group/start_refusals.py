@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class StartRefusals:
-    """Denied permissions. Reported on any thread, and checked by the herder's thread until it has
-    started.
+    """Denied permissions.
+
+    Reported on any thread, and checked by the herder's thread until it has started.
     """
 
     def __init__(self, clock: Clock) -> None:

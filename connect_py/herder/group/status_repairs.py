@@ -43,6 +43,7 @@ class StatusRepairs:
 
     def run(self) -> None:
         """Publish the statuses of running items again in case a late worker has overwritten them.
+
         The leader also removes obsolete ones.
         """
         now = self._clock.monotonic()

@@ -10,8 +10,9 @@ from connect_py.config.worker_config import DistributedConfig
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Timeouts that are equal on all workers of a group. Each worker measures them on its own
-    monotonic clock.
+    """Timeouts that are equal on all workers of a group.
+
+    Each worker measures them on its own monotonic clock.
     """
 
     # a member without a heartbeat for this long has stopped all of its items
@@ -32,9 +33,7 @@ class Timings:
 
     @property
     def lease(self) -> float:
-        """Time that a member may run its items, counted from sending its last acknowledged
-        heartbeat.
-        """
+        """Time that a member may run its items after sending its last acknowledged heartbeat."""
         return self.session_timeout - self.heartbeat_interval
 
     @property

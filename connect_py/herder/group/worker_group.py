@@ -163,8 +163,9 @@ class WorkerGroup:
             )
 
     def working(self) -> bool:
-        """Return True if the lease has not ended, so that this worker may report the state of its
-        items.
+        """Return True if the lease has not ended.
+
+        Only then may this worker report the state of its items.
         """
         with self._lock:
             return self._member is None or self._member.check(self._clock.monotonic())
@@ -180,8 +181,9 @@ class WorkerGroup:
             return claimed
 
     def set_running(self, items: Items) -> None:
-        """Set the items that may be running here: started or claimed, and not known to have
-        stopped.
+        """Set the items that may be running here.
+
+        They were started or claimed, and are not known to have stopped.
 
         Repeating the same items, as during a broker outage, wakes no thread.
         """
@@ -206,8 +208,9 @@ class WorkerGroup:
     # The member, for the sender
 
     def members_to_announce(self) -> Sequence[str]:
-        """Take the former member IDs of this worker that must be announced as left before the next
-        heartbeat.
+        """Take the former member IDs of this worker.
+
+        They must be announced as left before the next heartbeat.
         """
         with self._lock:
             return [] if self._member is None else self._member.members_to_announce()
@@ -250,9 +253,7 @@ class WorkerGroup:
     # Other workers
 
     def leader_url(self) -> str | None:
-        """Return the URL of the leader, or None if it has not sent a heartbeat for a session
-        timeout.
-        """
+        """Return the URL of the leader, or None if its session has expired."""
         now = self._clock.monotonic()
         with self._lock:
             epoch = self._view.epoch
@@ -266,9 +267,7 @@ class WorkerGroup:
             return epoch.worker_url if any(in_session) else None
 
     def urls(self) -> list[str]:
-        """Return the URLs of this worker and of all workers with a heartbeat within the session
-        timeout.
-        """
+        """Return the URLs of this worker and of all other workers in their session."""
         now = self._clock.monotonic()
         with self._lock:
             members = self._view.members.values()
@@ -297,8 +296,9 @@ class WorkerGroup:
             )
 
     def has_other_workers(self) -> bool:
-        """Return True if other workers have sent heartbeats since the start and are still in their
-        session.
+        """Return True if other workers are in their session.
+
+        Only heartbeats since the start of this worker count.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -315,8 +315,9 @@ class WorkerGroup:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Return True if an item has no worker and gets one soon, without waiting for its last
-        worker to return.
+        """Return True if an item has no worker but will get one soon.
+
+        Items that wait for the return of their last worker do not count.
         """
         with self._lock:
             last = self._view.assignment
@@ -338,9 +339,7 @@ class WorkerGroup:
     # The leader
 
     def history(self) -> tuple[int, int, bool]:
-        """Return the highest epoch seen, the highest generation, and whether the topic records
-        earlier leaders.
-        """
+        """Return the highest epoch, the highest generation, and if leaders are recorded."""
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment
             generation = max(

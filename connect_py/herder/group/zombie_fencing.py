@@ -1,5 +1,6 @@
-"""`ZombieFencing`: fences the tasks of earlier sets of a source before tasks of a new set may
-write.
+"""`ZombieFencing`: fences the tasks of earlier task sets of a source.
+
+Tasks of a new set may write only afterward.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class ZombieFencing:
         queue: RequestQueue,
         fence_producers: Callable[[str, int], Future[None]],
     ) -> None:
-        """Create the component. `fence_producers` fences the transactional IDs of the first N tasks
-        of a connector.
+        """Create the component.
+
+        `fence_producers` fences the transactional IDs of the first N tasks of a connector.
         """
         self._configs = configs
         self._queue = queue
@@ -54,8 +56,9 @@ class ZombieFencing:
         self._active: dict[str, _Round] = {}
 
     def fence(self, name: str) -> Future[None]:
-        """Fence the old tasks of a source connector. Completes when tasks of the current set may
-        write.
+        """Fence the old tasks of a source connector.
+
+        Completes when tasks of the current set may write.
         """
         state = self._configs.snapshot()
         if name not in state.pending_fencing:

@@ -35,8 +35,10 @@ class ConfigRequests:
         stages: StageBoard,
         respond: Callable[[Created], Created | Future[Created]],
     ) -> None:
-        """Create the component. `respond` returns the response to a written configuration, possibly
-        after the configuration has taken effect.
+        """Create the component.
+
+        `respond` returns the response to a written configuration, possibly after the configuration
+        has taken effect.
         """
         self._connectors = connectors
         self._store = store
@@ -60,9 +62,7 @@ class ConfigRequests:
         return chain(self._validations.validate(config), write)
 
     def patch(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Merge, validate, and write the configuration. Start over if it was changed
-        concurrently.
-        """
+        """Merge, validate, and write the configuration. Start over if it was changed concurrently."""
 
         def merge() -> Future[ConnectorInfo]:
             state = self._connectors.state_with(name)

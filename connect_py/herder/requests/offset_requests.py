@@ -117,8 +117,9 @@ class OffsetRequests:
             ) from error
 
     def _stopped_state(self, name: str) -> ClusterConfigState:
-        """Return the state. BadRequestError unless the target state of the connector is STOPPED and
-        it has no tasks.
+        """Return the state.
+
+        BadRequestError unless the target state of the connector is STOPPED and it has no tasks.
         """
         state = self._connectors.state_with(name)
         if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
@@ -130,8 +131,9 @@ class OffsetRequests:
         return state
 
     def _has_running_tasks(self, name: str) -> bool:
-        """Return True if tasks of a stopped connector may still be running. Called on the herder's
-        thread.
+        """Return True if tasks of a stopped connector may still be running.
+
+        Called on the herder's thread.
         """
         return any(
             isinstance(item, ConnectorTaskId) and item.connector == name

@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 class RequestRouter(ABC):
-    """Runs an action where it belongs. The result of the action, or of the future that it returns,
-    completes the returned future.
+    """Runs an action where it belongs.
+
+    The result of the action, or of the future that it returns, completes the returned future.
     """
 
     @abstractmethod

@@ -37,8 +37,9 @@ class NotFoundMessages:
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """Items to restart, and the statuses to show: RESTARTING for these items, the current status
-    for the others.
+    """Items to restart, and the statuses to show.
+
+    The status is RESTARTING for these items, and unchanged for the others.
     """
 
     connector: bool
@@ -48,8 +49,9 @@ class RestartPlan:
 
 
 class RestartRequests:
-    """Restarts of one item run on its worker; restarts of a plan are written to the config topic,
-    and each worker restarts its own items.
+    """Restarts of one item run on its worker.
+
+    Restarts of a plan are written to the config topic, and each worker restarts its own items.
     """
 
     def __init__(
@@ -131,9 +133,7 @@ class RestartRequests:
         )
 
     def _if_exists(self, name: str, submit: Callable[[], Future[T]], message: str) -> Future[T]:
-        """Route a request only if the connector exists: any worker can report an unknown
-        connector.
-        """
+        """Route a request only if the connector exists: any worker can report an unknown connector."""
 
         def check_and_submit() -> Future[T]:
             self._connectors.state_with(name, message)
@@ -144,8 +144,9 @@ class RestartRequests:
     # Requests in the config topic
 
     def add_pending(self, request: RestartRequest) -> None:
-        """Store a request that was read from the config topic, unless one with more impact is
-        pending. Thread-safe.
+        """Store a request that was read from the config topic. Thread-safe.
+
+        A pending request with more impact takes precedence.
         """
         with self._lock:
             pending = self._pending.get(request.connector)
@@ -166,8 +167,9 @@ class RestartRequests:
 def plan_restart(
     request: RestartRequest, connector: Status, tasks: Mapping[int, Status]
 ) -> RestartPlan:
-    """Apply a restart request to the current statuses. The statuses to show retain their old stack
-    traces.
+    """Apply a restart request to the current statuses.
+
+    The statuses to show retain their old stack traces.
     """
 
     def is_selected(status: Status) -> bool:

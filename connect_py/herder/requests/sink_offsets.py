@@ -17,8 +17,9 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
-    """Return the next offset to read of each partition; None resets the partition. The last entry
-    of a partition wins.
+    """Return the next offset to read of each partition; None resets the partition.
+
+    The last entry of a partition wins.
 
     Raises:
         BadRequestError: With Connect's message for the first invalid entry.

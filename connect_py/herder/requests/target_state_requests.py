@@ -22,8 +22,9 @@ UNKNOWN_CONNECTOR = "Unknown connector {}"
 
 
 class TargetStateRequests:
-    """Writes target states to the config topic. Any worker may pause and resume a connector; only
-    the leader stops one.
+    """Writes target states to the config topic.
+
+    Any worker may pause and resume a connector; only the leader stops one.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class TargetStateRequests:
         return self._router.submit_to_leader(stop)
 
     def stop_for_task(self, name: str, start_number: int, reason: str) -> None:
-        """Stop a connector as requested by one of its tasks, unless it was changed, stopped,
-        paused, or removed meanwhile. Called on the thread that changes the config topic.
+        """Stop a connector as requested by a task.
+
+        The request is ignored if the connector was changed, stopped, paused, or removed meanwhile.
+        Called on the thread that changes the config topic.
         """
         if is_current(self._connectors.state(), name, start_number):
             log.info(
@@ -89,16 +92,18 @@ class TaskStopRequests:
     def __init__(
         self, connectors: ConnectorConfigs, send: Callable[[str, int, str], Future[None]]
     ) -> None:
-        """Create the component. `send` has the worker that changes the config topic stop the
-        connector.
+        """Create the component.
+
+        `send` has the worker that changes the config topic stop the connector.
         """
         self._connectors = connectors
         self._send = send
         self._in_progress: set[str] = set()  # connectors
 
     def handle(self, name: str, start_number: int, reason: str) -> None:
-        """Forward the request of a task. Tasks repeat the request while they run; only one is in
-        progress per connector.
+        """Forward the request of a task.
+
+        Tasks repeat the request while they run; only one is in progress per connector.
         """
         if name in self._in_progress or not is_current(
             self._connectors.state(), name, start_number

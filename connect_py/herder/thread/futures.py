@@ -55,9 +55,7 @@ def mapped_error(
 
 
 def translated(started: Future[None], message: str, stage: Stage | None = None) -> Future[None]:
-    """Return the result of a future, with failures wrapped in a ConnectError with the given
-    message.
-    """
+    """Return the result of a future, with failures wrapped in a ConnectError with a message."""
     answer: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:

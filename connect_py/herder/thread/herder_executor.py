@@ -37,8 +37,9 @@ class HerderExecutor:
         self.closed = threading.Event()  # the herder's thread takes no more actions
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the herder's thread. Its result, or the result of the future that it
-        returns, completes the returned future.
+        """Run an action on the herder's thread.
+
+        Its result, or the result of the future that it returns, completes the returned future.
         """
         answer: StagedFuture[T] = StagedFuture()
         self.enqueue(lambda: self.complete(answer, action))
@@ -47,8 +48,9 @@ class HerderExecutor:
     def submit_when(
         self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]
     ) -> Future[T]:
-        """Run an action when `settled` returns True, or after `SETTLE_SECONDS` at the latest; the
-        action checks again.
+        """Run an action when `settled` returns True, or after `SETTLE_SECONDS` at the latest.
+
+        The action checks again.
         """
         answer: StagedFuture[T] = StagedFuture()
         deadline = self._clock.monotonic() + SETTLE_SECONDS
@@ -63,8 +65,9 @@ class HerderExecutor:
         return answer
 
     def enqueue(self, request: Callable[[], None]) -> None:
-        """Queue a request, which calls `complete`. It fails immediately if the worker is stopping
-        or the thread has ended.
+        """Queue a request, which calls `complete`.
+
+        It fails immediately if the worker is stopping or the thread has ended.
         """
         if self.stopping.is_set():
             request()
@@ -74,8 +77,9 @@ class HerderExecutor:
             self._fail_waiting()
 
     def complete(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
-        """Run an action on the herder's thread and complete its future. While the worker is
-        stopping, fail the future on any thread.
+        """Run an action on the herder's thread and complete its future.
+
+        While the worker is stopping, fail the future on any thread.
         """
         if self.stopping.is_set():
             answer.set_exception(UnavailableError(STOPPING_MESSAGE))
@@ -97,8 +101,9 @@ class HerderExecutor:
         self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Run the remaining actions in the queue. Requests then fail because the worker is
-        stopping.
+        """Run the remaining actions in the queue.
+
+        Requests then fail because the worker is stopping.
         """
         for action in self._queue.drain():
             try:

@@ -70,8 +70,9 @@ class HerderThread:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order. Return False if it takes longer than `timeout`
-        seconds.
+        """Stop everything that runs here, in order.
+
+        Return False if it takes longer than `timeout` seconds.
         """
         self._executor.stopping.set()
         self._queue.wake()

@@ -1,6 +1,4 @@
-"""`StageBoard`: current activity of the herder's thread, for the error messages of requests that
-time out.
-"""
+"""`StageBoard`: current activity of the herder, for errors of requests that time out."""
 
 from __future__ import annotations
 

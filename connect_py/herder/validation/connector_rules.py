@@ -97,8 +97,9 @@ class ConnectorRules:
             )
 
     def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """Check the transactional settings of a source against the worker, and against the
-        connector's own answer.
+        """Check the transactional settings of a source.
+
+        The worker and the connector must support them.
         """
         if self._config.group_id is None:
             # a standalone worker does not support transactions; Java does not check this either
@@ -121,8 +122,9 @@ class ConnectorRules:
                 rows.error(name, problem)
 
     def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """Check that the cluster grants the transactions that a connector needs; otherwise, all of
-        its tasks would fail.
+        """Check that the cluster grants the transactions that a connector needs.
+
+        Otherwise, all of its tasks would fail.
         """
         non_null_props = {key: value for key, value in props.items() if value is not None}
         name = non_null_props.get("name", "")

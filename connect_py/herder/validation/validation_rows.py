@@ -1,6 +1,4 @@
-"""`Rows`: definitions and values of a configuration during validation, and their form in
-responses.
-"""
+"""`Rows`: definitions and values of a configuration during validation, and their form in responses."""
 
 from __future__ import annotations
 
@@ -35,8 +33,9 @@ class Rows:
 def config_infos(
     class_name: str, parts: Sequence[Rows], count: int, raw: Config, redacted: Iterable[str]
 ) -> ConfigInfos:
-    """Return the response. Keys without a definition come first. A key in `redacted` shows its
-    unresolved placeholder.
+    """Return the response.
+
+    Keys without a definition come first. A key in `redacted` shows its unresolved placeholder.
     """
     hidden = set(redacted)
     without_definition = [

@@ -151,8 +151,9 @@ class Validator:
         return [version for version in versions if version is not None]
 
     def _version_problem(self, plugin: Plugin, spec: str | None) -> str | None:
-        """Return the reason why no installed version matches, or None. BadRequestError if the range
-        is invalid.
+        """Return the reason why no installed version matches, or None.
+
+        BadRequestError if the range is invalid.
         """
         if spec is None:
             return None
@@ -200,9 +201,7 @@ class Validator:
         return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
 
     def _defaults(self, plugin: Plugin, props: Config) -> FrameworkDefaults:
-        """Return the defaults: the worker's converters, and the versions of the effective
-        converters.
-        """
+        """Return the worker's converters, and the versions of the effective converters."""
         versions: dict[str, str | None] = {}
         for key, kind in CONVERTER_KINDS.items():
             in_force = (props.get(key) or self._config[key]).strip()
@@ -324,9 +323,7 @@ class Validator:
     def _add_alias_keys(
         self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str
     ) -> None:
-        """Add the keys of the plugin, sorted together with the implicit keys of every
-        transformation.
-        """
+        """Add the keys of the plugin and the implicit keys of every transformation, sorted."""
         implicit = ConfigDef()
         if plugin.kind is PluginKind.TRANSFORMATION:
             implicit.define(
@@ -420,8 +417,9 @@ class Validator:
         return rows
 
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
-        """Return the visible keys of a converter. The worker sets the converter type, so a
-        converter need not define it.
+        """Return the visible keys of a converter.
+
+        The worker sets the converter type, so a converter need not define it.
         """
         visible_keys = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
@@ -481,8 +479,9 @@ _INTERFACES = {
 
 
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
-    """Return the value under its full name. Only the error for a missing key is adapted to the full
-    name.
+    """Return the value under its full name.
+
+    Only the error for a missing key is adapted to the full name.
     """
     missing = str(MissingConfigError(name))
     errors = [str(MissingConfigError(full)) if text == missing else text for text in value.errors]

@@ -1,5 +1,6 @@
-"""`ConfigReload`: resolves values of config providers again when their TTL expires, and restarts
-connectors whose values have changed.
+"""`ConfigReload`: resolves values of config providers again when their TTL expires.
+
+Connectors whose values have changed are restarted.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ ACTION = "config.action.reload"  # config key of a connector: none or restart
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
-    """Resolved configuration: a digest of the values, and their TTL. The values themselves are not
-    stored.
+    """Resolved configuration: a digest of the values, and their TTL.
+
+    The values themselves are not stored.
     """
 
     digest: bytes
@@ -47,8 +49,9 @@ def _run_on_thread(function: Callable[[], None]) -> None:
 
 
 class ConfigReload:
-    """Reloads the configurations of the connectors and tasks that run here. Called only on the
-    herder's thread.
+    """Reloads the configurations of the connectors and tasks that run here.
+
+    Called only on the herder's thread.
 
     Providers may block. They are therefore called on other threads, whose results arrive through
     the queue.
@@ -76,6 +79,7 @@ class ConfigReload:
 
     def watch(self, name: str, config: Mapping[str, str]) -> None:
         """Register the unresolved configuration with which a connector or one of its tasks starts.
+
         Never blocks.
 
         The values of the first start count: if a later start resolves newer values, the other tasks

@@ -56,8 +56,9 @@ class StatusPublisher:
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
-        """Write a status on behalf of this worker. The version of an instance that no longer exists
-        is unknown.
+        """Write a status on behalf of this worker.
+
+        The version of an instance that no longer exists is unknown.
         """
         if not self._assignment.may_publish():
             log.info(

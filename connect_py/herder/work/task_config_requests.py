@@ -78,8 +78,9 @@ class TaskConfigRequests:
         requested: RequestedItems,
         publish: PublishTaskConfigs,
     ) -> None:
-        """Create the component. `publish` has the task set of a connector written to the config
-        topic.
+        """Create the component.
+
+        `publish` has the task set of a connector written to the config topic.
         """
         self._worker = worker
         self._store = store
@@ -91,8 +92,9 @@ class TaskConfigRequests:
         self._requests: dict[str, _Request] = {}
 
     def request(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
-        """Request the task configurations of a running connector, and publish them if they have
-        changed.
+        """Request the task configurations of a running connector.
+
+        They are published if they have changed.
         """
         state = self._store.snapshot()
         if (
@@ -127,8 +129,9 @@ class TaskConfigRequests:
             request.waiting.append(outcome)
 
     def drop(self, name: str) -> None:
-        """Drop a pending request, whose answer is obsolete, and complete the futures that wait for
-        it.
+        """Drop a pending request and complete the futures that wait for it.
+
+        Its answer is obsolete.
         """
         request = self._requests.pop(name, None)
         settle(request.waiting if request else (), None)

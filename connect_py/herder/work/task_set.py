@@ -37,8 +37,7 @@ def difference(
 
 
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
-    """Return True if a connector should run with the task set of this number and an unchanged
-    configuration.
+    """Return True if a connector should run with the task set of this number.
 
     If the configuration has changed since, the tasks are about to be replaced.
     """

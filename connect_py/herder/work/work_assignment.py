@@ -9,8 +9,10 @@ from connect_py.storage.control_records import Item, Items
 
 
 class WorkAssignment(ABC):
-    """Items that the group assigns to this worker. `may_publish` and `generation` are thread-safe;
-    the other methods are called only on the herder's thread.
+    """Items that the group assigns to this worker.
+
+    `may_publish` and `generation` are thread-safe; the other methods are called only on the
+    herder's thread.
     """
 
     @abstractmethod

@@ -30,8 +30,9 @@ class RequestedWork:
 
 
 class RequestedItems:
-    """Connectors and tasks that were requested from the worker or have not stopped yet. Used only
-    on the herder's thread.
+    """Connectors and tasks that were requested from the worker or have not stopped yet.
+
+    Used only on the herder's thread.
     """
 
     def __init__(self) -> None:

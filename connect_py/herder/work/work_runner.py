@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class WorkRunner:
-    """Brings the worker to the configured state. Used only on the herder's thread; completions
-    arrive through its queue.
+    """Brings the worker to the configured state.
+
+    Used only on the herder's thread; completions arrive through its queue.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class WorkRunner:
         assignment: WorkAssignment,
         on_stopped: Callable[[str], None],
     ) -> None:
-        """Create the runner. `on_stopped` is called when tasks of a connector, or the connector,
-        have ended permanently.
+        """Create the runner.
+
+        `on_stopped` is called when tasks of a connector, or the connector, have ended permanently.
         """
         self._worker = worker
         self._store = store
@@ -153,8 +155,7 @@ class WorkRunner:
         return started
 
     def settled(self, name: str) -> Future[None]:
-        """Return a future that completes when the connector has started, if it should run, and its
-        tasks are known.
+        """Return a future that completes when the connector has started and its tasks are known.
 
         It fails if either step fails.
         """
@@ -208,8 +209,9 @@ class WorkRunner:
             )
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
-        """Restart the connector and tasks of a plan that run here. Their status is RESTARTING
-        between stop and start.
+        """Restart the connector and tasks of a plan that run here.
+
+        Their status is RESTARTING between stop and start.
         """
         if connector and self._requested.owns(name):
             self.start_connector(name, restarting=True)
