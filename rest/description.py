@@ -224,7 +224,7 @@ def describe(
         answers: Entity by status, or None for no body. The first status is the usual one.
         query: Schema by parameter.
         body: Schema of the request body.
-        refusals: Error statuses in addition to those of every request.
+        refusals: Error statuses that only this request may have.
         forwarded: The request may be forwarded to another worker.
         media_type: Media type of the response. Types other than JSON ignore the Accept header.
     """

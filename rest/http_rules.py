@@ -1,7 +1,7 @@
 """The HTTP layer in front of the routers: paths, verbs, media types, HEAD and OPTIONS.
 
 Kafka Connect embeds Jetty and Jersey. This module implements the rules of these two that clients
-can observe. They are applied before routing, so that clients never receive a response of the
+can observe. They are applied before routing. Clients therefore never receive a response of the
 framework (422, redirects, `{"detail":…}`).
 """
 

@@ -1,7 +1,7 @@
 """Parsing of request bodies, as strictly and with the same errors as in the Java worker.
 
 Every malformed body is answered with HTTP 500. Clients and tests match the beginnings of the
-messages. Numbers keep their source form (`1.50` stays `1.50`), because configuration values are
+messages. Numbers retain their source form (`1.50` stays `1.50`), because configuration values are
 strings.
 """
 

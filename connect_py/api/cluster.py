@@ -11,7 +11,10 @@ ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 
 
 class SinkCluster(Protocol):
-    """The cluster of one sink connector. Methods are thread-safe and may block for a few seconds."""
+    """The cluster of one sink connector.
+
+    Methods are thread-safe and may block for a few seconds.
+    """
 
     @property
     def connector(self) -> str:

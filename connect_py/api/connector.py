@@ -132,7 +132,10 @@ class Connector(ABC):
         raise NotFoundError(f"This connector has no operation {operation}")
 
     def cancel_operation(self) -> None:
-        """Cancel a running `operate` because its client has disconnected. Called on another thread."""
+        """Cancel a running `operate` because its client has disconnected.
+
+        Called on another thread.
+        """
 
 
 class SinkConnector(Connector):

@@ -142,7 +142,10 @@ class SinkTask(Task):
         return
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
-        """Release partitions, which may be assigned to another task next. An error fails the task."""
+        """Release partitions, which may be assigned to another task next.
+
+        An error fails the task.
+        """
         return
 
     def position_lost(self, partition: TopicPartition) -> bool:

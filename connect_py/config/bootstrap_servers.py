@@ -37,7 +37,7 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Resolve the host names, and log those that fail.
+    """Resolve the host names, and log failures.
 
     One is enough, because it returns the other brokers.
 

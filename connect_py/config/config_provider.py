@@ -161,7 +161,10 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Convert any error of a custom provider to a ConfigError, the only error that callers expect."""
+    """Convert any error of a custom provider to a ConfigError.
+
+    Callers expect no other error.
+    """
     try:
         yield
     except ConnectError:
@@ -199,8 +202,8 @@ class ConfigResolver:
 
     Sends one request per provider and path.
 
-    A provider that hangs causes an error after a timeout, and immediately from then on, so that the
-    threads that start connectors are not blocked.
+    A provider that hangs causes an error after a timeout, and immediately from then on. It does not
+    block the threads that start connectors again.
     """
 
     def __init__(
@@ -236,7 +239,7 @@ class ConfigResolver:
         return self.transform(props).props
 
     def transform(self, props: Mapping[str, Text]) -> Resolved[Text]:
-        """Return the configuration with placeholders replaced, and the time for which it is valid."""
+        """Return the configuration without placeholders, and the time for which it is valid."""
         keys_by_path: dict[tuple[str, str], set[str]] = {}
         for key, value in props.items():
             for match in PLACEHOLDER.finditer(value or ""):

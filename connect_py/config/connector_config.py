@@ -60,7 +60,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _ConverterVersion:
-    """Recommends the version of the converter; hidden if there is no converter."""
+    """Recommends the version of the converter; hidden without a converter."""
 
     converter: str  # key
     default: str | None

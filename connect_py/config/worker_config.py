@@ -74,7 +74,7 @@ class StorageTopic:
     settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
 
     def replication_property(self) -> str:
-        """Return the worker property for the replication factor; some topics share that of another."""
+        """Return the worker property for the replication factor; some topics share a property."""
         storage = {"control": "config", "offsets": "offset"}.get(
             name := self.property.partition(".")[0], name
         )
@@ -122,7 +122,7 @@ class WorkerConfig:
 
     @classmethod
     def _check_props(cls, props: Mapping[str, str]) -> None:
-        """Validate properties that need a better error than that of their definition."""
+        """Validate properties that need a more specific error than their definition provides."""
 
     def _check(self) -> None:
         """Validate values that depend on each other."""

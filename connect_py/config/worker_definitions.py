@@ -39,7 +39,7 @@ MAC_ALGORITHMS: Final[Mapping[str, str]] = {
     "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
 }
-"""Algorithms for signing requests between workers: Java's names and those of `hashlib`."""
+"""Algorithms for signing requests between workers: Java's names, and names of `hashlib`."""
 MIN_KEY_BITS: Final = 40  # of a session key
 
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]

@@ -54,6 +54,9 @@ class TaskErrantRecordReporter:
             raise
 
     def check(self) -> None:
-        """Raise an error that the task may have suppressed. The worker calls this after each put."""
+        """Raise an error that the task may have suppressed.
+
+        The worker calls this after each put.
+        """
         if self._exceeded is not None:
             raise self._exceeded

@@ -95,7 +95,7 @@ class ErrorHandler:
         reporters: Sequence[ErrorReporter],
         clock: Clock,
         wait: Callable[[float], None],
-        waits: Callable[[str, str | None], None] = lambda _what, _reason: None,
+        waits: Callable[[str, str | None], None] = lambda _subject, _reason: None,
     ) -> None:
         """Create the handler.
 
@@ -103,10 +103,9 @@ class ErrorHandler:
             config: The connector's `errors.*`.
             reporters: Each receives every failure.
             clock: Source of monotonic time.
-            wait: Waits this many seconds between attempts, keeps the task's session active
-                meanwhile, and
-                raises if the task is to stop. In that case, the record counts neither as failed nor
-                  as done.
+            wait: Waits this many seconds between attempts without losing the task's session.
+                Raises an error if the task must stop; the record then counts neither as failed nor
+                as processed.
             waits: Called with the subject and the reason of a wait; the reason is None at its end.
         """
         self.config = config

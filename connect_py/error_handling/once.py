@@ -1,4 +1,4 @@
-"""`Once`: distinguishes new records from those that fail again after the task has rewound."""
+"""`Once`: distinguishes new records from records that fail again after a rewind."""
 
 from __future__ import annotations
 

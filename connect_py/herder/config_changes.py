@@ -41,7 +41,7 @@ class ConfigChanges:
         """Create the component.
 
         Args:
-            changed: Set while the running items may differ from the configured ones.
+            changed: Set while the running items may differ from the configured items.
             on_session_key: Receives each session key, on the reader's thread.
         """
         self._startup = startup

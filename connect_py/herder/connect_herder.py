@@ -151,7 +151,10 @@ class ConnectHerder(Herder):
         return self._views.plugins(connectors_only=connectors_only)
 
     def prestart_services(self, configs: Mapping[str, Config]) -> None:
-        """Start the shared services that the tasks of these connectors will request. Thread-safe."""
+        """Start the shared services that the tasks of these connectors will request.
+
+        Thread-safe.
+        """
         self._worker.prestart_services(startable_configs(configs))
 
     # Connectors and tasks

@@ -105,7 +105,7 @@ def distributed_herder(
     queue, leader_queue = RequestQueue(clock), RequestQueue(clock)
     executor, startup, stages = HerderExecutor(queue, clock), Startup(Future()), StageBoard(clock)
     pool = request_pool()
-    # set while the running items may differ from the configured ones
+    # set while the running items may differ from the configured items
     changed = threading.Event()
     changed.set()
 

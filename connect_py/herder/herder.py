@@ -1,7 +1,7 @@
 """Interface between the REST layer and a herder.
 
-Every request returns a `concurrent.futures.Future`, so that no HTTP handler blocks; the herder
-completes it on its own thread. Errors are raised by the future: `NotFoundError`,
+Every request returns a `concurrent.futures.Future`, and no HTTP handler blocks. The herder
+completes the future on its own thread. Errors are raised by the future: `NotFoundError`,
 `AlreadyExistsError`, and `ConnectError` of the API, and the classes below. Snapshots (`connectors`,
 statuses, topics, plugins) are returned immediately; they are valid after `state_read`.
 """
@@ -76,7 +76,7 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """A future with the current stage of its request: its own, or that of the awaited future."""
+    """A future with the current stage of its request, or of the awaited future."""
 
     def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class ConnectorStatus:
     connector: Status
     tasks: Mapping[int, Status]
     type: str
-    stop_reason: str | None = None  # reason why one of its tasks had it stopped
+    stop_reason: str | None = None  # reason given by the task that requested the stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +453,7 @@ class Herder(ABC):
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        """Stop a connector as the leader, as requested by one of its tasks on another worker.
+        """Stop a connector as the leader, as requested by its task on another worker.
 
         Also completes if the request is outdated. Errors: see `put_task_configs`.
         """

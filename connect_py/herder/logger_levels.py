@@ -28,7 +28,7 @@ class LoggerLevels:
 
         The child processes do not know the command-line options.
 
-        `tell_children` receives levels by logger name; "" is the root logger.
+        `forward` receives levels by logger name; "" is the root logger.
         """
         self._clock = clock
         self._forward = forward

@@ -83,7 +83,7 @@ class StandaloneRouter(RequestRouter):
 
 
 class NoPeers(Peers):
-    """Rejects requests of other workers: there is no group."""
+    """A single worker without a group, which rejects requests of other workers."""
 
     def __init__(self, url: str) -> None:
         self._worker = WorkerInfo(url, worker_id_of(url), leads=True, is_self=True)
@@ -196,7 +196,7 @@ def standalone_herder(
     queue = RequestQueue(clock)
     executor, startup, stages = HerderExecutor(queue, clock), Startup.skipped(), StageBoard(clock)
     pool = request_pool()
-    # set while the running items may differ from the configured ones
+    # set while the running items may differ from the configured items
     changed = threading.Event()
     changed.set()
 
@@ -261,7 +261,7 @@ def standalone_herder(
 
         Fails with the error of the start.
         """
-        work.reconcile()  # immediately, so that there is a start to wait for
+        work.reconcile()  # immediately: `settled` waits for the last start
         name = created.info.name
         return chain(
             work.settled(name),

@@ -73,7 +73,7 @@ _PRODUCER: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-# librdkafka's own settings for experts. They do not exist in Java, so they are passed through.
+# librdkafka's own settings for experts. They do not exist in Java and are passed through.
 _NATIVE_COMMON: Final = frozenset(
     {
         "debug",
@@ -276,8 +276,8 @@ def _is_supported(key: str, kind: Kind) -> bool:
 
 
 def _of_other_kind(key: str, kind: Kind) -> bool:
-    others: tuple[Kind, ...] = ("producer", "consumer")
-    return any(_is_supported(key, other) for other in others if other != kind)
+    kinds: tuple[Kind, ...] = ("producer", "consumer")
+    return any(_is_supported(key, each) for each in kinds if each != kind)
 
 
 def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
@@ -293,7 +293,10 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
 
 
 def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
-    """Accept only the classic protocol: the other one has neither assignors nor a client session."""
+    """Accept only the classic protocol.
+
+    The consumer protocol has neither assignors nor a session timeout of the client.
+    """
     if kind == "consumer" and text.lower() != "classic":
         raise ConfigError(
             "group.protocol", f"{text or 'an empty value'} is not supported: expected classic"
@@ -396,7 +399,10 @@ class ClientConfigs:
         )
 
     def consumer(self) -> Settings:
-        """Return the settings of the sink consumer. For `max.poll.records`, see `max_poll_records`."""
+        """Return the settings of the sink consumer.
+
+        For `max.poll.records`, see `max_poll_records`.
+        """
         return translate(self.consumer_properties(), "consumer")
 
     def consumer_properties(self) -> dict[str, str]:
@@ -429,7 +435,10 @@ class ClientConfigs:
         )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """Return the settings of the exactly-once source producer of a task, by default this one."""
+        """Return the settings of the exactly-once source producer of a task.
+
+        The default is this task.
+        """
         number = self.task if task is None else task
         props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
         fixed = {
@@ -470,7 +479,7 @@ class ClientConfigs:
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Return the settings of another client on the same cluster, without client ID and group."""
+        """Return the settings of another client on the cluster, without client ID and group."""
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}

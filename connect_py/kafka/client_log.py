@@ -14,12 +14,12 @@ from connect_py.clock import Clock, SystemClock
 QUIET_SECONDS = 30.0
 PATIENCE_SECONDS = 10.0
 _SUBJECT = re.compile(r"(\S+) \[([^\]]*)\]")  # facility and client
-# fails until a coordinator has loaded, which takes a moment at the first start
+# fails until the coordinator has loaded, shortly after the first start
 _TEMPORARY = "GETPID "
 
 
 class RepeatFilter(logging.Filter):
-    """Passes one record per kind and client at a time, with the number of suppressed ones.
+    """Passes one record per kind and client at a time, with the number of suppressed records.
 
     Warnings about temporary conditions are logged at INFO until they have persisted.
     """
@@ -28,12 +28,10 @@ class RepeatFilter(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        self._passed_records: dict[
-            tuple[int, str], tuple[float, int]
-        ] = {}  # time of the last record that was passed, and the number of suppressed ones since
-        self._temporary: dict[
-            str, tuple[float, float]
-        ] = {}  # times of the first and the last record
+        # time of the last record that was passed, and the number of suppressed records since
+        self._passed_records: dict[tuple[int, str], tuple[float, int]] = {}
+        # times of the first and the last record
+        self._temporary: dict[str, tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()

@@ -87,7 +87,7 @@ def refuse_logins_of_java(props: Mapping[str, str]) -> None:
     """
     mechanism = _stripped(props, "sasl.mechanism").upper()
     logs_in = _stripped(props, "security.protocol").upper().startswith("SASL_")
-    # Java's default, written out although there is no login
+    # Java's default, written out although no login is configured
     default = mechanism == "GSSAPI" and not logs_in
     if mechanism and mechanism not in _MECHANISMS and not default:
         raise ConfigError("sasl.mechanism", f"{mechanism} {_INSTEAD}")

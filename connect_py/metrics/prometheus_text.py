@@ -16,7 +16,7 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 
 
 class NameFamily(Enum):
-    """Naming schemes. The values are those of the configuration."""
+    """Naming schemes. The values are used in the configuration."""
 
     CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; strings are labels of the group
     STRIMZI = "strimzi"  # without `connect-` and `-metrics`, as in the examples of the JMX exporter

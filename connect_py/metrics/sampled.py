@@ -14,7 +14,10 @@ from connect_py.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`samples` slots of `seconds` each. The newest slot is being filled; older ones are dropped."""
+    """`samples` slots of `seconds` each.
+
+    The newest slot is being filled; older slots are dropped.
+    """
 
     seconds: float = 30.0
     samples: int = 2
@@ -90,7 +93,10 @@ class SampledStat:
         return min((s.smallest for s in self._filled_samples()), default=0.0)
 
     def rate(self) -> float:
-        """Return the sum of the values per second. A new window counts as all samples except one."""
+        """Return the sum of the values per second.
+
+        A new window counts as all samples except one.
+        """
         with self._lock:
             now = self._clock.monotonic()
             self._forget(now)

@@ -1,6 +1,6 @@
 """Imports from a folder of `plugin.path`.
 
-The worker's own packages take precedence; the folder adds missing ones.
+The worker's own packages take precedence; the folder adds missing packages.
 """
 
 from __future__ import annotations

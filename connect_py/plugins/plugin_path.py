@@ -58,7 +58,10 @@ def plugin_locations(paths: Iterable[str]) -> list[Path]:
 
 
 def scan(locations: Sequence[Path]) -> list[PluginTable]:
-    """Return the tables of these folders. A folder that fails or times out is logged and skipped."""
+    """Return the tables of these folders.
+
+    A folder that fails or times out is logged and skipped.
+    """
     started = [
         (
             location,
@@ -120,7 +123,7 @@ def _decode(entry: dict[str, Any]) -> PluginTable:
 def _tables(location: Path) -> Iterator[PluginTable]:
     """Yield the tables of the distributions in a folder.
 
-    Called in the scanning process; broken ones are reported and skipped.
+    Called in the scanning process; broken distributions are reported and skipped.
     """
     add_location(str(location))
     for distribution in distributions(path=[str(location)]):

@@ -94,7 +94,7 @@ class PluginRegistry:
         )
 
     def version(self, plugin: Plugin) -> str | None:
-        """Return the plugin's version, or that of its distribution."""
+        """Return the version of the plugin or of its distribution."""
         return self._versions.get(plugin) or plugin.version
 
     def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:
@@ -107,7 +107,7 @@ class PluginRegistry:
         )
 
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
-        """Return the plugin with this name, of one of these kinds (any by default).
+        """Return the plugin with this name and kind (any kind by default).
 
         If Kafka's own plugin and others share an alias, Kafka's plugin is returned: configurations
         may be older than the other plugins. Of several versions, the newest, or the newest in the
@@ -162,7 +162,10 @@ class PluginRegistry:
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """Return the connector of a configuration in its requested version. Errors as for `find`."""
+        """Return the connector of a configuration in its requested version.
+
+        Errors as for `find`.
+        """
         return self.find_connector(
             (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
         )

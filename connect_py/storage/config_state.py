@@ -45,7 +45,7 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequest:
-    """Request to restart a connector and possibly its tasks, or only the failed ones."""
+    """Request to restart a connector and possibly its tasks, or only failed items."""
 
     connector: str
     include_tasks: bool
@@ -53,7 +53,10 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Rank of the request. Of several pending requests, the one with the highest impact wins."""
+        """Rank of the request.
+
+        Of several pending requests, the one with the highest impact wins.
+        """
         return 2 * (not self.only_failed) + self.include_tasks
 
 
@@ -127,7 +130,7 @@ class ClusterConfigState:
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
-    # of connectors that were stopped by one of their tasks
+    # of connectors that were stopped by a task
     stop_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def connectors(self) -> list[str]:

@@ -148,7 +148,7 @@ class ConfigStore(LogStore):
         )
 
     def put_task_count_record(self, name: str, count: int) -> None:
-        """Record the possible number of source producers, after fencing the old ones."""
+        """Record the possible number of source producers, after fencing the previous producers."""
         self._write_as_leader(
             [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
         )

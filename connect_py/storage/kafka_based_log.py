@@ -120,7 +120,7 @@ class KafkaBasedLog:
         self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
 
     def read_to_end(self) -> Future[None]:
-        """Return a future that completes when all current records of the topic have been applied."""
+        """Return a future that completes when all current records have been applied."""
         return self._request(None)
 
     def _request(self, ends: Mapping[int, int] | None) -> Future[None]:
@@ -161,15 +161,17 @@ class KafkaBasedLog:
         self,
         key: bytes,
         value: bytes | None,
-        done: Callable[[KafkaError | None], None] | None = None,
+        on_delivery: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record soon. `done` is called on the reader's thread or on one that flushes.
+        """Write one record soon.
+
+        `on_delivery` is called on the reader's thread or on a flushing thread.
 
         Raises:
             ConnectError: The local queue is full, or the client has failed.
         """
         try:
-            self._writer().produce(self.topic, value, key, on_delivery=_delivery(done))
+            self._writer().produce(self.topic, value, key, on_delivery=_delivery(on_delivery))
         except BufferError as error:
             raise ConnectError(f"too many pending writes to topic '{self.topic}'") from error
         except KafkaException as error:
@@ -425,6 +427,8 @@ class KafkaLogs:
 
 
 def _delivery(
-    done: Callable[[KafkaError | None], None] | None,
+    on_delivery: Callable[[KafkaError | None], None] | None,
 ) -> Callable[[KafkaError | None, Message], None] | None:
-    return None if done is None else lambda error, _message: done(error)
+    if on_delivery is None:
+        return None
+    return lambda error, _message: on_delivery(error)

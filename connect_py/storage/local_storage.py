@@ -177,11 +177,11 @@ class LocalLog:
         self,
         key: bytes,
         value: bytes | None,
-        done: Callable[[KafkaError | None], None] | None = None,
+        on_delivery: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
         self.append([(key, value)])
-        if done is not None:
-            done(None)
+        if on_delivery is not None:
+            on_delivery(None)
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
         self.append([(key, value)])

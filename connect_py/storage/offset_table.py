@@ -93,7 +93,7 @@ class OffsetTable:
         self._offsets_by_raw_key: dict[bytes, SourceOffset] = {}
         self._raw_keys: dict[
             Canonical, dict[bytes, None]
-        ] = {}  # in the order last written, including deleted ones
+        ] = {}  # in the order last written, including deleted partitions
         self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, timestamp
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:

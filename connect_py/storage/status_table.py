@@ -1,4 +1,7 @@
-"""State of the status topic: statuses and used topics, built from its records. No I/O, no threads."""
+"""State of the status topic: statuses and used topics, built from its records.
+
+No I/O, no threads.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ class StatusTable:
         self._statuses: dict[StatusId, Status] = {}
         self._numbers: dict[str, set[int]] = {}  # task numbers with a status, by connector
         self._topics: dict[str, dict[str, TopicStatus]] = {}
-        self._seen: dict[bytes, tuple[int, int]] = {}  # key -> partition, timestamp
+        self._positions: dict[bytes, tuple[int, int]] = {}  # key -> partition, timestamp
         self.highest_generation = 0
 
     def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
@@ -151,7 +154,7 @@ class StatusTable:
             log.warning("status topic: skipping unknown key %s", name)
 
     def _is_stale_copy(self, key: bytes, partition: int, timestamp: int) -> bool:
-        other = self._seen.get(key)
+        other = self._positions.get(key)
         if other is not None and other[0] != partition:
             log.warning(
                 "status topic: key %r occurs in partitions %d and %d; the latest wins",
@@ -161,7 +164,7 @@ class StatusTable:
             )
             if timestamp < other[1]:
                 return True
-        self._seen[key] = (partition, timestamp)
+        self._positions[key] = (partition, timestamp)
         return False
 
     def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's word

@@ -1,4 +1,7 @@
-"""Kafka clients for a worker's state. All settings that are relevant for correctness are explicit."""
+"""Kafka clients for a worker's state.
+
+All settings that are relevant for correctness are explicit.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ class StorageClients:
         return Producer(self.producer_settings(client), logger=client_log)
 
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
-        """Return an admin client. Its errors are logged, or passed to `on_error` when it is polled."""
+        """Return an admin client.
+
+        Its errors are logged, or passed to `on_error` when it is polled.
+        """
         settings: dict[str, Any] = {
             **self.base("admin"),
             "client.id": f"{self.client_id_prefix}shared-admin",
@@ -122,7 +128,10 @@ class StorageClients:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStorageClients(StorageClients):
-    """Clients for a connector's own topic, which its client overrides may place in another cluster."""
+    """Clients for a connector's own topic.
+
+    The connector's client overrides may place the topic in another cluster.
+    """
 
     configs: ClientConfigs
 

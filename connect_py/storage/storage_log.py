@@ -60,9 +60,12 @@ class StorageLog(Protocol):
         self,
         key: bytes,
         value: bytes | None,
-        done: Callable[[KafkaError | None], None] | None = None,
+        on_delivery: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record soon; `done` is called when it is stored or rejected. ConnectError."""
+        """Write one record soon. ConnectError.
+
+        `on_delivery` is called when the record has been stored or rejected.
+        """
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
         """Write one record and wait until it is stored. LogTimeoutError, ConnectError."""

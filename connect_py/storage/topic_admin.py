@@ -54,8 +54,8 @@ class TopicAdmin:
     ) -> None:
         """Create the object. Without `create`, missing topics are errors.
 
-        `pause` waits this many seconds between two attempts. It returns True if the worker stops,
-        so that there is no further attempt.
+        `pause` waits this many seconds between two attempts. It returns True if the worker
+        stops, which ends the attempts.
         """
         self._admin = admin
         self._create = create

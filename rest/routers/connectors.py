@@ -1,4 +1,4 @@
-"""`/connectors` and the paths below it."""
+"""REST paths that begin with `/connectors`."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _states(route: Routes, herder: Herder) -> None:
     @route(
         "PUT",
         rest_paths.CONNECTOR_PAUSE,
-        "Pause: tasks keep their partitions and receive no records",
+        "Pause: tasks stay assigned to their partitions and receive no records",
         {202: None},
         refusals=[404],
     )

@@ -52,7 +52,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "PUT",
         rest_paths.CONNECTOR_STOP_REQUEST,
-        "Internal: stop a connector on behalf of one of its tasks",
+        "Internal: stop a connector on behalf of a task",
         {204: None},
         body=ref("StopRequest"),
         refusals=[403, 404, 503],

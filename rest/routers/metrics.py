@@ -1,4 +1,4 @@
-"""`/metrics`: metrics in Prometheus's text format. Not in Kafka Connect."""
+"""`/metrics`: metrics in the exposition format of Prometheus. Not in Kafka Connect."""
 
 from __future__ import annotations
 

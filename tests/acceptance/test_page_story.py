@@ -47,7 +47,7 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     page.open()
-    page.sees("There is no connector yet")
+    page.sees("No connectors yet")
     page.page.get_by_role("link", name="New connector").first.click()
     page.ready()
     with page.answers_held("**/connector-plugins/*/config"):
@@ -81,7 +81,7 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.press("Edit")
     page.page.get_by_label("errors.tolerance", exact=True).fill("all")
     page.sees("The worker finds no mistake")
-    page.press("Save, and restart what it changes")
+    page.press("Save and restart")
     page.sees("has its new configuration")
     assert worker.get("/connectors/lines")["config"]["note"] == TWO_LINES
     worker.wait_for_states("lines", "RUNNING", "RUNNING")
@@ -91,5 +91,5 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.press("Delete")
     page.page.get_by_role("dialog").get_by_role("textbox").fill("lines")
     page.agree("Delete")
-    page.sees("There is no connector yet")
+    page.sees("No connectors yet")
     assert worker.get("/connectors") == []

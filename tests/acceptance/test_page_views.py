@@ -140,7 +140,7 @@ class SinkStory:
         page.press("Edit")
         page.page.get_by_label("errors.tolerance", exact=True).fill("all")
         page.sees("The worker finds no mistake")
-        page.press("Save, and restart what it changes")
+        page.press("Save and restart")
         page.sees("has its new configuration")
         self.case.await_running()
         self.case.worker.wait_until(
@@ -152,7 +152,7 @@ class SinkStory:
     def replay(self) -> None:
         """Fix the value of the dead-letter record, and replay it."""
         page = self.page
-        page.page.get_by_role("link", name="Dead letters").click()
+        page.page.get_by_role("link", name="Dead-letter records").click()
         page.sees("1 dead letter in shop.dead_letters", 60)
         page.page.get_by_text("Record", exact=True).last.click()
         page.page.get_by_label("Value of").fill('{"id": 40, "customer": "Ada", "amount": 50.0}')
@@ -301,7 +301,7 @@ def test_secrets_of_a_configuration_are_not_shown(page: WatchedPage, worker: Wor
     page.press("Edit")
     page.page.get_by_label("tasks.max", exact=True).fill("2")
     page.sees("The worker finds no mistake")
-    page.press("Save, and restart what it changes")
+    page.press("Save and restart")
     page.sees("has its new configuration")
     kept = worker.get("/connectors/closed/config")
     assert {key: kept[key] for key in secrets} == secrets
@@ -363,7 +363,7 @@ def test_users_log_in_and_other_sites_change_nothing(
         )
         with watched_page(browser, worker.url, user) as page:
             page.open()
-            page.sees("There is no connector yet")
+            page.sees("No connectors yet")
         with (
             other_site() as site,
             closing(

@@ -74,7 +74,10 @@ class GroupRouter(RequestRouter):
         return answer
 
     def submit_to_leader(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread: a slow write delays other writes and nothing else."""
+        """Run an action on the leader's thread.
+
+        A slow write delays only other writes.
+        """
 
         def submit() -> Future[T]:
             if not self._leadership.expected:

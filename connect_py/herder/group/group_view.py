@@ -24,7 +24,9 @@ class GroupView:
 
     def __init__(self) -> None:
         self.members: dict[str, MemberMetadata] = {}
-        self.left: set[str] = set()  # IDs of members that have left; IDs are never reused
+        self.departed_members: set[str] = (
+            set()
+        )  # IDs of members that have left; IDs are never reused
         self.epoch: Epoch | None = None  # highest epoch read so far
         self.assignment: Assignment | None = None  # latest assignment read so far
         self.version = 0  # increases with every change
@@ -32,7 +34,7 @@ class GroupView:
 
     def apply_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
         member = self.members.get(heartbeat.member)
-        if heartbeat.member in self.left or (
+        if heartbeat.member in self.departed_members or (
             member is not None and heartbeat.number <= member.heartbeat.number
         ):
             return
@@ -46,7 +48,7 @@ class GroupView:
     def remove_member(self, member: str) -> None:
         """Remove a member that left after stopping all of its items, or whose session expired."""
         self.version += 1
-        self.left.add(member)
+        self.departed_members.add(member)
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:

@@ -23,7 +23,7 @@ class LeaderCalls(Protocol):
     def request_stop(
         self, url: str, connector: str, start_number: int, reason: str, sign: Signer
     ) -> None:
-        """Have the leader stop a connector, as requested by one of its tasks. Errors: as above."""
+        """Have the leader stop a connector, as requested by a task. Errors: as above."""
 
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
         """Have the leader fence the producers of older source tasks. Errors: as above."""

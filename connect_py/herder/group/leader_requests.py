@@ -57,7 +57,7 @@ class LeaderRequests:
         return self._send(lambda calls, url: calls.put_task_configs(url, name, configs, sign))
 
     def stop_connector(self, name: str, start_number: int, reason: str) -> Future[None]:
-        """Stop a connector, as requested by one of its tasks."""
+        """Stop a connector, as requested by a task."""
         if self._leadership.leads:
             return self._leadership.submit(
                 lambda: self._targets.stop_for_task(name, start_number, reason)

@@ -77,7 +77,7 @@ class LeaderState:
             self._silent_since[UNKNOWN] = now
         if previous is not None:
             for member in previous.members:
-                if member not in view.members and member not in view.left:
+                if member not in view.members and member not in view.departed_members:
                     self._silent_since[member] = now
         # Members that may still follow an earlier leader.
         self._inherited_members = {*view.members, *self._silent_since}
@@ -108,7 +108,7 @@ class LeaderState:
             )
             for member, assigned_member in previous.members.items():
                 self._urls.setdefault(member, assigned_member.url)
-                if member in view.left:
+                if member in view.departed_members:
                     self._departed_members[member] = assigned_member.url
 
         # Version of the view and config offset at the last decision.
@@ -267,7 +267,7 @@ class LeaderState:
         lost_items: Mapping[Item, str],
         now: float,
     ) -> None:
-        """Compute the target items of every member that takes part in the balance."""
+        """Compute the target items of every member that is eligible for items."""
         loads = {
             member: MemberLoad(
                 self._urls[member],
@@ -396,7 +396,7 @@ class LeaderState:
             self._urls.setdefault(member, metadata.heartbeat.url)
             self._silent_since.pop(member, None)
         for member in self._assigned_items:
-            if member in self._view.left:
+            if member in self._view.departed_members:
                 self._departed_members.setdefault(member, self._urls[member])
 
     def _track_revocations(self, now: float) -> None:
@@ -494,7 +494,7 @@ class LeaderState:
     ) -> dict[Item, str]:
         """Return the target items that others must stop first, with the URL of their next worker.
 
-        They are part of the written assignment, so the next leader knows them.
+        They are part of the written assignment, which the next leader reads.
         """
         return {
             item: assignments[member].url

@@ -66,8 +66,8 @@ class NotLeaderError(ConnectError):
 class Leadership:
     """Leadership of one worker.
 
-    Owning partition 0 of the control topic makes a worker a candidate; only the fenced
-    transactional producer makes it the leader. A term starts in these steps:
+    The owner of partition 0 of the control topic is a candidate. It becomes the leader only by
+    fencing the transactional producer of the previous leader. A term starts in these steps:
 
     1. Fence the previous leader. A crash afterward leaves the group without a leader; the next
       owner

@@ -205,7 +205,7 @@ class MemberState:
     def deadline(self) -> float | None:
         """Return the time by which all items here must have been terminated.
 
-        None if there is no lease.
+        None without a lease.
 
         It holds even if this process hangs.
         """
@@ -264,7 +264,7 @@ class MemberState:
         return version.epoch < self.epoch or version <= self.applied
 
     def apply_epoch(self, number: int) -> None:
-        """Note the epoch of a new leader, so that assignments of earlier leaders are ignored."""
+        """Process the epoch of a new leader. Assignments of earlier leaders are ignored."""
         self.epoch = max(self.epoch, number)
 
     def set_running(self, items: Items, view: GroupView, now: float) -> None:

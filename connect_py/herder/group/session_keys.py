@@ -55,8 +55,8 @@ class SessionKeys:
     ) -> None:
         """Create the keys without a session key.
 
-        `signing` is the algorithm of this worker's requests; other workers may use the `accepted`
-        ones.
+        `signing` is the algorithm of this worker's requests; other workers may use any
+        of `accepted`.
         """
         self._signing = signing
         self._accepted = list(accepted)

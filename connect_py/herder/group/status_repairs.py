@@ -44,7 +44,7 @@ class StatusRepairs:
     def run(self) -> None:
         """Publish the statuses of running items again in case a late worker has overwritten them.
 
-        The leader also removes obsolete ones.
+        The leader also removes obsolete statuses.
         """
         now = self._clock.monotonic()
         if self._assignment.working and now - self._repaired_at > REPAIR_SECONDS:

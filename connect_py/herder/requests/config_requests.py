@@ -62,7 +62,10 @@ class ConfigRequests:
         return chain(self._validations.validate(config), write)
 
     def patch(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Merge, validate, and write the configuration. Start over if it was changed concurrently."""
+        """Merge, validate, and write the configuration.
+
+        Start over if it was changed concurrently.
+        """
 
         def merge() -> Future[ConnectorInfo]:
             state = self._connectors.state_with(name)

@@ -133,7 +133,10 @@ class RestartRequests:
         )
 
     def _if_exists(self, name: str, submit: Callable[[], Future[T]], message: str) -> Future[T]:
-        """Route a request only if the connector exists: any worker can report an unknown connector."""
+        """Route a request if the connector exists.
+
+        Any worker can report an unknown connector.
+        """
 
         def check_and_submit() -> Future[T]:
             self._connectors.state_with(name, message)

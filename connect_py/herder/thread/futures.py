@@ -18,7 +18,7 @@ T = TypeVar("T")
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
     """Return the future of `then(result of first)`, or the error of `first`.
 
-    The stage of the returned future is that of the step in progress.
+    The returned future shows the stage of the step in progress.
     """
     answer: StagedFuture[T] = StagedFuture()
     answer.wait_for(first)

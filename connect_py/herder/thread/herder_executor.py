@@ -30,7 +30,7 @@ class HerderExecutor:
     """
 
     def __init__(self, queue: RequestQueue, clock: Clock) -> None:
-        """Create the executor. The herder's thread takes the actions from `queue`."""
+        """Create the executor. The herder's thread runs the actions in `queue`."""
         self._queue = queue
         self._clock = clock
         self.stopping = threading.Event()

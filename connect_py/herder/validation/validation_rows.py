@@ -1,4 +1,4 @@
-"""`Rows`: definitions and values of a configuration during validation, and their form in responses."""
+"""`Rows`: definitions and values of a configuration during validation and in responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def config_infos(
 ) -> ConfigInfos:
     """Return the response.
 
-    Keys without a definition come first. A key in `redacted` shows its unresolved placeholder.
+    Keys without a definition precede the others. A key in `redacted` shows its unresolved
+    placeholder.
     """
     hidden = set(redacted)
     without_definition = [

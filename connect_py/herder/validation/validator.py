@@ -419,7 +419,7 @@ class Validator:
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
         """Return the visible keys of a converter.
 
-        The worker sets the converter type, so a converter need not define it.
+        The worker sets the converter type, which a converter need not define.
         """
         visible_keys = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)

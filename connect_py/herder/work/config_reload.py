@@ -78,7 +78,7 @@ class ConfigReload:
         self._watched: dict[str, _WatchedConfig] = {}
 
     def watch(self, name: str, config: Mapping[str, str]) -> None:
-        """Register the unresolved configuration with which a connector or one of its tasks starts.
+        """Register the unresolved configuration with which a connector or a task starts.
 
         Never blocks.
 

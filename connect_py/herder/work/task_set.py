@@ -1,4 +1,4 @@
-"""Task sets: comparison of a connector's new task configurations with its current ones."""
+"""Task sets: comparison of a connector's new task configurations with the current task set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def difference(
     state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]
 ) -> str | None:
-    """Return how task configurations differ from the current ones, or None if they do not.
+    """Return how task configurations differ from the current task set, or None.
 
     Values are compared with unresolved placeholders. Any change of the connector's own
     configuration counts as well, because tasks read it too.

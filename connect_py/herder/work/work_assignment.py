@@ -17,7 +17,7 @@ class WorkAssignment(ABC):
 
     @abstractmethod
     def assigned(self) -> Set[Item] | None:
-        """Return the assigned items. None: all configured ones."""
+        """Return the assigned items. None: all configured items."""
 
     @abstractmethod
     def claim(self, items: Items) -> Items:

@@ -1,4 +1,4 @@
-"""Actions that bring this worker from its running items to its configured ones."""
+"""Actions that bring a worker to the configured state."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     return check();
   }
 
-  // Validates the values on the worker and, if there are no errors, submits them once, even if it is called repeatedly.
+  // Validates the values on the worker and submits valid values once, even if it is called repeatedly.
   async function submit(send) {
     if (sending) return;
     sending = true;

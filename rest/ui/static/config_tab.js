@@ -40,7 +40,7 @@ export function configTab({ name, redraw, again }) {
       return [
         h("div", { key: "form", "data-still": true }),
         h("div", { class: "bars card", key: "buttons" },
-          h("button", { type: "button", class: "main", onclick: save }, "Save, and restart what it changes"),
+          h("button", { type: "button", class: "main", onclick: save }, "Save and restart"),
           h("button", { type: "button", onclick: () => { form = null; redraw(); } }, "Cancel")),
       ];
     }

@@ -12,7 +12,7 @@ import { offsetsTab } from "./offsets_tab.js";
 import { previewTab } from "./preview_tab.js";
 import { tableTab } from "./table_tab.js";
 
-const TABS = [["overview", "Overview"], ["dead-letters", "Dead letters"], ["preview", "Preview"], ["offsets", "Offsets"], ["config", "Configuration"]];
+const TABS = [["overview", "Overview"], ["dead-letters", "Dead-letter records"], ["preview", "Preview"], ["offsets", "Offsets"], ["config", "Configuration"]];
 const OF_SINK = new Set(["dead-letters", "preview"]);
 const MAKERS = { "dead-letters": deadLettersTab, preview: previewTab, offsets: offsetsTab, config: configTab, table: tableTab };
 const EVOLUTION = {
@@ -132,7 +132,7 @@ export function connectorView(name, tab, argument) {
         ["State", "", (row) => pill(row.waiting && row.state === "RUNNING" ? "WAITING" : row.state)],
         ["Worker", "", (row) => row.worker_id],
         ["Version", "", (row) => row.version ?? ""],
-        ["What it says", "remark", (row) => h("span", { class: "clip" }, firstLine(remark(row)))],
+        ["Message", "remark", (row) => h("span", { class: "clip" }, firstLine(remark(row)))],
         ["", "number", (row) => h("button", { type: "button", class: "quiet", "aria-label": `Restart task ${row.id}`, onclick: () => restartTask(row.id) }, "Restart")],
       ],
     });
@@ -151,7 +151,7 @@ export function connectorView(name, tab, argument) {
 
   async function approve(table, change) {
     const answer = await confirm({
-      title: "Change the table", action: "Approve", text: [`${table}: ${change}.`, "The rows that wait go on by themselves. A change of a table is not taken back by this page."],
+      title: "Change the table", action: "Approve", text: [`${table}: ${change}.`, "Waiting rows are processed automatically. This page cannot undo a change of a table."],
     });
     if (!answer) return;
     await does(() => operate(name, "change-table", { table, change }), `${table}: ${change}`);
@@ -160,7 +160,7 @@ export function connectorView(name, tab, argument) {
   async function refuse(table, change) {
     const beside = / beside .*, which cannot take such values$/.test(change);
     const key = beside ? "iceberg.ext.evolution.incompatible" : EVOLUTION[Object.keys(EVOLUTION).find((each) => change.startsWith(each))];
-    const choice = h("select", {}, options([["ignore", "the table stays as it is; values must fit it, other fields are left out"], ["dead-letter", "rows that need the change become dead letters"]]));
+    const choice = h("select", {}, options([["ignore", "the table stays unchanged; values must match its columns, other fields are omitted"], ["dead-letter", "rows that need the change become dead-letter records"]]));
     const answer = await confirm({
       title: "Reject the change", action: "Reject", text: [`${table}: ${change}.`, `This sets ${key} of connector ${name}, for all of its tables, and restarts its tasks.`],
       fields: [{ label: "What becomes of the rows", input: choice }],
@@ -186,7 +186,7 @@ export function connectorView(name, tab, argument) {
   }
 
   async function pause() {
-    if (await asked("Pause", "Its tasks keep their partitions and read no records until you resume it.", "Pause")) {
+    if (await asked("Pause", "Its tasks stay assigned to their partitions, but read no records until you resume it.", "Pause")) {
       await does(() => ask("PUT", path`connectors/${name}/pause`), `${name} pauses`);
     }
   }
@@ -202,13 +202,13 @@ export function connectorView(name, tab, argument) {
   }
 
   async function restart() {
-    if (await asked("Restart", "The connector and all of its tasks end and start again, from what is committed.", "Restart")) {
+    if (await asked("Restart", "The connector and all of its tasks restart and resume at the committed offsets.", "Restart")) {
       await does(() => ask("POST", path`connectors/${name}/restart?includeTasks=true&onlyFailed=false`), `${name} restarts`);
     }
   }
 
   async function restartTask(task) {
-    if (await asked(`Restart task ${task} of`, "The task ends and starts again, from what is committed.", "Restart")) {
+    if (await asked(`Restart task ${task} of`, "The task restarts and resumes at the committed offsets.", "Restart")) {
       await does(() => ask("POST", path`connectors/${name}/tasks/${String(task)}/restart`), `Task ${task} restarts`);
     }
   }

@@ -37,7 +37,7 @@ export function connectorsView(asked) {
           ["Kind", "", (row) => row.status?.type ?? ""],
           ["Tasks", "", (row) => row.status ? taskCounts(row.status.tasks) : ""],
           ["Worker", "", (row) => row.status?.connector.worker_id ?? ""],
-          ["What it says", "remark", (row) => h("span", { class: "clip" }, row.status ? firstRemark(row.status) : "")],
+          ["Message", "remark", (row) => h("span", { class: "clip" }, row.status ? firstRemark(row.status) : "")],
         ],
       }),
       pages > 1 && h("nav", { class: "bars", "aria-label": "Pages" },
@@ -86,7 +86,7 @@ export function connectorsView(asked) {
   }
 
   function start() {
-    return h("div", { class: "card" }, h("h2", {}, "There is no connector yet"),
+    return h("div", { class: "card" }, h("h2", {}, "No connectors yet"),
       h("p", { class: "hint" }, "A connector moves records between Kafka and another system. Create one from a form, or post JSON:"),
       h("pre", {}, `curl -X POST -H 'Content-Type: application/json' -d @connector.json ${new URL("../connectors", import.meta.url).href}`),
       h("p", {}, h("a", { class: "button main", href: "#/create" }, "New connector")));

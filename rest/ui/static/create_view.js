@@ -67,7 +67,7 @@ export function createView(asked) {
       h("div", { class: "bars card" },
         h("button", { type: "button", class: "main", onclick: () => create("RUNNING") }, "Create and start"),
         h("button", { type: "button", onclick: () => create("STOPPED") }, "Create stopped, and preview"),
-        h("p", { class: "hint small" }, "A stopped connector reads nothing. Its preview shows what it would do with records of its topics.")),
+        h("p", { class: "hint small" }, "A stopped connector reads no records. Its preview shows the rows that it would write.")),
     ]);
     const { id, selectionStart } = document.activeElement;
     document.getElementById("main").replaceChildren(...main.childNodes);

@@ -106,7 +106,7 @@ export function deadLettersTab({ name, redraw, again }) {
       notice(`${plural(answer.replayed, "dead letter")} replayed${answer.replayed_before ? `, ${answer.replayed_before} were replayed before` : ""}`);
     } catch (error) {
       notice(error.message, true);
-      return;  // what was typed stays
+      return;  // the entered value is not cleared
     }
     for (const record of records) fixes.delete(place(record));
     await load();

@@ -1,4 +1,4 @@
-// Elements built from data. Strings become text nodes, never HTML, because names, traces, and records are untrusted.
+// Elements built from data. Strings are never parsed as HTML, because names, traces, and records are untrusted.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HANDLERS = ["onclick", "oninput", "onchange", "onsubmit", "onkeydown", "onpointermove", "onpointerleave"];

@@ -1,4 +1,4 @@
-// Plots without a library: a line over time, or bars of commits. Each has a text summary for screen readers.
+// Plots without a library: a line over time, or bars of commits. Each has a summary for screen readers.
 
 import { h, s } from "./dom.js";
 import { clock } from "./texts.js";

@@ -22,7 +22,7 @@ export function previewTab({ name, redraw }) {
   function draw() {
     return [
       h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); run(); } },
-        h("p", { class: "hint" }, "Reads some records, converts, transforms and routes them, and shows what would come to which table. Nothing is written or committed."),
+        h("p", { class: "hint" }, "Reads, converts, transforms, and routes some records, and shows the resulting rows of each table. Nothing is written or committed."),
         h("div", { class: "bars" },
           h("label", {}, "Records ", h("select", { value: records, onchange: (event) => { records = event.target.value; } }, options([["50"], ["200"], ["1000"], ["2000"]], records))),
           h("label", {}, "From ", h("select", { onchange: (event) => { newest = event.target.value; } }, options([["false", "the oldest"], ["true", "the newest"]], newest))),
@@ -37,7 +37,7 @@ export function previewTab({ name, redraw }) {
     return [
       h("p", { role: "status" }, `${plural(found.records, "record")} of ${found.topics.join(", ")}: ${plural(found.bad_count, "bad record")}.`),
       found.tables.map((table) => h("section", { class: `card ${table.refused ? "bad" : ""}`, key: table.table, "aria-label": table.table },
-        h("div", { class: "head" }, h("h2", { class: "mono" }, table.table), h("span", { class: "tag" }, table.refused ? "cannot be written" : table.exists ? "is there" : "would be created"),
+        h("div", { class: "head" }, h("h2", { class: "mono" }, table.table), h("span", { class: "tag" }, table.refused ? "cannot be written" : table.exists ? "exists" : "would be created"),
           h("span", { class: "hint" }, `${plural(table.rows, "row")}, ${table.mode}`)),
         table.refused && h("p", {}, table.refused),
         table.create && h("pre", { tabindex: "0" }, table.create),

@@ -28,11 +28,11 @@ async function send(method, where, body) {
   let message = text;
   try {
     message = JSON.parse(text).message ?? text;
-  } catch { /* plain text, or an empty body */ }
+  } catch { /* not JSON, or empty */ }
   throw new RestError(answer.status, message || `The worker answers ${answer.status}`);
 }
 
-// Snapshot IDs and some offsets exceed JavaScript's safe integers, so they are kept as strings.
+// strings, because snapshot IDs and some offsets exceed JavaScript's safe integers
 const exact = (_, value, context) =>
   typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context?.source ? context.source : value;
 

@@ -10,7 +10,7 @@ const LOOK_SECONDS = 15;
 export function tableTab({ name, argument: table, again }) {
   let found = null, done = null, gate = null, failed = "", asked = 0, asking = false, turn = 0;
 
-  // The catalog is read through Spark, so it is refreshed less often than the worker's data.
+  // The catalog is read through Spark and therefore refreshed less often than the worker's data.
   function refresh(info, now) {
     const state = now.status.connector.state;
     if (asking || Date.now() - asked < LOOK_SECONDS * 1000 || (asked && state === "STOPPED")) return;
@@ -57,7 +57,7 @@ export function tableTab({ name, argument: table, again }) {
     const total = (key) => line.filter((each) => each.totals[key] !== undefined).map((each) => [each.at, each.totals[key]]);
     const live = samples.filter((each) => each.lags.get(table) !== undefined).map((each) => [each.at, each.lags.get(table)]);
     return h("div", { class: "grid2", key: "plots" },
-      linePlot({ title: "Freshness at each commit", series: [{ name: "age", points: fresh }], format: duration, empty: "No commit says how fresh it is." }),
+      linePlot({ title: "Freshness at each commit", series: [{ name: "age", points: fresh }], format: duration, empty: "No commit reports its freshness." }),
       linePlot({ title: "Age while this page was open", series: [{ name: "age", points: live }], format: duration, empty: "The connector does not run." }),
       linePlot({ title: "Rows of each commit", bars: true, format: number, series: [{ name: "in", points: line.map((each) => [each.at, each.rows_in]) }, { name: "out", points: line.map((each) => [each.at, each.rows_out]) }] }),
       linePlot({ title: "Files", step: true, format: number, series: [{ name: "data files", points: total("data-files") }, { name: "delete files", points: total("delete-files") }] }),
@@ -98,7 +98,7 @@ export function tableTab({ name, argument: table, again }) {
         ["By", "", (row) => row.made_by ?? ""],
       ],
     }),
-    h("p", { class: "bars hint small" }, "What is due, by hand:", h("code", {}, command), copyButton("Copy", () => command)));
+    h("p", { class: "bars hint small" }, "Run due maintenance manually:", h("code", {}, command), copyButton("Copy", () => command)));
   }
 
   function columns(found) {
@@ -119,11 +119,11 @@ export function tableTab({ name, argument: table, again }) {
   }
 
   async function decide(operation, each) {
-    const choice = h("select", {}, options([["replay", "read its rows again"], ["drop", "read them again, without what is not as expected"], ["dead-letter", "the same, and keep that as dead letters"], ["skip", "go on without these rows"]]));
+    const choice = h("select", {}, options([["replay", "read its rows again"], ["drop", "read them again, without the rejected rows"], ["dead-letter", "the same, and store the rejected rows as dead-letter records"], ["skip", "continue without these rows"]]));
     const publish = operation === "publish";
     const answer = await confirm({
       title: publish ? "Publish the commits" : "Throw the commits away", action: publish ? "Publish" : "Throw away", danger: !publish,
-      text: publish ? "Readers see all of their rows, as they are." : "Readers never see them.", fields: publish ? [] : [{ label: "The connector shall", input: choice }],
+      text: publish ? "All of their rows become visible to readers." : "Readers never see them.", fields: publish ? [] : [{ label: "The connector shall", input: choice }],
     });
     if (!answer) return;
     try {
