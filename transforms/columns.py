@@ -197,7 +197,7 @@ def without(
     except BadRows as bad:
         good_rows = pc.indices_nonzero(is_good).to_pylist()
         return BadRows(
-            {**errors, **{good_rows[row]: error for row, error in bad.errors.items()}}, bad.made
+            {**errors, **{good_rows[row]: error for row, error in bad.errors.items()}}, bad.results
         )
 
 

@@ -1,6 +1,6 @@
-"""Batches: rows of one topic with one schema on each side, held as Arrow columns.
+"""Batches: rows of one topic with one key schema and one value schema, as Arrow columns.
 
-This module imports the standard library only; pyarrow comes in with the first batch that is used.
+Importing this module does not import pyarrow.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _T = TypeVar("_T")
-# names from the top of the value down to a member; list items are "element"
+# names from the root of the value to a member; list items are named "element"
 Path: TypeAlias = tuple[str, ...]
 
 
 class LazyColumn(ABC):
-    """Structs of a column that are not in Arrow yet.
+    """Structs of a column that have not been converted to Arrow.
 
-    A converter gives one to a `Column` when building is dear and much of it may go unread, such as
-    the row before an update. Its maker has checked all that could fail before: no method raises
-    anything. Used on one thread.
+    A converter passes one to a `Column` if the conversion is expensive and many values may not be
+    read, such as the row before an update. The converter has already performed all checks: no
+    method raises an error. Used on one thread.
     """
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     @abstractmethod
     def build(self) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-        """Make `Column.data` and `Column.absent`; called once at most."""
+        """Return `Column.data` and `Column.absent`. Called at most once."""
 
     @abstractmethod
     def is_null(self) -> pa.BooleanArray | None:
-        """The rows that are null; None: no row is."""
+        """Return a mask of the rows that are null, or None if there are none."""
 
     @abstractmethod
     def member(self, name: str) -> Column | None:
@@ -61,34 +61,34 @@ class LazyColumn(ABC):
 
     @abstractmethod
     def where(self, mask: pa.BooleanArray) -> LazyColumn:
-        """Keep the rows where `mask` is true."""
+        """Return the rows where `mask` is true."""
 
     @abstractmethod
     def slice(self, start: int, stop: int) -> LazyColumn:
-        """Keep rows [start, stop)."""
+        """Return rows [start, stop)."""
 
     def mixed(self, other: LazyColumn, is_other: pa.BooleanArray) -> LazyColumn | None:
-        """See `Column.mixed`; None: these have to be built for it."""
+        """See `Column.mixed`. None if both columns must be built first."""
         return None
 
     def row_values(self) -> list[Value] | None:
-        """The value of each row, as the reference form would have made it; None: these have to be
-        built for it."""
+        """Return the value of each row, equal to the row form.
+
+        None if the column must be built first.
+        """
         return None
 
 
 class Column:
-    """The key side or the value side of a batch: one schema for all rows. Never changed once it is
-    made.
+    """The keys or the values of a batch, with one schema for all rows. Immutable.
 
-    `data` has the Arrow type that `connect_py.columns.arrow.arrow_type(schema)` gives, or an
-    inferred one when schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message
-    was null are marked in `tombstone` (and null in `data`): seen as rows they have no value and
-    (see `tombstone_schema`) no schema, so they never cut a batch in two.
+    `data` has the Arrow type `connect_py.columns.arrow.arrow_type(schema)`, or an inferred type if
+    it is schemaless. Nulls in `data` are nulls *inside* the schema. Rows whose message was null are
+    marked in `tombstone` (and null in `data`): in the row form, they have no value and (see
+    `tombstone_schema`) no schema. They therefore do not split a batch.
 
-    A converter may leave columns unbuilt until a caller asks for `data` or `absent`. To read a few
-    members of a large struct use `member`, `null_count` and `is_null`: columns that no caller asks
-    for are never built.
+    A converter may defer building columns until `data` or `absent` is read. To read a few members
+    of a large struct, use `member`, `null_count`, and `is_null`: unused columns are never built.
     """
 
     __slots__ = (
@@ -102,14 +102,14 @@ class Column:
         "tombstone_schema",
     )
 
-    schema: Schema | None  # None: schemaless, or nothing but tombstones
-    tombstone: pa.BooleanArray | None  # None: no row is one
+    schema: Schema | None  # None: schemaless, or only tombstones
+    tombstone: pa.BooleanArray | None  # None: no tombstones
     tombstone_schema: Schema | None
-    """What the rows marked in `tombstone` show as their schema: none, as consumed, unless a
-    transformation made nulls of rows and left them one. It is beside `schema`, so such rows do not
-    cut a batch either."""
+    """Schema of the rows that are marked in `tombstone`. Consumed tombstones have none; rows that a
+    transformation replaced with nulls may have one. It is separate from `schema`, because
+    tombstones do not split a batch."""
     missing: pa.BooleanArray | None
-    """Of a schemaless `member`: the rows that lack it; None: no row does. It is null there."""
+    """Mask of the rows without this schemaless member, which is null there. None: no such rows."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Column:
         *,
         missing: pa.BooleanArray | None = None,
     ) -> None:
-        """`absent` comes with what is built only."""
+        """Create a column. `absent` is used only if `data` is an array."""
         self.missing = missing
         self.schema = schema
         self.tombstone = tombstone
@@ -133,7 +133,7 @@ class Column:
 
     @property
     def data(self) -> pa.Array:
-        """All values: a StructArray, a primitive array or a NullArray."""
+        """All values: a StructArray, a primitive array, or a NullArray."""
         if self._unbuilt is not None:
             self._data, self._absent = self._unbuilt.build()
             self._unbuilt = None
@@ -141,37 +141,39 @@ class Column:
 
     @property
     def absent(self) -> Mapping[Path, pa.BooleanArray]:
-        """Schemaless only: for each member that some row lacks, the rows that lack it.
+        """Masks of the rows without a member, by path, of a schemaless column.
 
-        In the null of any other row the member is there and null. Members inside lists are not
-        tracked: a batch that needs it is not columnar.
+        In all other rows with a null, the member exists and is null. Members inside lists are not
+        tracked: a batch that needs this is not columnar.
         """
-        _ = self.data  # builds it
+        _ = self.data  # builds the column
         return self._absent
 
     @property
     def null_count(self) -> int:
-        """The number of rows whose value is null."""
+        """Number of rows whose value is null."""
         if self._unbuilt is None:
             return int(self._data.null_count)
         null = self._unbuilt.is_null()
         return 0 if null is None else int(null.true_count)
 
     def is_null(self) -> pa.BooleanArray | None:
-        """The rows whose value is null; None: no row is one."""
+        """Return a mask of the rows whose value is null, or None if there are none."""
         if self._unbuilt is None:
             return self._data.is_null() if self._data.null_count else None
         return self._unbuilt.is_null()
 
     def is_struct(self) -> bool:
-        """Whether this is a column of structs. Where all rows are null either answer may come."""
+        """Return True for a column of structs. If all rows are null, the result is arbitrary."""
         from connect_py.columns import arrow
 
         return self._unbuilt is not None or arrow.is_struct(self._data)
 
     def member(self, name: str) -> Column | None:
-        """One member of a column of structs, null where the struct is; None: the structs have no
-        such member."""
+        """Return a member of a column of structs, null where the struct is null.
+
+        None if the structs have no member with this name.
+        """
         if name not in self._members:
             self._members[name] = (
                 self._member(name) if self._unbuilt is None else self._unbuilt.member(name)
@@ -197,12 +199,12 @@ class Column:
         return len(self._data if self._unbuilt is None else self._unbuilt)
 
     def where(self, mask: pa.BooleanArray) -> Column:
-        """Keep the rows where `mask` is true."""
+        """Return the rows where `mask` is true."""
         data = self._data.filter(mask) if self._unbuilt is None else self._unbuilt.where(mask)
         return self._selected(data, lambda rows: rows.filter(mask))
 
     def slice(self, start: int, stop: int) -> Column:
-        """Keep rows [start, stop), without copying."""
+        """Return rows [start, stop) without copying."""
         length = stop - start
         data = (
             self._data.slice(start, length)
@@ -224,40 +226,42 @@ class Column:
         )
 
     def mixed(
-        self, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None = None
+        self, other: Column, is_other: pa.BooleanArray, selected: pa.BooleanArray | None = None
     ) -> Column:
-        """Take the rows of `other` where `is_other` is true and the own rows elsewhere; of these
-        keep some, or all.
+        """Return the rows of `other` where `is_other` is true, and rows of this column elsewhere.
 
-        Both are columns of structs of one schema, or schemaless; neither mask has nulls. A null has
-        no say in what it would be as a message: tombstones are the caller's to mark.
+        Both are columns of structs with the same schema, or schemaless. The masks contain no nulls.
+        `selected` restricts the result to some rows. The result has no tombstones: the caller must
+        mark them.
 
         Raises:
-            NotColumnar: A schemaless member is of one type here and of another there.
+            NotColumnar: A schemaless member has different types in the two columns.
         """
         from connect_py.columns import arrow
 
         if self._unbuilt is not None and other._unbuilt is not None:
             mixed = self._unbuilt.mixed(other._unbuilt, is_other)
             if mixed is not None:
-                return Column(self.schema, mixed if kept is None else mixed.where(kept))
-        few = other.where(is_other)
-        data, absent = arrow.mixed((self.data, self.absent), (few.data, few.absent), is_other, kept)
+                return Column(self.schema, mixed if selected is None else mixed.where(selected))
+        rows = other.where(is_other)
+        data, absent = arrow.mixed(
+            (self.data, self.absent), (rows.data, rows.absent), is_other, selected
+        )
         return Column(self.schema, data, None, absent)
 
     def rows(self) -> list[SchemaAndValue]:
-        """Return each row's schema and value, as the reference form would have made them."""
+        """Return the schema and the value of each row, equal to the row form."""
         return list(map(SchemaAndValue, self.row_schemas(), self.row_values()))
 
     def row_schemas(self) -> list[Schema | None]:
-        """The schemas of `rows`."""
+        """Return the schemas of `rows`."""
         schemas: list[Schema | None] = [self.schema] * len(self)
         for index in self._tombstones():
             schemas[index] = self.tombstone_schema
         return schemas
 
     def row_values(self) -> list[Value]:
-        """The values of `rows`."""
+        """Return the values of `rows`."""
         from connect_py.columns import arrow
 
         values = None if self._unbuilt is None else self._unbuilt.row_values()
@@ -271,20 +275,20 @@ class Column:
         return values
 
     def _tombstones(self) -> list[int]:
-        """The rows marked in `tombstone`."""
+        """Return the rows that are marked in `tombstone`."""
         return (
             []
             if self.tombstone is None
-            else [i for i, is_one in enumerate(self.tombstone.to_pylist()) if is_one]
+            else [i for i, is_tombstone in enumerate(self.tombstone.to_pylist()) if is_tombstone]
         )
 
 
 class Origin:
-    """Where Kafka holds the rows of a batch, row by row. No transformation changes this.
+    """Kafka origin of the rows of a batch. Transformations never change it.
 
-    All columns have the batch's length. Offsets rise within each partition; partitions may
-    interleave. The raw bytes, kept for the dead-letter queue, are selected only when a caller asks
-    for them: `where` costs no walk over Python lists.
+    All columns have the length of the batch. Offsets increase within each partition; partitions may
+    interleave. The raw bytes, for the dead-letter queue, are selected only when they are read:
+    `where` does not iterate over Python lists.
     """
 
     __slots__ = (
@@ -314,7 +318,10 @@ class Origin:
         headers: Sequence[RawHeaders | None] | None = None,
         rows: pa.Int64Array | None = None,
     ) -> None:
-        """`rows`, if given, says which item of keys, values and headers belongs to each row."""
+        """Create an origin.
+
+        `rows` contains the index of each row in `keys`, `values`, and `headers`.
+        """
         self.topic = topic
         self.partitions = partitions
         self.offsets = offsets
@@ -357,11 +364,11 @@ class Origin:
         return pc.indices_nonzero(pa.repeat(True, len(self.offsets))).cast(pa.int64())
 
     def where(self, mask: pa.BooleanArray) -> Origin:
-        """Keep the rows where `mask` is true."""
+        """Return the rows where `mask` is true."""
         return self._selected(lambda rows: rows.filter(mask))
 
     def slice(self, start: int, stop: int) -> Origin:
-        """Keep rows [start, stop)."""
+        """Return rows [start, stop)."""
         return self._selected(lambda rows: rows.slice(start, stop - start))
 
     def _selected(self, select: Callable[[pa.Array], pa.Array]) -> Origin:
@@ -390,13 +397,13 @@ class Origin:
         return list(starmap(RecordOrigin, columns))
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
-        """What to commit once these rows are safe: per partition, the next offset to read."""
+        """Return the next offset to read of each partition, to be committed after these rows."""
         import pyarrow.compute as pc
 
         distinct = pc.unique(self.partitions).to_pylist()
         if len(distinct) == 1:
             last = {distinct[0]: self.offsets[-1].as_py()}
-        else:  # the last row of a partition wins; Arrow's aggregation costs as much, and a thread
+        else:  # the last row of a partition wins; Arrow's aggregation is not faster
             last = dict(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
         # last read -> next to read
         return {TopicPartition(self.topic, p): o + 1 for p, o in last.items()}
@@ -407,15 +414,15 @@ class Batch:
     """Rows of one topic with one key schema and one value schema, in offset order per partition.
 
     All columns have the same length, at least one row. A stage returns new batches that share
-    unchanged columns; it never writes into one. Only `origin` decides what is committed or
-    dead-lettered.
+    unchanged columns, and never modifies a batch. Only `origin` determines committed offsets and
+    dead-letter records.
     """
 
-    topic: str  # a router may change it
+    topic: str  # a router may change the topic
     key: Column
     value: Column
     timestamp: pa.Int64Array  # ms since the epoch, nullable
-    headers: Sequence[Headers] | None  # None: no row has any
+    headers: Sequence[Headers] | None  # None: no row has headers
     origin: Origin
 
     def __len__(self) -> int:
@@ -429,13 +436,15 @@ class Batch:
         value: Column | None = None,
         headers: Sequence[Headers] | None = None,
     ) -> Batch:
-        """Return this batch with some members changed; None leaves a member as it is."""
+        """Return this batch with some fields changed. None leaves a field unchanged."""
         changes = {"topic": topic, "key": key, "value": value, "headers": headers}
         return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type] # one type per member, checked by the signature
 
     def where(self, mask: pa.BooleanArray) -> Batch:
-        """Keep the rows where `mask` (no nulls) is true; a batch without rows is the caller's to
-        drop."""
+        """Return the rows where `mask` (without nulls) is true.
+
+        The caller must drop a batch without rows.
+        """
         headers = None if self.headers is None else list(compress(self.headers, mask.to_pylist()))
         return Batch(
             self.topic,
@@ -447,7 +456,7 @@ class Batch:
         )
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Keep rows [start, stop)."""
+        """Return rows [start, stop)."""
         return Batch(
             self.topic,
             self.key.slice(start, stop),
@@ -476,24 +485,26 @@ class Batch:
         return list(starmap(sink_record, columns))
 
     def records(self) -> list[SinkRecord]:
-        """Return the row view; it is made once."""
+        """Return the records of this batch. They are created once."""
         return self._records
 
     @staticmethod
     def of(records: Iterable[SinkRecord]) -> list[Batch]:
-        """Return the same rows as batches: the way back, cut where topic, origin or a schema
-        changes.
+        """Convert records to batches.
 
-        Schemaless rows are also cut where a member changes its type.
+        A new batch starts where the topic, origin, or schema changes.
 
-        Raises: NotColumnar: A row cannot be a column by itself, for example a schemaless list of
-            mixed types.
+        A new batch of schemaless rows also starts where a member changes its type.
+
+        Raises:
+            NotColumnar: A single row has no columnar form, for example a schemaless list of mixed
+                types.
         """
         return [batch for run in runs(list(records)) for batch in _batches_of_run(run)]
 
 
 def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None = None) -> Column:
-    """Infer a column from schemaless rows.
+    """Infer a column from schemaless values.
 
     Raises:
         NotColumnar: See `connect_py.columns.arrow.schemaless_array`.
@@ -505,7 +516,7 @@ def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None
 
 
 def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
-    """Make the column of these rows, none of them a tombstone without a schema.
+    """Create a column. No value is a tombstone without a schema.
 
     Raises:
         NotColumnar: See `connect_py.columns.arrow.to_array` and `schemaless_array`.
@@ -525,7 +536,7 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
     except NotColumnar:
         if len(run) == 1:
             raise
-        # a member changes its type somewhere: halves find the place in few steps
+        # bisect to the row where a member changes its type
         middle = len(run) // 2
         return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
 
@@ -544,7 +555,7 @@ def _batch_of_run(run: list[SinkRecord]) -> Batch:
 
 
 def origin_of(run: Sequence[SinkRecord]) -> Origin:
-    """The origins of records that were consumed from one topic, with one kind of timestamp."""
+    """Return the origins of records from one topic with one timestamp type."""
     import pyarrow as pa
 
     _, partitions, offsets, keys, values, raw_headers, *_ = zip(
@@ -562,7 +573,7 @@ def origin_of(run: Sequence[SinkRecord]) -> Origin:
 
 
 def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
-    """Make the column of records with one schema, tombstones among them.
+    """Create the key or value column of records with one schema, including tombstones.
 
     Raises:
         NotColumnar: See `column_of`.

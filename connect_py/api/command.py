@@ -134,8 +134,9 @@ class WorkerClient(Protocol):
 
 
 class CommandContext(Protocol):
-    """Services of `connect-py` for one run of a command. Everything that a method starts is stopped
-    when the command returns.
+    """Services of `connect-py` for one run of a command.
+
+    Everything that a method starts is stopped when the command returns.
 
     The first call of `services` or `sink_host` locates Java and Spark's jars, which are downloaded
     if necessary, and exports them to the environment. Both raise a `PrerequisiteError` if Java or
@@ -155,8 +156,10 @@ class CommandContext(Protocol):
         """
 
     def warn(self, message: str) -> None:
-        """Print a message on standard error, prefixed with the program's name; secrets are
-        masked."""
+        """Print a message on standard error, prefixed with the program's name.
+
+        Secrets are masked.
+        """
 
     def confirm(self, question: str) -> bool:
         """Ask a yes-or-no question on the terminal.
@@ -169,8 +172,9 @@ class CommandContext(Protocol):
         """Return a string with the values of config providers masked."""
 
     def worker(self) -> WorkerClient | None:
-        """Return a client of the worker that the command line names; None if the command was not
-        declared with `worker=True`.
+        """Return a client of the worker that the command line names.
+
+        None if the command was not declared with `worker=True`.
 
         Raises:
             ConfigError: The options that name the worker are not valid.

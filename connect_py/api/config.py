@@ -1,8 +1,7 @@
-"""`ConfigDef`: every configuration key defined once, with its type, default, validator, importance
-and a sentence.
+"""`ConfigDef`: definitions of config keys, with type, default, validator, importance, and doc.
 
-Reference documentation and the validate endpoint come from these definitions. Texts of errors are
-Connect's, because users and tools match on them.
+The reference documentation and the validate endpoint are generated from these definitions. The
+error messages are Connect's, because users and tools match on them.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ HIDDEN = "[hidden]"
 
 
 class Type(Enum):
-    """The types of configuration values; Python forms: `bool`, `str`, `int`, `float`, `list[str]`,
-    and `Password`."""
+    """Types of configuration values.
+
+    They are represented as `bool`, `str`, `int`, `float`, `list[str]`, and `Password`.
+    """
 
     BOOLEAN = "BOOLEAN"
     STRING = "STRING"
@@ -29,7 +30,7 @@ class Type(Enum):
     LONG = "LONG"
     DOUBLE = "DOUBLE"
     LIST = "LIST"
-    CLASS = "CLASS"  # a plugin name: Java class, Python class or alias, as text
+    CLASS = "CLASS"  # name of a plugin: Java class, Python class, or alias
     PASSWORD = "PASSWORD"
 
 
@@ -47,7 +48,7 @@ class Width(Enum):
 
 
 class Password:
-    """A secret: prints as `[hidden]`; `value` is the text."""
+    """A secret, which is printed as `[hidden]`."""
 
     __slots__ = ("value",)
 
@@ -69,25 +70,28 @@ class _NoDefault:
         return "NO_DEFAULT"
 
     def __reduce__(self) -> str:
-        return "NO_DEFAULT"  # stays the one object when definitions travel between processes
+        return "NO_DEFAULT"  # unpickled as the same object in other processes
 
 
 NO_DEFAULT = _NoDefault()  # the key is required
 
 Parsed: TypeAlias = Any  # one of the Python forms of `Type`, or None
 Validator: TypeAlias = Callable[[str, Parsed], None]
-"""Takes key and parsed value; raises `ConfigValueError` when the value is not acceptable."""
+"""Receives the key and the parsed value. Raises `ConfigValueError` if the value is invalid."""
 
 
 class ConfigValueError(ConfigError):
-    """A value is not acceptable, in Connect's words: `Invalid value x for configuration k: why`."""
+    """A value is invalid.
+
+    The message is `Invalid value x for configuration k: why`, as in Connect.
+    """
 
     def __init__(self, key: str, value: object, why: str | None = None) -> None:
         super().__init__(key, why or "")
-        shown = (
+        printed = (
             "null" if value is None else HIDDEN if isinstance(value, Password) else _shown(value)
         )
-        self.text = f"Invalid value {shown} for configuration {key}" + (f": {why}" if why else "")
+        self.text = f"Invalid value {printed} for configuration {key}" + (f": {why}" if why else "")
         self.args = (self.text,)
 
     def __str__(self) -> str:
@@ -95,7 +99,7 @@ class ConfigValueError(ConfigError):
 
 
 class MissingConfigError(ConfigError):
-    """A required key is absent."""
+    """A required key is missing."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key, "")
@@ -114,8 +118,7 @@ def _shown(value: object) -> str:
 
 
 class Recommender(Protocol):
-    """Suggests values for a key, given the other parsed values; and says whether the key should be
-    shown."""
+    """Recommends values for a key and decides if it is visible, given the other values."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Parsed]) -> Sequence[Parsed]: ...
 
@@ -147,8 +150,7 @@ class ConfigKey:
 
 @dataclass(slots=True)
 class ConfigValue:
-    """The outcome of validating one key: parsed value (None when unparsable), errors,
-    recommendations."""
+    """Result of the validation of one key. `value` is None if it cannot be parsed."""
 
     name: str
     value: Parsed = None
@@ -166,7 +168,7 @@ class ConfigDef:
             self.add(key)
 
     def add(self, key: ConfigKey) -> ConfigDef:
-        """Add a definition; ConfigError when the name is taken."""
+        """Add a definition. ConfigError if the key is already defined."""
         if key.name in self.keys:
             raise ConfigError(key.name, "is defined twice")
         self.keys[key.name] = key
@@ -189,9 +191,9 @@ class ConfigDef:
         recommender: Recommender | None = None,
         internal: bool = False,
     ) -> ConfigDef:
-        """Add a key and return self. Without `default` the key is required.
+        """Add a key and return self. Without `default`, the key is required.
 
-        `default` may be text, which is parsed, or an already parsed value; None means "no value".
+        `default` may be a string, which is parsed, or a parsed value; None means "no value".
         """
         parsed = default
         if isinstance(default, str) and type is not Type.STRING:
@@ -221,11 +223,11 @@ class ConfigDef:
         return iter(self.keys.values())
 
     def parse(self, props: Mapping[str, str | None]) -> dict[str, Parsed]:
-        """Parse every defined key; unknown keys are left alone.
+        """Parse all defined keys. Unknown keys are ignored.
 
         Raises:
-            ConfigValueError: A value does not parse or is refused by its validator.
-            MissingConfigError: A required key is absent.
+            ConfigValueError: A value cannot be parsed or is rejected by its validator.
+            MissingConfigError: A required key is missing.
         """
         return {key.name: self._parse_one(key, props) for key in self.keys.values()}
 
@@ -241,10 +243,10 @@ class ConfigDef:
         return value
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        """Parse leniently and collect what is wrong, key by key, in order of definition.
+        """Parse all defined keys, and return their values and errors in order of definition.
 
-        An unparsable value is also shown to the validator as null, as Connect does, so it may have
-        two errors.
+        The validator of a value that cannot be parsed receives null, as in Connect. Such a value
+        may therefore have two errors.
         """
         values: dict[str, ConfigValue] = {}
         parsed: dict[str, Parsed] = {}
@@ -284,10 +286,10 @@ _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0
 
 
 def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Connect's word
-    """Parse one value the way Kafka's ConfigDef does: blanks around it are cut, None stays None.
+    """Parse a value like Kafka's ConfigDef. Surrounding whitespace is ignored; None stays None.
 
     Raises:
-        ConfigValueError: The text is not of that type.
+        ConfigValueError: The value does not have this type.
     """
     if value is None:
         return None
@@ -325,7 +327,10 @@ def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Conne
 
 
 def to_text(value: Parsed, type: Type) -> str | None:  # noqa: A002 - Connect's word
-    """The text that answers show for a parsed value: lists joined by commas, secrets hidden."""
+    """Return the string that represents a parsed value in responses.
+
+    List items are joined with commas, and secrets are hidden.
+    """
     if value is None or isinstance(value, _NoDefault):
         return None
     if type is Type.PASSWORD:
@@ -338,7 +343,7 @@ def to_text(value: Parsed, type: Type) -> str | None:  # noqa: A002 - Connect's 
 
 
 def at_least(low: float) -> Validator:
-    """A number of at least `low`; null is refused."""
+    """Return a validator for numbers of at least `low`. Rejects null."""
 
     def check(name: str, value: Parsed) -> None:
         if value is None:
@@ -350,7 +355,7 @@ def at_least(low: float) -> Validator:
 
 
 def between(low: float, high: float) -> Validator:
-    """A number in [low, high]; null is refused."""
+    """Return a validator for numbers in [low, high]. Rejects null."""
 
     def check(name: str, value: Parsed) -> None:
         at_least(low)(name, value)
@@ -361,7 +366,7 @@ def between(low: float, high: float) -> Validator:
 
 
 def one_of(*choices: str, case_insensitive: bool = False) -> Validator:
-    """One of these texts."""
+    """Return a validator for one of several strings."""
 
     def check(name: str, value: Parsed) -> None:
         if case_insensitive:
@@ -377,7 +382,7 @@ def one_of(*choices: str, case_insensitive: bool = False) -> Validator:
 
 
 def non_empty(name: str, value: Parsed) -> None:
-    """A text that is present and not empty, or a list with items."""
+    """Check that a value, if present, is not an empty string or list."""
     if value is not None and len(value) == 0:
         raise ConfigValueError(
             name, "" if isinstance(value, str) else value, "String must be non-empty"
@@ -385,7 +390,7 @@ def non_empty(name: str, value: Parsed) -> None:
 
 
 def regex(name: str, value: Parsed) -> None:
-    """A regular expression that compiles."""
+    """Check that a value is a valid regular expression."""
     if value is None:
         raise ConfigValueError(name, None, "Invalid regex: null")
     try:
@@ -395,7 +400,7 @@ def regex(name: str, value: Parsed) -> None:
 
 
 def unique_items(name: str, value: Parsed) -> None:
-    """A list without duplicates and without empty items."""
+    """Check that a list has no duplicates and no empty items."""
     if not value:
         return
     if len(set(value)) != len(value):
@@ -405,7 +410,7 @@ def unique_items(name: str, value: Parsed) -> None:
 
 
 def all_of(*validators: Validator) -> Validator:
-    """Every one of these must accept."""
+    """Return a validator that accepts a value if all of these validators accept it."""
 
     def check(name: str, value: Parsed) -> None:
         for validator in validators:
@@ -415,5 +420,5 @@ def all_of(*validators: Validator) -> Validator:
 
 
 def with_prefix(props: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The properties below a prefix, without it."""
+    """Return the properties with a prefix, without the prefix."""
     return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Config providers: where the values of placeholders `${provider:path:key}` come from."""
+"""Config providers, which return the values of placeholders `${provider:path:key}`."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ConfigData:
-    """What a provider knows of one path."""
+    """Values of a provider for one path."""
 
-    # key -> value; what is not found is left out
+    # values by key, without missing keys
     data: Mapping[str, str] = field(default_factory=dict)
-    ttl_ms: int | None = None  # how long the values hold, in milliseconds; None: for ever
+    ttl_ms: int | None = None  # time for which the values are valid; None: unlimited
 
 
 class ConfigProvider(ABC):
-    """Looks up values outside of configurations. Made and configured once by the worker, before
-    anything else.
+    """Looks up configuration values in another system.
 
-    A worker property `config.providers.<name>.class` names it as `module:Class`; it runs in the
-    worker's own process, so it imports little and answers soon. Values are secrets: they belong in
-    no log line and no error.
+    The worker creates and configures each provider once, before anything else. The worker property
+    `config.providers.<name>.class` contains its class as `module:Class`. It runs in the worker's
+    process; therefore, it must import few modules and respond quickly. Values are secrets, and must
+    not appear in logs and errors.
     """
 
     def configure(self, params: Mapping[str, str]) -> None:
-        """Take the properties below `config.providers.<name>.param.`; ConfigError when they are
-        wrong."""
+        """Receive the properties `config.providers.<name>.param.*` without their prefix.
+
+        Raises:
+            ConfigError: A property is invalid.
+        """
 
     @abstractmethod
     def get(self, path: str, keys: Set[str]) -> ConfigData:
-        """Return the values of these keys. Called on any thread, several at once.
+        """Return the values of these keys. Thread-safe; called concurrently.
 
-        With a time to live the worker asks again when it is over, and restarts connectors whose
-        values have changed.
+        If the result has a time to live, the worker requests the values again when it has expired,
+        and restarts connectors whose values have changed.
 
         Raises:
             ConfigError: The path cannot be read; the connector or task that needs it fails.

@@ -1,4 +1,4 @@
-"""Converters: between the bytes of Kafka and Connect's values."""
+"""Converters between the bytes of Kafka messages and Connect's values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 @dataclass(frozen=True, slots=True)
 class ColumnRun:
-    """Consecutive messages that share one schema, converted.
+    """Converted consecutive messages that share one schema.
 
-    `column` has `stop - start` rows. A message that failed is null there and named in `failures`,
-    by its index in the *call's* sequence; the worker takes it out of the batch and reports it.
+    `column` has `stop - start` rows. A message that failed is null in it and has an entry in
+    `failures`, by its index in the sequence passed to the call; the worker removes it from the
+    batch and reports it.
     """
 
     start: int
@@ -29,47 +30,47 @@ class ColumnRun:
 
 
 class Converter(ABC):
-    """Turns message bytes into values and back, for keys or for values.
+    """Converts bytes of messages to values and back, for keys or for values.
 
-    One instance serves one side of one task and is used on the task's thread alone. It may keep
-    caches. Any error it raises is a failure of that one record, subject to `errors.tolerance`;
-    `RetriableError` is retried for as long as `errors.retry.timeout` allows (a registry that is
-    away raises it, and partitions pause meanwhile).
+    An instance converts the keys or the values of one task, on the task's thread, and may have
+    caches. An error is a failure of one record and subject to `errors.tolerance`. A
+    `RetriableError`, for example because a schema registry is unavailable, is retried within
+    `errors.retry.timeout`; the partitions are paused meanwhile.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str], *, is_key: bool) -> None:
-        """Take the converter's own properties, prefix cut off. Called once, before anything else.
+        """Receive the converter's properties without their prefix. Called once, first.
 
         Raises:
-            ConfigError: A property is not acceptable.
+            ConfigError: A property is invalid.
         """
 
     @abstractmethod
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
     ) -> SchemaAndValue:
-        """Convert one message: the reference that `to_batch` must equal.
+        """Convert one message. This is the reference for `to_batch`.
 
         Raises:
-            DataError: The bytes are not of this format.
-            RetriableError: A server that is needed is away.
+            DataError: The bytes are not in this format.
+            RetriableError: A required server is unavailable.
         """
 
     @abstractmethod
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
     ) -> bytes | None:
-        """Convert one value to bytes; None makes a message without bytes.
+        """Convert one value to bytes. None results in a message without bytes.
 
-        `headers` are those of the message, converted; more may be appended. None: the message has
-        no place for any.
+        `headers` contains the converted headers of the message, to which more can be appended.
+        None: headers are not supported.
 
         Raises:
-            DataError: The value cannot be written in this format.
-            RetriableError: A server that is needed is away.
+            DataError: The value cannot be represented in this format.
+            RetriableError: A required server is unavailable.
         """
 
     def to_batch(
@@ -77,37 +78,37 @@ class Converter(ABC):
     ) -> Sequence[ColumnRun]:
         """Convert messages of one topic to columns.
 
-        Runs cover all messages, in order, without gap; a null message never ends a run. Row for row
-        the result is what `to_connect` gives, failures included.
+        The runs cover all messages, in order and without gaps; a null message never ends a run.
+        Each row, including failures, is equal to the result of `to_connect`.
 
         Raises:
-            NotColumnar: These messages go through `to_connect`, one by one.
-            RetriableError: A server that is needed is away; the same messages will come again.
+            NotColumnar: The messages are converted by `to_connect`, one at a time.
+            RetriableError: A required server is unavailable; the same messages are passed again.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Let go of connections. Called once, last."""
+        """Close connections. Called once, last."""
 
 
 class HeaderConverter(ABC):
-    """Turns the bytes of headers into values and back. Same life and errors as `Converter`."""
+    """Converts bytes of headers to values and back. Used like `Converter`, with the same errors."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the converter's own properties, prefix cut off."""
+        """Receive the converter's properties without their prefix."""
 
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """Convert one header's bytes."""
+        """Convert the bytes of one header."""
 
     @abstractmethod
     def from_connect_header(
         self, topic: str, key: str, schema: Schema | None, value: Value
     ) -> bytes | None:
-        """Convert one header's value."""
+        """Convert the value of one header."""
 
     def close(self) -> None:
-        """Let go of what is held. Called once, last."""
+        """Release all resources. Called once, last."""

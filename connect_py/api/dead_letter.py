@@ -1,7 +1,7 @@
-"""Dead letters: consumed records that failed, and their replays.
+"""Dead-letter records: consumed records that failed, and their replays.
 
-`DeadLetter` is what a sink task receives that stores such records itself. `Replay` identifies the
-dead letter that a record in a replay topic was.
+`DeadLetter` is passed to a sink task that stores such records. `Replay` identifies the original
+dead-letter record of a record in a replay topic.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ REPLAY_HEADER: Final = "connect-py.replay"
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Where the record was read first, and how often it has been tried again, this time included.
+    """Original position of a replayed record, and the number of replays so far.
 
-    Travels as one header. Converters and transformations see this place; where the record was read
-    now decides alone what is committed. Place and attempt name one replay: the same one is never
+    Stored in one header. Converters and transformations see this position; commits depend only on
+    the position in the replay topic. A position and an attempt identify a replay, which is never
     written twice.
     """
 
@@ -31,7 +31,7 @@ class Replay:
     attempt: int  # 1: the first replay
 
     def to_header(self) -> tuple[str, bytes]:
-        """The header that makes a record a replay."""
+        """Return the header that marks a record as a replay."""
         data = {
             "topic": self.topic,
             "partition": self.partition,
@@ -42,17 +42,19 @@ class Replay:
 
     @classmethod
     def of(cls, headers: RawHeaders) -> Self | None:
-        """Read the header, the last one of its name; None: there is none, or another program wrote
-        it."""
+        """Parse the last header with the name of replay headers.
+
+        Return None if there is no header or if another program wrote it.
+        """
         for name, data in reversed(headers):
             if name == REPLAY_HEADER:
                 if data is None:
                     return None
                 try:
-                    found = json.loads(data)
+                    position = json.loads(data)
                     return cls(
-                        str(found["topic"]),
-                        *(int(found[k]) for k in ("partition", "offset", "attempt")),
+                        str(position["topic"]),
+                        *(int(position[k]) for k in ("partition", "offset", "attempt")),
                     )
                 except (ValueError, TypeError, KeyError):
                     return None
@@ -60,26 +62,23 @@ class Replay:
 
 
 def without_replay(headers: RawHeaders) -> RawHeaders:
-    """The headers that a replay had as a record at its first place: all but the one that makes it a
-    replay."""
-    last = max(place for place, header in enumerate(headers) if header[0] == REPLAY_HEADER)
+    """Return the headers of the original record: all headers except the replay header."""
+    last = max(index for index, header in enumerate(headers) if header[0] == REPLAY_HEADER)
     return [*headers[:last], *headers[last + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record that failed, with the bytes it was consumed with, and why it failed."""
+    """A record that failed, with its consumed bytes and the reason of the failure."""
 
-    origin: RecordOrigin  # where it was read now: this decides what is committed
+    origin: RecordOrigin  # consumed position, which determines the committed offsets
     timestamp: int | None  # of the record: ms since the epoch
     timestamp_type: TimestampType
     reason: FailureReason
-    stage: str  # where it failed, in Connect's words: `VALUE_CONVERTER`, `TASK_PUT`, ...
-    class_name: (
-        str  # of the converter, transformation or task that failed, as the user configured it
-    )
-    error_class: str  # Java's name where one corresponds, else Python's
-    error_message: str | None  # with those of its causes, a line each
+    stage: str  # Connect's name of the stage that failed: `VALUE_CONVERTER`, `TASK_PUT`, ...
+    class_name: str  # failed converter, transformation, or task, as configured
+    error_class: str  # name in Java if there is one, otherwise in Python
+    error_message: str | None  # including the messages of its causes, one per line
     failed_at: int  # ms since the epoch
-    replay: Replay | None = None  # it had failed before, and was tried again: its first place
-    error_trace: str | None = None  # in Java's form, then Python's
+    replay: Replay | None = None  # original position of a replayed record
+    error_trace: str | None = None  # in Java's format, followed by Python's

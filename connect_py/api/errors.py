@@ -1,4 +1,7 @@
-"""The error tree of Connect. The class decides what the worker does; data rides on attributes."""
+"""Errors of Connect.
+
+The class of an error determines the reaction of the worker; attributes contain the data.
+"""
 
 from __future__ import annotations
 
@@ -8,68 +11,73 @@ from typing import Any
 
 
 class FailureReason(Enum):
-    """Why a record became a dead letter; the values label metrics and fill `_dlq_reason`. A small
-    closed set."""
+    """Reason why a record became a dead-letter record.
+
+    The values are labels of metrics and the contents of `_dlq_reason`. The set is small and closed.
+    """
 
     KEY_CONVERTER = "key_converter"
     VALUE_CONVERTER = "value_converter"
     HEADER_CONVERTER = "header_converter"
     TRANSFORMATION = "transformation"  # predicates too
-    # the sink's own: a message that is none of the events that it expects
+    # reported by sinks: the message is not an event of the expected kind
     NO_CHANGE_EVENT = "no_change_event"
-    DOES_NOT_FIT = "does_not_fit"  # the sink's own: a value that its column cannot hold
-    NULL_KEY = "null_key"  # the sink's own: a row of a keyed table without a key
-    UNROUTED = "unrouted"  # the sink's own: nothing takes this record
+    DOES_NOT_FIT = "does_not_fit"  # reported by sinks: a value cannot be stored in its column
+    NULL_KEY = "null_key"  # reported by sinks: a row of a table with keys has no key
+    UNROUTED = "unrouted"  # reported by sinks: the record has no table
     SINK = "sink"  # any other error that the sink task reported
 
 
 class ConnectError(Exception):
-    """Connect could not do what was asked. Unless a subclass says otherwise, the task fails."""
+    """An operation of Connect failed. Unless a subclass specifies otherwise, the task fails."""
 
-    # what DLQ headers and traces show
+    # name in dead-letter headers and stack traces
     java_name = "org.apache.kafka.connect.errors.ConnectException"
 
 
 class RetriableError(ConnectError):
-    """The same call may succeed later: the worker waits and calls again."""
+    """The operation may succeed later: the worker waits, then retries it."""
 
     java_name = "org.apache.kafka.connect.errors.RetriableException"
 
 
 class UnavailableError(RetriableError):
-    """A server that a conversion or a transformation needs is away. No record is to blame: the
-    worker waits without limit, whatever `errors.retry.timeout` says, and nothing becomes a dead
-    letter."""
+    """A server that a converter or transformation needs is unavailable.
+
+    No record is the cause: the worker waits without limit, regardless of `errors.retry.timeout`,
+    and no record becomes a dead-letter record.
+    """
 
     def __init__(self, *args: object, server: str = "server") -> None:
-        """`server` is what the status of the task says that it waits for."""
+        """Create an error. The status of the task shows `server` as the subject of the wait."""
         super().__init__(*args)
         self.server = server
 
 
 class DataError(ConnectError):
-    """One record does not fit: its bytes, its schema or a value. Tolerable under
-    `errors.tolerance`."""
+    """The bytes, the schema, or a value of a record is invalid.
+
+    Can be tolerated under `errors.tolerance`.
+    """
 
     java_name = "org.apache.kafka.connect.errors.DataException"
 
     def __init__(self, *args: object, reason: FailureReason | None = None) -> None:
-        """`reason` tells dead letters apart that a sink task reports; None:
-        `FailureReason.SINK`."""
+        """Create an error with the reason that a sink task reports. None: `FailureReason.SINK`."""
         super().__init__(*args)
         self.reason = reason
 
 
 class SchemaBuilderError(DataError):
-    """A schema cannot be built as asked, for example because two fields share a name."""
+    """A schema is invalid, for example because two fields have the same name."""
 
     java_name = "org.apache.kafka.connect.errors.SchemaBuilderException"
 
 
 class ConfigError(ConnectError):
-    """A configuration value is not acceptable.
+    """A configuration value is invalid.
 
-    The message never holds the value unless the caller puts it there: it may be a secret.
+    The message contains the value only if the caller includes it, because it may be a secret.
     """
 
     java_name = "org.apache.kafka.common.config.ConfigException"
@@ -80,46 +88,48 @@ class ConfigError(ConnectError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
-        """Errors travel between processes; one of a class below arrives as its text."""
+        """Pickle a subclass as a ConfigError with the same message."""
         return ConfigError, (self.key, self.why) if type(self) is ConfigError else ("", str(self))
 
 
 class NotFoundError(ConnectError):
-    """The named connector, task or plugin does not exist."""
+    """The connector, task, or plugin does not exist."""
 
     java_name = "org.apache.kafka.connect.errors.NotFoundException"
 
 
 class AlreadyExistsError(ConnectError):
-    """The name is taken."""
+    """The name is already in use."""
 
     java_name = "org.apache.kafka.connect.errors.AlreadyExistsException"
 
 
 class CommitStateUnknownError(ConnectError):
-    """The commit may or may not have landed. Read the table before trying again."""
+    """The outcome of the commit is unknown. Read the table before the next attempt."""
 
 
-class NotColumnar(ConnectError):  # noqa: N818 - it asks for the other form; nothing went wrong
-    """A batch without an exact columnar form here; the row form processes its rows."""
+class NotColumnar(ConnectError):  # noqa: N818 - requests the row form; not a failure
+    """A batch has no exact columnar form; its rows are processed by the row form."""
 
 
 class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
-    """Some rows of a batch cannot be processed; the others can.
+    """Some rows of a batch cannot be processed.
 
     The worker reports these rows under the error tolerance, exactly as if the row form had raised
-    the error for each of them, and calls again with the rows that are left, unless they were done
-    along with them.
+    the error for each of them. It calls again with the other rows, unless their results are
+    attached.
     """
 
-    def __init__(self, errors: Mapping[int, Exception], made: Sequence[Any] | None = None) -> None:
-        """Take the error of each bad row, by its index in the batch; at least one.
+    def __init__(
+        self, errors: Mapping[int, Exception], results: Sequence[Any] | None = None
+    ) -> None:
+        """Create an error with the error of each bad row, by its index in the batch.
 
-        `made` is the batches that `apply_batch` would have returned for all other rows; nothing but
-        a transformation gives them. None: they are still to be done.
+        `results` contains the batches that `apply_batch` would have returned for the other rows;
+        only transformations provide it. None: the other rows have not been processed.
         """
         if not errors:
             raise ValueError("BadRows needs at least one row")
         super().__init__(f"{len(errors)} rows cannot be processed, the first is row {min(errors)}")
         self.errors = dict(errors)
-        self.made = made
+        self.results = results

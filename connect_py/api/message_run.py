@@ -1,6 +1,6 @@
-"""`MessageRun`: Kafka messages, field by field.
+"""`MessageRun`: the fields of Kafka messages as columns.
 
-This module imports the standard library only; pyarrow comes in with the first messages of Spark.
+Importing this module does not import pyarrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from connect_py.api.record import RawHeaders, RecordOrigin, TimestampType, Topic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Spark's column `timestampType`, as its Kafka source numbers them.
+# values of the column `timestampType` of Spark's Kafka source
 _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
     0: TimestampType.CREATE_TIME,
     1: TimestampType.LOG_APPEND_TIME,
@@ -24,8 +24,10 @@ _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageRun:
-    """Consecutive messages of one topic with one kind of timestamps; at least one, none with an
-    error."""
+    """Consecutive messages of one topic with one timestamp type.
+
+    Contains at least one message, and none with an error.
+    """
 
     topic: str
     partitions: pa.Int32Array
@@ -35,14 +37,15 @@ class MessageRun:
     headers: Sequence[RawHeaders | None] | None  # None: no message has any
     timestamps: pa.Int64Array
     timestamp_type: TimestampType
-    starts: Mapping[int, int]  # per partition the offset of its first message
-    ends: Mapping[int, int]  # and the one behind its last message
+    starts: Mapping[int, int]  # offset of the first message, by partition
+    ends: Mapping[int, int]  # offset after the last message, by partition
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> Iterator[MessageRun]:
-        """Messages as rows of Spark's Kafka source: key, value, topic, partition, offset,
-        timestamp, timestampType, and headers if they were asked for. A new run begins where the
-        topic or the kind of timestamp changes.
+        """Yield the runs of messages that Spark's Kafka source has read.
+
+        The columns are key, value, topic, partition, offset, timestamp, timestampType, and
+        optionally headers. A new run starts where the topic or the timestamp type changes.
 
         Raises:
             KeyError: A column is missing.
@@ -63,7 +66,7 @@ class MessageRun:
         return len(self.offsets)
 
     def origin(self, row: int) -> RecordOrigin:
-        """Where one message is from, and its bytes."""
+        """Return the position of a message, and its bytes."""
         return RecordOrigin(
             self.topic,
             self.partitions[row].as_py(),
@@ -74,7 +77,7 @@ class MessageRun:
         )
 
     def origins(self) -> list[RecordOrigin]:
-        """The origin of each message."""
+        """Return the origin of each message."""
         headers = [()] * len(self) if self.headers is None else [h or () for h in self.headers]
         fields = (
             self.partitions.to_pylist(),
@@ -86,34 +89,34 @@ class MessageRun:
         return [RecordOrigin(self.topic, *row) for row in zip(*fields, strict=True)]
 
     def first(self) -> tuple[TopicPartition, int]:
-        """The place of the first message."""
+        """Return the partition and the offset of the first message."""
         return TopicPartition(self.topic, self.partitions[0].as_py()), self.offsets[0].as_py()
 
     def consumed(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition, once these messages are worked off."""
+        """Return the next offset of each partition after these messages."""
         return {TopicPartition(self.topic, partition): end for partition, end in self.ends.items()}
 
-    def only(self, wanted: Callable[[TopicPartition], bool]) -> MessageRun | None:
-        """Leave out the messages of partitions that are not wanted; None: nothing is left."""
-        kept = {p for p in self.ends if wanted(TopicPartition(self.topic, p))}
-        if len(kept) == len(self.ends):
+    def only(self, is_selected: Callable[[TopicPartition], bool]) -> MessageRun | None:
+        """Return the messages of the selected partitions, or None if there are none."""
+        selected = {p for p in self.ends if is_selected(TopicPartition(self.topic, p))}
+        if len(selected) == len(self.ends):
             return self
-        if not kept:
+        if not selected:
             return None
-        return self._of(
-            [row for row, partition in enumerate(self.partitions.to_pylist()) if partition in kept]
-        )
+        return self._of([row for row, p in enumerate(self.partitions.to_pylist()) if p in selected])
 
     def since(self, positions: Mapping[TopicPartition, int]) -> MessageRun | None:
-        """Leave out messages below the next offset of their partition; None: nothing is left."""
+        """Return the messages at or above the next offset of their partition, or None."""
         low = {
             p: positions.get(TopicPartition(self.topic, p), start)
             for p, start in self.starts.items()
         }
         if all(low[p] <= start for p, start in self.starts.items()):
             return self
-        places = enumerate(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
-        rows = [row for row, (partition, offset) in places if offset >= low[partition]]
+        positioned_rows = enumerate(
+            zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True)
+        )
+        rows = [row for row, (partition, offset) in positioned_rows if offset >= low[partition]]
         return self._of(rows) if rows else None
 
     def _of(self, rows: Sequence[int]) -> MessageRun:
@@ -134,7 +137,7 @@ class MessageRun:
 def bounds_of(
     partitions: Sequence[int], offsets: Sequence[int]
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Of messages in order, by partition: the offset of the first, and the one behind the last."""
+    """Return the first offset and the end offset of each partition, given ordered messages."""
     starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
     lasts = dict(zip(partitions, offsets, strict=True))
     return starts, {partition: last + 1 for partition, last in lasts.items()}
@@ -150,10 +153,10 @@ def _of_rows(batch: pa.RecordBatch) -> MessageRun:
     kind = _TIMESTAMP_TYPES.get(batch.column("timestampType")[0].as_py())
     headers: list[RawHeaders | None] | None = None
     if "headers" in batch.schema.names:
-        found = batch.column("headers").to_pylist()
+        header_lists = batch.column("headers").to_pylist()
         headers = [
             None if each is None else [(item["key"], item["value"]) for item in each]
-            for each in found
+            for each in header_lists
         ]
         headers = None if headers.count(None) == len(headers) else headers
     times = pa.nulls(batch.num_rows, pa.int64())

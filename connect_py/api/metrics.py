@@ -1,4 +1,4 @@
-"""Measurements of a plugin's own, served with the worker's."""
+"""Metrics of a plugin, which the worker serves with its own."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Protocol
 
 
 class Gauge(Protocol):
-    """A value that goes up and down."""
+    """A value that can increase and decrease."""
 
     def set(self, value: float) -> None:
-        """Replace the value. Any thread."""
+        """Set the value. Thread-safe."""
 
 
 class Counter(Protocol):
-    """A value that only grows, from 0 at the start of the task."""
+    """A value that only increases, starting at 0 with the task."""
 
     def increment(self, by: float = 1) -> None:
-        """Add to the value. Any thread."""
+        """Increase the value. Thread-safe."""
 
 
 class PluginMetrics(Protocol):
-    """Makes measurements; asked again for the same name and labels it returns the same one.
+    """Creates metrics. Returns the same metric for the same name and labels.
 
-    They appear as `connect_py_<name>` with the labels `connector` and `task` besides those given,
-    some seconds late, and vanish with the task. A name consists of lower-case letters, digits and
-    underscores and ends with its unit (`_seconds`, `_bytes`); a counter's ends with `_total`.
-    Labels must have few values.
+    Metrics are served as `connect_py_<name>` with the labels `connector` and `task` in addition to
+    their own, with a delay of some seconds, until the task ends. A name consists of lower-case
+    alphanumeric characters and underscores and ends with its unit (`_seconds`, `_bytes`); the name
+    of a counter ends with `_total`. Labels must have few values.
     """
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Gauge:
-        """Make a gauge. ValueError: the name, or a label's, is not acceptable."""
+        """Return a gauge. ValueError if the name or a label is invalid."""
 
     def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Counter:
-        """Make a counter. ValueError as for `gauge`."""
+        """Return a counter. ValueError: see `gauge`."""

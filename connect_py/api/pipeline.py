@@ -1,8 +1,7 @@
-"""From a connector's configuration to its record pipeline: converters, transformations, and what
-fails of records.
+"""Record pipelines: the converters, transformations, and error handling of a connector.
 
-A task has such a pipeline. So has a command that reads a topic as a connector would, or an executor
-of Spark, which gets the factory pickled and opens it where the messages are.
+Each task has a pipeline. Commands that read a topic like a connector also have one, and so do Spark
+executors, which receive the pickled factory.
 """
 
 from __future__ import annotations
@@ -20,91 +19,92 @@ from connect_py.api.task import ErrantRecordReporter, SinkTask
 
 @dataclass(frozen=True, slots=True)
 class RecordFailure:
-    """A record that a converter or a transformation did not take."""
+    """A record that failed in a converter or a transformation."""
 
     origin: RecordOrigin
     stage: str  # `VALUE_CONVERTER`, `TRANSFORMATION`, ...
-    plugin: str  # as the user configured it
+    plugin: str  # name of the plugin, as configured
     reason: FailureReason
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineOutput:
-    """What a pipeline made of messages, in their order."""
+    """Results of a pipeline, in the order of the messages."""
 
-    deliveries: Sequence[Batch | Sequence[SinkRecord]]  # rows where there is no column form
+    deliveries: Sequence[Batch | Sequence[SinkRecord]]  # records, if the rows have no columnar form
     failures: Sequence[RecordFailure]
-    # totals of the pipeline since it was opened
+    # totals since the pipeline was created
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class RecordPipeline(ABC):
-    """Used on one thread."""
+    """A pipeline that returns failures. Used on one thread."""
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
-        """Convert and transform messages. Records that fail are in the output, whatever is
-        tolerated.
+        """Convert and transform messages. The output contains the failed records.
 
-        Raises: ConnectError: A server that a converter asks, such as a schema registry, did not
-            answer in time.
+        Raises:
+            ConnectError: A server that a converter needs, such as a schema registry, did not
+                respond in time.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class TaskPipeline(ABC):
-    """The pipeline as a task of the connector has it: `errors.*` says what becomes of records that
-    fail. One thread."""
+    """A pipeline of a task, which handles failed records as configured by `errors.*`.
 
-    # for rows that the task cannot write; None: nothing is to be reported
+    Used on one thread.
+    """
+
+    # reports rows that the task cannot write; None if errors are not reported
     reporter: ErrantRecordReporter | None
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> Sequence[Batch | Sequence[SinkRecord]]:
-        """Convert and transform messages. Records that failed were reported.
+        """Convert and transform messages. Failed records are reported.
 
-        Raises: ConnectError: A record failed and nothing is tolerated, or a server did not answer
-            in time.
+        Raises:
+            ConnectError: A record failed and errors are not tolerated, or a server did not respond
+                in time.
         """
 
     @abstractmethod
     def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Send the dead letters of records below these offsets to their topic, and wait until they
-        are safe.
+        """Send the dead-letter records below these offsets, and wait until they are durable.
 
-        Others are forgotten: their records are read again. Returns whether all are safe within the
-        time.
+        Other dead-letter records are discarded: their records are read again. Return True if all
+        are durable within the time.
 
         Raises:
-            ConnectError: One cannot be kept.
+            ConnectError: A dead-letter record cannot be stored.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class PipelineFactory(ABC):
-    """Can be pickled: it is the configuration, and nothing that is open."""
+    """Creates pipelines of one connector. Can be pickled."""
 
     @abstractmethod
     def open(self) -> RecordPipeline:
-        """A pipeline in this process.
+        """Create a pipeline in this process.
 
         Raises:
-            ConfigError: The configuration is not acceptable.
-            ConnectError: A plugin cannot be made.
+            ConfigError: The configuration is invalid.
+            ConnectError: A plugin cannot be created.
         """
 
     @abstractmethod
     def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
-        """A pipeline in this process that reports records that fail, as for the task of that
-        number.
+        """Create a pipeline that handles failed records like the task of this number.
 
-        `task` is given dead letters (`put_dead_letter`) if the configuration says that they go to a
-        table. Errors as for `open`.
+        Passes dead-letter records to `task` (`put_dead_letter`) if the configuration stores them in
+        a table. Errors: see `open`.
         """

@@ -1,13 +1,13 @@
-"""How a distribution tells the worker which plugins it brings.
+"""Declaration of the plugins in a distribution.
 
-An entry point of the group `connect_py.plugins` names a module; the module's `PLUGINS` is a
-sequence of `Plugin`. Listing plugins thus imports no plugin code: classes are loaded by name, in
-the process that uses them. The module may also have `PRELOAD`, names of modules that are slow to
-import: the server that task processes fork from imports them once. They must start no thread and no
-client when imported.
+An entry point of the group `connect_py.plugins` refers to a module whose `PLUGINS` is a sequence of
+`Plugin`. Listing plugins does not import plugin code: classes are loaded by name, in the process
+that uses them. The module may also define `PRELOAD`, the names of modules that are slow to import:
+the server that forks task processes imports them once. They must not start threads or clients when
+they are imported.
 
-Distributions are installed beside the worker, or lie in a folder of `plugin.path`, as `pip install
---target` puts them.
+Distributions are installed with the worker or in a folder of `plugin.path`, for example by `pip
+install --target`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 
 
 class PluginKind(Enum):
-    """The kinds of plugins; the values are what `GET /connector-plugins` shows."""
+    """Kinds of plugins. `GET /connector-plugins` shows the values."""
 
     SINK = "sink"
     SOURCE = "source"
@@ -29,17 +29,17 @@ class PluginKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One name under which one class is known.
+    """A name of a class. `python` is `module:Class`.
 
-    `name` is the full Java class name where users know one (several plugins may name the same
-    class), otherwise the Python one. `python` is `module:Class`.
+    `name` is the full Java class name if users know the plugin by it (several plugins may refer to
+    the same class), otherwise the Python name.
     """
 
     kind: PluginKind
     name: str
     python: str
-    # connectors: the task's class name, as task configurations carry it
+    # of a connector: class name of its tasks in task configurations
     task_class: str | None = None
     version: str | None = None  # None: the distribution's version
-    # the worker's to set: the folder of plugin.path that it was found in
+    # set by the worker: the folder of plugin.path that contains the plugin
     location: str | None = None

@@ -1,4 +1,4 @@
-"""Predicates: conditions under which a transformation applies."""
+"""Predicates, which decide if a transformation applies to a record."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ if TYPE_CHECKING:
 
 
 class Predicate(ABC, Generic[R]):
-    """A yes-or-no question about a record. One instance per use, on the task's thread alone."""
+    """A condition on records. Each use has its own instance, on the task's thread."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the predicate's own properties, prefix cut off. ConfigError when one is not
-        acceptable."""
+        """Receive the predicate's properties without their prefix.
+
+        Raises:
+            ConfigError: A property is invalid.
+        """
 
     @abstractmethod
     def test(self, record: R) -> bool:
-        """Say whether the transformation applies. The record is as earlier transformations left
-        it."""
+        """Return True if the transformation applies to this record."""
 
     def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
-        """The same for columns: a mask without nulls, or one answer for all rows.
+        """Return a mask without nulls, or one result for all rows.
 
         Raises:
-            NotColumnar: This batch goes through `test` and its transformation as rows.
+            NotColumnar: The rows of this batch are passed to `test` and to the transformation.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Let go of what is held. Called once, last."""
+        """Release all resources. Called once, last."""

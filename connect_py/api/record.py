@@ -1,5 +1,4 @@
-"""Records, row by row: what connectors, converters and transformations of the reference form
-see."""
+"""Records, which connectors, converters, and transformations process row by row."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, Ty
 
 from connect_py.api.schema import Schema, Value
 
-RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]  # as Kafka carries them, in order
+RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]  # as stored in Kafka, in order
 MutableHeaders: TypeAlias = list[tuple[str, bytes | None]]
 
 
@@ -27,14 +26,14 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A group offset: the next offset to read, and the text that rides with it."""
+    """A group offset: the next offset to read, and its metadata."""
 
     offset: int
     metadata: str = ""
 
 
 class TimestampType(Enum):
-    """Who set a record's timestamp; the values are how Java prints them."""
+    """Origin of a record's timestamp. The values are the names that Java prints."""
 
     NO_TIMESTAMP_TYPE = "NoTimestampType"
     CREATE_TIME = "CreateTime"
@@ -42,7 +41,7 @@ class TimestampType(Enum):
 
 
 class Header(NamedTuple):
-    """One header after the header converter."""
+    """A header after its conversion."""
 
     key: str
     value: Value
@@ -50,8 +49,7 @@ class Header(NamedTuple):
 
 
 class Headers(Sequence[Header]):
-    """An ordered multimap that does not change: a name may repeat, and `add` returns a longer
-    one."""
+    """An immutable ordered multimap. A name may occur several times."""
 
     __slots__ = ("_items",)
 
@@ -59,19 +57,19 @@ class Headers(Sequence[Header]):
         self._items = tuple(items)
 
     def add(self, key: str, value: Value, schema: Schema | None = None) -> Headers:
-        """Return headers with one more at the end."""
+        """Return these headers with an additional one at the end."""
         return Headers((*self._items, Header(key, value, schema)))
 
     def remove(self, key: str) -> Headers:
-        """Return headers without any of that name."""
+        """Return these headers without the headers of a name."""
         return Headers(h for h in self._items if h.key != key)
 
     def all_with(self, key: str) -> list[Header]:
-        """Return the headers of that name, in order."""
+        """Return the headers with a name, in order."""
         return [h for h in self._items if h.key == key]
 
     def last_with(self, key: str) -> Header | None:
-        """Return the last header of that name, or None."""
+        """Return the last header with a name, or None."""
         return next((h for h in reversed(self._items) if h.key == key), None)
 
     def __len__(self) -> int:
@@ -97,10 +95,10 @@ NO_HEADERS = Headers()
 
 
 class RecordOrigin(NamedTuple):
-    """Where Kafka holds one record, with its bytes. Nothing ever rewrites it.
+    """Position of a record in Kafka, with its bytes. Never changes.
 
-    Offsets are committed and dead letters written from here, whatever transformations did to the
-    topic.
+    Committed offsets and dead-letter records are derived from it, even if transformations change
+    the topic.
     """
 
     topic: str
@@ -109,7 +107,7 @@ class RecordOrigin(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: RawHeaders = ()
-    # of a dead letter that is tried again: the offset at its first place
+    # offset of the original record, if this is a replay
     shown_offset: int | None = None
 
     @property
@@ -117,21 +115,23 @@ class RecordOrigin(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-NOWHERE = RecordOrigin("", 0, 0)  # of a record that was made, not consumed
+NOWHERE = RecordOrigin("", 0, 0)  # origin of records that were not consumed
 
 
 class RowMembers(Protocol):
-    """What makes the members of a batch's records when they are first read."""
+    """Creates the members of a batch's records when they are first read."""
 
-    derived: list[Any]  # records that were made of its records, and know it as they do
+    derived: list[Any]  # records that were derived from its records and share it
 
     def member(self, name: str, row: int) -> Any:
-        """The key, value or origin of a row."""
+        """Return the key, value, or origin of a row."""
 
 
 class _OfBatch:
-    """Where a record is from whose key, value and origin are made when first read; `_rows` None:
-    all is made."""
+    """Rows from which the key, value, and origin of a record are created when they are first read.
+
+    `_rows` is None if all of them exist.
+    """
 
     __slots__ = ("__weakref__", "_row", "_rows")
 
@@ -141,10 +141,10 @@ class _OfBatch:
 
 @dataclass(frozen=True, slots=True)
 class ConnectRecord(_OfBatch):
-    """What sink and source records share.
+    """Common fields of sink and source records.
 
-    A null value is a tombstone whatever `value_schema` is; `value_schema` None with a value is
-    schemaless.
+    A record with the value None is a tombstone, regardless of `value_schema`. A record with a value
+    but without `value_schema` is schemaless.
     """
 
     topic: str
@@ -157,63 +157,64 @@ class ConnectRecord(_OfBatch):
     headers: Headers = NO_HEADERS
 
     def replace(self, **changes: Any) -> Self:
-        """Return this record with some members changed."""
+        """Return this record with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord(ConnectRecord):
-    """A record on its way from Kafka to a sink. `topic` may have been rerouted; `origin` never
-    is."""
+    """A record that is read from Kafka and written to a sink.
+
+    Transformations may change `topic`, but never `origin`.
+    """
 
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     origin: RecordOrigin = NOWHERE
 
     @property
     def kafka_offset(self) -> int:
-        """The offset as consumed; of a dead letter that is tried again, as it was consumed
-        first."""
+        """Consumed offset. For a replayed record, the offset of the original record."""
         origin = self.origin
         return origin.offset if origin.shown_offset is None else origin.shown_offset
 
     def replace(self, **changes: Any) -> Self:
         if type(self) is not SinkRecord:
             return dataclasses.replace(self, **changes)
-        made: Any = object.__new__(_UnfinishedSinkRecord)
-        made.topic = self.topic
-        made.partition = self.partition
-        made.key_schema = self.key_schema
-        made.value_schema = self.value_schema
-        made.timestamp = self.timestamp
-        made.headers = self.headers
-        made.timestamp_type = self.timestamp_type
-        made._rows = self._rows
-        if made._rows is None:
-            made.key = self.key
-            made.value = self.value
-            made.origin = self.origin
+        record: Any = object.__new__(_UnfinishedSinkRecord)
+        record.topic = self.topic
+        record.partition = self.partition
+        record.key_schema = self.key_schema
+        record.value_schema = self.value_schema
+        record.timestamp = self.timestamp
+        record.headers = self.headers
+        record.timestamp_type = self.timestamp_type
+        record._rows = self._rows
+        if record._rows is None:
+            record.key = self.key
+            record.value = self.value
+            record.origin = self.origin
         else:
-            made._row = self._row
-            made._rows.derived.append(made)
-            for name, made_already in MADE_LATER.items():
+            record._row = self._row
+            record._rows.derived.append(record)
+            for name, read_existing in MADE_LATER.items():
                 try:
-                    setattr(made, name, made_already(self))
-                except AttributeError:  # not read yet, and the copy does not need it
+                    setattr(record, name, read_existing(self))
+                except AttributeError:  # not read yet, and not needed by the copy
                     continue
         for name, value in changes.items():
             if name not in _SINK_MEMBERS:
                 raise TypeError(f"a SinkRecord has no {name}")
-            setattr(made, name, value)
-        made.__class__ = SinkRecord
-        unchanging: Self = made
+            setattr(record, name, value)
+        record.__class__ = SinkRecord
+        unchanging: Self = record
         return unchanging
 
-    if not TYPE_CHECKING:  # it would let misspelt names pass
+    if not TYPE_CHECKING:  # type checkers must report misspelled names
 
         def __getattr__(self, name: str) -> Any:
-            """Make what was not made yet; called for members only that are not there."""
+            """Create a missing member. Called only for members that do not exist."""
             if name == "_rows":
-                return None  # the constructor of a dataclass leaves it out
+                return None  # not set by the constructor of the dataclass
             if name not in MADE_LATER or self._rows is None:
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
             value = self._rows.member(name, self._row)
@@ -224,21 +225,20 @@ class SinkRecord(ConnectRecord):
 MADE_LATER: Mapping[str, Callable[[SinkRecord], Any]] = {
     name: getattr(SinkRecord, name).__get__ for name in ("key", "value", "origin")
 }
-"""What reads a member of a record of a batch without making it; AttributeError: it is not made."""
+"""Functions that read a member of a record without creating it. AttributeError if it is missing."""
 
 _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
 
 class _UnfinishedSinkRecord(ConnectRecord):
-    """A sink record whose members are being set: the constructor of a frozen dataclass takes four
-    times as long.
+    """A sink record under construction. It has the layout of a `SinkRecord` and becomes one.
 
-    It has the layout of a `SinkRecord` and becomes one.
+    The constructor of a frozen dataclass takes four times as long.
     """
 
     __slots__ = ("origin", "timestamp_type")
     __setattr__ = object.__setattr__
-    __delattr__ = object.__delattr__  # both, or neither is quick
+    __delattr__ = object.__delattr__  # fast only if both are replaced
 
 
 def sink_record(
@@ -253,21 +253,21 @@ def sink_record(
     timestamp_type: TimestampType,
     origin: RecordOrigin,
 ) -> SinkRecord:
-    """Make a `SinkRecord` as its constructor does, in a third of the time."""
-    made: Any = object.__new__(_UnfinishedSinkRecord)
-    made.topic = topic
-    made.partition = partition
-    made.key_schema = key_schema
-    made.key = key
-    made.value_schema = value_schema
-    made.value = value
-    made.timestamp = timestamp
-    made.headers = headers
-    made.timestamp_type = timestamp_type
-    made.origin = origin
-    made._rows = None
-    made.__class__ = SinkRecord
-    unchanging: SinkRecord = made
+    """Create a `SinkRecord` in a third of the time of its constructor."""
+    record: Any = object.__new__(_UnfinishedSinkRecord)
+    record.topic = topic
+    record.partition = partition
+    record.key_schema = key_schema
+    record.key = key
+    record.value_schema = value_schema
+    record.value = value
+    record.timestamp = timestamp
+    record.headers = headers
+    record.timestamp_type = timestamp_type
+    record.origin = origin
+    record._rows = None
+    record.__class__ = SinkRecord
+    unchanging: SinkRecord = record
     return unchanging
 
 
@@ -282,28 +282,27 @@ def record_of_row(
     rows: RowMembers,
     row: int,
 ) -> SinkRecord:
-    """Make a `SinkRecord` whose key, value and origin are made when first read."""
-    made: Any = object.__new__(_UnfinishedSinkRecord)
-    made.topic = topic
-    made.partition = partition
-    made.key_schema = key_schema
-    made.value_schema = value_schema
-    made.timestamp = timestamp
-    made.headers = headers
-    made.timestamp_type = timestamp_type
-    made._rows = rows
-    made._row = row
-    made.__class__ = SinkRecord
-    unchanging: SinkRecord = made
+    """Create a `SinkRecord` whose key, value, and origin are created when they are first read."""
+    record: Any = object.__new__(_UnfinishedSinkRecord)
+    record.topic = topic
+    record.partition = partition
+    record.key_schema = key_schema
+    record.value_schema = value_schema
+    record.timestamp = timestamp
+    record.headers = headers
+    record.timestamp_type = timestamp_type
+    record._rows = rows
+    record._row = row
+    record.__class__ = SinkRecord
+    unchanging: SinkRecord = record
     return unchanging
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Make the members not read yet, or take them from a record that has the same, and let go of
-    the batch."""
-    for name, made_already in MADE_LATER.items():
+    """Create the missing members, or copy them from an equal record, and release the batch."""
+    for name, read_existing in MADE_LATER.items():
         try:
-            made_already(record)
+            read_existing(record)
         except AttributeError:
             object.__setattr__(record, name, getattr(record if twin is None else twin, name))
     object.__setattr__(record, "_rows", None)
@@ -311,10 +310,10 @@ def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord(ConnectRecord):
-    """A record on its way from a source to Kafka.
+    """A record that is read from a source and written to Kafka.
 
-    `source_partition` and `source_offset` hold primitives only (None, str, bool, int, float).
-    `partition` None lets the producer choose.
+    `source_partition` and `source_offset` contain only primitives (None, str, bool, int, float). If
+    `partition` is None, the producer selects the partition.
     """
 
     source_partition: Mapping[str, Value] = dataclasses.field(default_factory=dict)

@@ -1,10 +1,11 @@
-"""Connect schemas: the types of keys, values and header values.
+"""Connect schemas: types of keys, values, and header values.
 
-Python forms of the types, in rows: INT8 to INT64 `int`, FLOAT32 and FLOAT64 `float`, BOOLEAN
-`bool`, STRING `str`, BYTES `bytes`, ARRAY `list`, MAP `dict`, STRUCT `Struct`. Logical types:
-Decimal is `decimal.Decimal`; Date, Time and Timestamp stay the integers that Kafka carries (days,
-milliseconds of the day, milliseconds since the epoch), because topics hold moments that Python's
-`datetime` cannot (24:00, years BC or with five digits).
+In rows, the types are represented as follows: INT8 to INT64 as `int`, FLOAT32 and FLOAT64 as
+`float`, BOOLEAN as `bool`, STRING as `str`, BYTES as `bytes`, ARRAY as `list`, MAP as `dict`, and
+STRUCT as `Struct`. The logical type Decimal is represented as `decimal.Decimal`. Date, Time, and
+Timestamp remain integers (days, milliseconds of the day, milliseconds since the epoch), because
+topics contain values that Python's `datetime` does not support (24:00, years BC or with five
+digits).
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
-SCALE = "scale"  # the parameter of DECIMAL
+SCALE = "scale"  # parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
-# either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
+# absolute value: digits of Arrow's widest decimal, whose casts do not check the scale
 MAX_DECIMAL_SCALE = 76
-# digits of PostgreSQL's longest numeric; values of more than 76 have no column
+# digits of PostgreSQL's longest numeric; values with more than 76 digits have no columnar form
 MAX_DECIMAL_PRECISION = 147_455
-# levels of structs, arrays and maps one in another: as deep as Arrow's own forms go
+# levels of nested structs, arrays, and maps that Arrow supports
 MAX_NESTING = 64
-# types in one schema: named types that are used twice in one another double it at each level
+# types in a schema: each level of named types that are used twice doubles their number
 MAX_SCHEMA_SIZE = 20_000
-ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
+ALIASES = "connect_py.aliases"  # our own parameter: former names of a field, separated by commas
 
 
 class Type(Enum):
-    """The eleven primitive and container types of Connect, and STRUCT."""
+    """The primitive types and the containers ARRAY, MAP, and STRUCT of Connect."""
 
     INT8 = "int8"
     INT16 = "int16"
     INT32 = "int32"
     INT64 = "int64"
-    FLOAT32 = "float"  # as JsonConverter spells it
+    FLOAT32 = "float"  # name in JsonConverter
     FLOAT64 = "double"
     BOOLEAN = "boolean"
     STRING = "string"
@@ -53,7 +54,7 @@ class Type(Enum):
     MAP = "map"
     STRUCT = "struct"
 
-    __hash__ = object.__hash__  # the one of an Enum is a call into Python for each look into a dict
+    __hash__ = object.__hash__  # fast: the hash of an Enum is a Python function
 
     @property
     def is_primitive(self) -> bool:
@@ -66,7 +67,7 @@ _INTEGER_BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One member of a STRUCT schema; `index` is its place, from 0."""
+    """A field of a STRUCT schema. `index` is its position, starting at 0."""
 
     name: str
     index: int
@@ -76,9 +77,9 @@ class Field:
 class Schema:
     """An immutable Connect schema.
 
-    Equality covers everything: type, optional, default, name, version, doc, parameters, fields, key
-    and value schema, as Java's does. The hash is computed once, so schemas are good dictionary
-    keys. Fields of a STRUCT are found by name in constant time.
+    As in Java, two schemas are equal if all of their attributes are equal. The hash is computed
+    once; schemas are efficient dictionary keys. The fields of a STRUCT are found by name in
+    constant time.
     """
 
     __slots__ = (
@@ -123,13 +124,13 @@ class Schema:
         key_schema: Schema | None = None,
         value_schema: Schema | None = None,
     ) -> None:
-        """Build a schema.
+        """Create a schema.
 
-        Raises: SchemaBuilderError: Two fields share a name, a name or doc is no text, a container
-            lacks its member
-                schema, the default does not fit the type, a Decimal has no scale, or a scale or
-                precision that no column can have, members are nested deeper than `MAX_NESTING`, or
-                there are more than `MAX_SCHEMA_SIZE` of them.
+        Raises:
+            SchemaBuilderError: Two fields have the same name, a name or doc is not a string, a
+                container has no member schema, the default does not match the type, a Decimal has
+                no scale, or a scale or precision that columns do not support, members are nested
+                deeper than `MAX_NESTING`, or there are more than `MAX_SCHEMA_SIZE` types.
         """
         put = partial(object.__setattr__, self)
         put("type", type)
@@ -180,15 +181,17 @@ class Schema:
             raise SchemaBuilderError(f"Invalid default value: {error}") from error
 
     def _checked_names(self) -> dict[str, Field]:
-        """The fields by their names."""
+        """Return the fields by name."""
         if not (isinstance(self.name, str | None) and isinstance(self.doc, str | None)):
-            raise SchemaBuilderError("the name and the doc of a schema are text")
+            raise SchemaBuilderError("the name and the doc of a schema must be strings")
         by_name: dict[str, Field] = {}
         for field in self.fields:
             name: object = field.name
             # half a surrogate pair
             if not isinstance(name, str) or name.encode(errors="ignore").decode() != name:
-                raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
+                raise SchemaBuilderError(
+                    f"the name of a field must be a valid string, not {field.name!r}"
+                )
             if field.name in by_name:
                 raise SchemaBuilderError(
                     f"Cannot create field because of field name duplication {field.name}"
@@ -197,7 +200,7 @@ class Schema:
         return by_name
 
     def _measures(self) -> tuple[int, int]:
-        """How many levels of containers there are, and how many types."""
+        """Return the number of nested containers and the number of types."""
         if self.type not in _CONTAINERS:
             return 0, 1
         inside = [
@@ -207,23 +210,23 @@ class Schema:
         ]
         levels = 1 + max((s._levels for s in inside), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
         if levels > MAX_NESTING:
-            raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
+            raise SchemaBuilderError(f"Schemas must not be nested deeper than {MAX_NESTING} levels")
         size = 1 + sum(s._size for s in inside)  # type: ignore[attr-defined] # set through object.__setattr__
         if size > MAX_SCHEMA_SIZE:
-            raise SchemaBuilderError(f"Schemas may have {MAX_SCHEMA_SIZE} types in them, not more")
+            raise SchemaBuilderError(f"Schemas must not contain more than {MAX_SCHEMA_SIZE} types")
         return levels, size
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Schema does not change")
+        raise AttributeError("a Schema is immutable")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Schema does not change")
+        raise AttributeError("a Schema is immutable")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Schema, **self._arguments()), ()
 
     def _arguments(self) -> dict[str, Any]:
-        """What the constructor was given."""
+        """Return the arguments of the constructor."""
         names = (
             "type",
             "optional",
@@ -252,7 +255,7 @@ class Schema:
             hash(self) == hash(other)
             and self.type is other.type
             and self.optional == other.optional
-            # NaN is itself here
+            # NaN equals itself here
             and (self.default == other.default or repr(self.default) == repr(other.default))
             and self.name == other.name
             and self.version == other.version
@@ -264,19 +267,19 @@ class Schema:
         )
 
     def field(self, name: str) -> Field | None:
-        """Return the field of that name, or None."""
-        found: Field | None = self._by_name.get(name)  # type: ignore[attr-defined] # set through object.__setattr__
-        return found
+        """Return the field with this name, or None."""
+        field: Field | None = self._by_name.get(name)  # type: ignore[attr-defined] # set through object.__setattr__
+        return field
 
     def __getitem__(self, name: str) -> Schema:
-        """Return the schema of the field of that name; KeyError when there is none."""
-        found = self.field(name)
-        if found is None:
+        """Return the schema of the field with this name. KeyError if there is none."""
+        field = self.field(name)
+        if field is None:
             raise KeyError(name)
-        return found.schema
+        return field.schema
 
     def replace(self, **changes: Any) -> Schema:
-        """Return a schema with these constructor arguments changed."""
+        """Return a schema with some constructor arguments changed."""
         return Schema(**{**self._arguments(), **changes})
 
     def __repr__(self) -> str:
@@ -305,46 +308,49 @@ OPTIONAL_BYTES = Schema(Type.BYTES, optional=True)
 
 
 def struct(*fields: tuple[str, Schema], **attributes: Any) -> Schema:
-    """A STRUCT schema of these (name, schema) pairs; further arguments as for `Schema`."""
+    """Return a STRUCT schema of (name, schema) pairs. For other arguments, see `Schema`."""
     return Schema(Type.STRUCT, fields=fields, **attributes)
 
 
 def array(values: Schema, **attributes: Any) -> Schema:
-    """An ARRAY schema."""
+    """Return an ARRAY schema."""
     return Schema(Type.ARRAY, value_schema=values, **attributes)
 
 
 def map_of(keys: Schema, values: Schema, **attributes: Any) -> Schema:
-    """A MAP schema."""
+    """Return a MAP schema."""
     return Schema(Type.MAP, key_schema=keys, value_schema=values, **attributes)
 
 
 def decimal(scale: int, **attributes: Any) -> Schema:
-    """Connect's Decimal: unscaled big-endian BYTES on the wire, `decimal.Decimal` in a row."""
+    """Return a Decimal schema of Connect.
+
+    Values are unscaled big-endian BYTES in messages, and `decimal.Decimal` in rows.
+    """
     parameters = {SCALE: str(scale), **attributes.pop("parameters", {})}
     return Schema(Type.BYTES, name=DECIMAL, version=1, parameters=parameters, **attributes)
 
 
 def date(**attributes: Any) -> Schema:
-    """Connect's Date: INT32 days since the epoch."""
+    """Return a Date schema of Connect: INT32 days since the epoch."""
     return Schema(Type.INT32, name=DATE, version=1, **attributes)
 
 
 def time(**attributes: Any) -> Schema:
-    """Connect's Time: INT32 milliseconds of the day."""
+    """Return a Time schema of Connect: INT32 milliseconds of the day."""
     return Schema(Type.INT32, name=TIME, version=1, **attributes)
 
 
 def timestamp(**attributes: Any) -> Schema:
-    """Connect's Timestamp: INT64 milliseconds since the epoch, an instant (UTC)."""
+    """Return a Timestamp schema of Connect: INT64 milliseconds since the epoch (UTC)."""
     return Schema(Type.INT64, name=TIMESTAMP, version=1, **attributes)
 
 
 def decimal_scale(schema: Schema) -> int:
-    """The scale of a Decimal schema.
+    """Return the scale of a Decimal schema.
 
     Raises:
-        DataError: The parameter is missing or no number.
+        DataError: The parameter is missing or is not a number.
     """
     text = schema.parameters.get(SCALE)
     if text is None:
@@ -356,10 +362,10 @@ def decimal_scale(schema: Schema) -> int:
 
 
 def decimal_precision(schema: Schema) -> int | None:
-    """The precision of a Decimal schema; None: the schema does not say.
+    """Return the precision of a Decimal schema, or None if it is not specified.
 
     Raises:
-        DataError: The parameter is no number, or beyond `MAX_DECIMAL_PRECISION`.
+        DataError: The parameter is not a number, or is greater than `MAX_DECIMAL_PRECISION`.
     """
     text = schema.parameters.get(PRECISION)
     if text is None:
@@ -370,26 +376,28 @@ def decimal_precision(schema: Schema) -> int | None:
         raise DataError("Invalid precision parameter found in Decimal schema.") from error
     if not 0 <= precision <= MAX_DECIMAL_PRECISION:
         raise DataError(
-            f"A decimal has at most {MAX_DECIMAL_PRECISION} digits, the precision is {precision}"
+            f"The precision of a decimal must be at most {MAX_DECIMAL_PRECISION}, not {precision}"
         )
     return precision
 
 
 def check_decimal_scale(scale: int) -> int:
-    """Return the scale of a Decimal schema or value, if Arrow has decimals of this scale.
+    """Return the scale of a Decimal schema or value if Arrow supports it.
 
     Raises:
-        DataError: Arrow has none: its casts would read beyond their table of powers.
+        DataError: Arrow does not support it: its casts would read past the end of a table of
+            powers.
     """
     if abs(scale) > MAX_DECIMAL_SCALE:
         raise DataError(
-            f"A decimal's scale is at most {MAX_DECIMAL_SCALE} either side of zero, not {scale}"
+            f"The scale of a decimal must be between -{MAX_DECIMAL_SCALE} and "
+            f"{MAX_DECIMAL_SCALE}, not {scale}"
         )
     return scale
 
 
 class SchemaAndValue(NamedTuple):
-    """A value with its schema; `(None, None)` is a true tombstone, `(None, x)` is schemaless."""
+    """A value with its schema. `(None, None)` is a tombstone, `(None, x)` is schemaless."""
 
     schema: Schema | None
     value: Value
@@ -401,25 +409,24 @@ NULL = SchemaAndValue(None, None)
 class Struct:
     """A row of a STRUCT schema: values by field, in the order of the schema.
 
-    `get` reads as Java's `Struct.get`: a null is replaced by the field's schema default.
-    `get_without_default` gives what is there.
+    Like Java's `Struct.get`, `get` returns the default of the field's schema if the value is null.
+    `get_without_default` returns the value unchanged.
     """
 
     __slots__ = ("schema", "values")
 
     def __init__(self, schema: Schema, values: Sequence[Value] | None = None) -> None:
-        """Make a struct; `values`, if given, is one value per field in order and is kept, not
-        copied or checked."""
+        """Create a struct. `values` contains one unchecked value per field, in order."""
         self.schema = schema
         self.values: list[Value] = [None] * len(schema.fields) if values is None else list(values)
 
     @classmethod
     def of(cls, schema: Schema, **values: Value) -> Struct:
-        """Make a struct from named values, each checked against its field."""
-        made = cls(schema)
+        """Create a struct from values by name, each of which is checked against its field."""
+        row = cls(schema)
         for name, value in values.items():
-            made.put(name, value)
-        return made
+            row.put(name, value)
+        return row
 
     def _field(self, name: str) -> Field:
         field = self.schema.field(name)
@@ -428,8 +435,11 @@ class Struct:
         return field
 
     def get(self, name: str) -> Value:
-        """Return the value of a field, or its schema's default when it is null. DataError: no such
-        field."""
+        """Return the value of a field, or the default of its schema if the value is null.
+
+        Raises:
+            DataError: The field does not exist.
+        """
         field = self._field(name)
         value = self.values[field.index]
         return field.schema.default if value is None else value
@@ -437,14 +447,14 @@ class Struct:
     __getitem__ = get
 
     def get_without_default(self, name: str) -> Value:
-        """Return the value of a field as it is. DataError: no such field."""
+        """Return the value of a field unchanged. DataError if the field does not exist."""
         return self.values[self._field(name).index]
 
     def put(self, name: str, value: Value) -> Struct:
         """Set a field and return self.
 
         Raises:
-            DataError: No such field, or the value does not fit its schema.
+            DataError: The field does not exist, or the value does not match its schema.
         """
         field = self._field(name)
         validate_value(field.schema, value, field.name)
@@ -452,21 +462,23 @@ class Struct:
         return self
 
     def validate(self) -> None:
-        """Check every value against its schema; DataError names the first that does not fit."""
+        """Check each value against its schema. DataError for the first invalid value."""
         for field, value in self:
             validate_value(field.schema, value, field.name)
 
     def read_values(self) -> list[Value]:
-        """The values by field, to read and not to write into."""
+        """Return the values by field. They must not be modified."""
         return self.values
 
     def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> Any:
-        """The Arrow column of these structs, this one among them, if they were read from it and are
-        unchanged."""
+        """Return the Arrow column of these structs if they were read from it and are unchanged.
+
+        This struct is one of them. None if there is no such column.
+        """
         return None
 
     def __iter__(self) -> Iterator[tuple[Field, Value]]:
-        """Fields with their raw values (no defaults), in order."""
+        """Iterate over the fields and their values (without defaults), in order."""
         return zip(self.schema.fields, self.read_values(), strict=True)
 
     def __eq__(self, other: object) -> bool:
@@ -482,8 +494,10 @@ class Struct:
 
 
 def java_class_name(value: Value, schema: Schema | None = None) -> str:
-    """The Java class that messages name for a value of this schema; without one an `int` is a Long,
-    as in JSON."""
+    """Return the Java class in messages about a value of this schema.
+
+    Without a schema, an `int` is a Long, as in JSON.
+    """
     if value is None:
         return "null"
     if schema is not None and isinstance(value, int | float):
@@ -530,10 +544,10 @@ _PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
 
 
 def validate_value(schema: Schema, value: Value, name: str | None = None) -> None:
-    """Check that a value fits a schema, deeply.
+    """Check that a value matches a schema, including nested values.
 
     Raises:
-        DataError: It does not; the message is Java's, `name` is the field it names.
+        DataError: It does not match. The message is Java's, with `name` as the field.
     """
     location = "" if name is None else f' for field: "{name}"'
     if value is None:
@@ -545,7 +559,7 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
             )
         return
     kind = schema.type
-    if _PLAIN_FORM.get(kind) is type(value):  # nothing more to see; most values are such
+    if _PLAIN_FORM.get(kind) is type(value):  # most values need no further checks
         return
     bits = _INTEGER_BITS.get(kind)
     if bits is not None:

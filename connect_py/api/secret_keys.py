@@ -1,8 +1,7 @@
-"""Which keys of configurations name secrets, by their names, and which parts of URLs are secrets:
-to hide them.
+"""Patterns for secrets in configurations, by the names of keys, and in URLs.
 
-The page uses the patterns in a browser: they are written as both languages know them, and ignore
-case in both.
+The page in the browser uses the same patterns. They are therefore valid in both languages, and
+ignore case.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ SECRET_KEY: Final = re.compile(
     r"|(?:access|account|api|keystore|private|secret|sse)[-._]?key(?!provider|s(?!\w))|shared[-._]?key(?![-._])",
     re.IGNORECASE,
 )
-"""Found somewhere in a key, its value is not shown."""
+"""Matches in any position of a key whose value is secret."""
 URL_PASSWORD: Final = re.compile(
     r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE
 )
-"""Replaced by its first group, a mask and `@`. A quote ends an URL, unless a letter follows."""
+"""Replaced by its first group, a mask, and `@`. A quote ends a URL unless a letter follows."""
 SECRET_MEMBER: Final = re.compile(
     rf"((?:(?:^|[?&;'\"])[\w.%-]{{0,60}}(?:{SECRET_KEY.pattern})|[?&;](?:key|sig|(?:x-amz-)?signature))=)"
     r"(?:[^\s&;'\"]|['\"](?=\w))+",

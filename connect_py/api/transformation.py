@@ -1,4 +1,4 @@
-"""Transformations: one record in, one or none out."""
+"""Transformations, which change or drop one record at a time."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from connect_py.api.record import R
 
 
 class Transformation(ABC, Generic[R]):
-    """A step of a connector's chain. One instance per use in a task, on the task's thread alone.
+    """A step of a connector's chain. Each use in a task has its own instance, on the task's thread.
 
-    Any error that `apply` raises is a failure of that one record, subject to `errors.tolerance`.
-    Records and batches are shared with other stages: derive new ones, never write into them. All
-    records of a batch may go through one transformation before any goes through the next.
+    An error of `apply` is a failure of this record and subject to `errors.tolerance`. Records and
+    batches are shared with other stages: create new ones, and never modify them. All records of a
+    batch may pass one transformation before any of them passes the next one.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the transformation's own properties, prefix cut off. Called once, before anything
-        else.
+        """Receive the transformation's properties without their prefix. Called once, first.
 
-        Raises: ConfigError: A property is not acceptable; nothing is left for the first record to
-            find out.
+        Raises:
+            ConfigError: A property is invalid. All properties must be validated here, not for the
+                first record.
         """
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
-        """Return the record to go on with, or None to drop it (its offset still counts).
+        """Return the resulting record, or None to drop the record (its offset still counts).
 
-        This is the reference that `apply_batch` must equal, row for row.
+        This is the reference for `apply_batch`: the results must be equal for each row.
         """
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        """The same for columns: none when all rows are dropped, several when rows part ways.
+        """Return the resulting batches: none if all rows are dropped, several if rows diverge.
 
-        The batch has at least one row, and so has each batch returned. Rows keep their origin
-        (`Batch.where` filters it along) and their order. Offsets of rows in different batches may
-        interleave; the worker does not sort.
+        The batch and all resulting batches have at least one row. Rows retain their origin
+        (`Batch.where` filters it) and their order. Offsets of rows in different batches may
+        interleave; the worker does not sort them.
 
-        Raises: NotColumnar: This batch goes through `apply` as rows. BadRows: These rows fail as
-            `apply` would fail; the worker calls again without them, unless what becomes of
-                the others is attached.
+        Raises:
+            NotColumnar: The rows of this batch are passed to `apply`.
+            BadRows: These rows fail like in `apply`; the worker calls again without them, unless
+                the results of the other rows are attached.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Let go of what is held. Called once, last."""
+        """Release all resources. Called once, last."""

@@ -8,7 +8,7 @@ from typing import Protocol
 class WaitReporter(Protocol):
     """Part of the contexts of connectors and tasks. Thread-safe."""
 
-    def waits(self, what: str, reason: str | None) -> None:
+    def waits(self, subject: str, reason: str | None) -> None:
         """Report that work is waiting for something, such as `catalog`, with the reason.
 
         None ends the wait.

@@ -156,8 +156,8 @@ class TransformationChain:
                 if any(isinstance(error, RetriableError) for error in bad.errors.values()):
                     return None
                 report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, bad)
-                if bad.made is not None:
-                    return list(bad.made)
+                if bad.results is not None:
+                    return list(bad.results)
                 remaining = _without(batch, bad)
                 if remaining is None:
                     return []
@@ -228,8 +228,8 @@ class TransformationChain:
             errors = {row_numbers[row]: error for row, error in bad.errors.items()}
             results = (
                 None
-                if bad.made is None
-                else in_order(batch, [*bad.made, batch.where(pc.invert(mask))])
+                if bad.results is None
+                else in_order(batch, [*bad.results, batch.where(pc.invert(mask))])
             )
             raise BadRows(errors, results) from bad
         return in_order(batch, [*changed, batch.where(pc.invert(mask))])

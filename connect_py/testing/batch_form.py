@@ -45,8 +45,8 @@ def _check_batch(transformation: Transformation[SinkRecord], batch: Batch) -> in
         return 0
     except BadRows as error:
         bad_rows = set(error.errors)
-        has_results = error.made is not None
-        results = error.made or ()
+        has_results = error.results is not None
+        results = error.results or ()
     assert bad_rows == bad.keys(), f"bad rows: {sorted(bad_rows)} in columns, {sorted(bad)} in rows"
     if not has_results:
         return len(bad) + _check_good_rows(transformation, batch, expected.keys())

@@ -72,8 +72,8 @@ def test_null_whose_schema_lacks_the_field_is_a_bad_row() -> None:
     assert {row: str(error) for row, error in bad.value.errors.items()} == {
         1: "Unknown field: __op"
     }
-    [made] = bad.value.made or []
-    assert made.value.data.to_pylist() == ["c", "c"]
+    [batch] = bad.value.results or []
+    assert batch.value.data.to_pylist() == ["c", "c"]
 
 
 INNER = struct(("a", INT32), ("b", OPTIONAL_STRING))
