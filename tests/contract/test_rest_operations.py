@@ -60,7 +60,7 @@ def test_arguments_reach_the_connector_and_come_back(client: httpx.Client) -> No
     [
         ("{}", "zz", "echo", 404, "Connector zz not found"),
         ("{}", "a%2Fb", "dance", 404, "This connector has no operation dance"),
-        ('{"amount":1}', "a%2Fb", "echo", 400, "amount: is no number"),
+        ('{"amount":1}', "a%2Fb", "echo", 400, "amount: is not a number"),
         ("[]", "a%2Fb", "echo", 500, "Cannot deserialize value of type"),
         ("{", "a%2Fb", "echo", 500, "Unexpected end-of-input"),
     ],
@@ -113,7 +113,7 @@ def test_fast_operation_with_progress_is_a_plain_answer(
     [
         ("zz", "echo", {}, NotFoundError, "Connector zz not found"),
         ("a/b", "dance", {}, NotFoundError, "no operation dance"),
-        ("a/b", "echo", {"amount": 1}, RequestRefusedError, "amount: is no number"),
+        ("a/b", "echo", {"amount": 1}, RequestRefusedError, "amount: is not a number"),
     ],
 )
 def test_refusals_are_errors_of_the_command(

@@ -159,7 +159,7 @@ def test_pause_resume_stop_and_delete_are_seen_in_the_statuses(
         eventually(lambda: one.state() is State.PAUSED and one.tasks() == {0: State.PAUSED})
         one.herder.resume_connector("a")
         eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
-        assert one.worker.connectors["a"].tasks[0][1] == first  # nothing was started anew
+        assert one.worker.connectors["a"].tasks[0][1] == first  # nothing was restarted
         one.herder.stop_connector("a").result(SECONDS)
         assert one.herder.task_infos("a").result(SECONDS) == []
         eventually(lambda: one.state() is State.STOPPED and one.tasks() == {})
@@ -235,7 +235,7 @@ def test_restarts_touch_what_was_asked_for(kafka_broker: KafkaBroker, topic_pref
     with running(kafka_broker, topic_prefix) as one:
         create(one, **{"demo.x": "fail tasks", "tasks.max": "2"})
         eventually(lambda: one.tasks() == {0: State.FAILED, 1: State.FAILED})
-        assert one.herder.connector_status("a").tasks[0].trace == "the task was told to fail"
+        assert one.herder.connector_status("a").tasks[0].trace == "the task failed"
         one.worker.calls.clear()
         shown = one.herder.restart_connector_and_tasks(
             "a", include_tasks=False, only_failed=True
@@ -245,7 +245,7 @@ def test_restarts_touch_what_was_asked_for(kafka_broker: KafkaBroker, topic_pref
             "a", include_tasks=True, only_failed=True
         ).result(SECONDS)
         for status in shown.tasks.values():
-            assert (status.state, status.trace) == (State.RESTARTING, "the task was told to fail")
+            assert (status.state, status.trace) == (State.RESTARTING, "the task failed")
         eventually(lambda: one.worker.calls == ["start task a-0", "start task a-1"])
         eventually(lambda: one.tasks() == {0: State.FAILED, 1: State.FAILED})
         one.worker.calls.clear()
@@ -264,7 +264,7 @@ def test_failed_start_is_published_and_a_new_configuration_cures_it(
     with running(kafka_broker, topic_prefix) as one:
         create(one, **{"demo.x": "fail"})
         eventually(lambda: one.state() is State.FAILED)
-        assert one.herder.connector_status("a").connector.trace == "it was told to fail"
+        assert one.herder.connector_status("a").connector.trace == "the configuration is invalid"
         one.herder.put_connector("a", SINK, replace=True).result(SECONDS)
         eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
 
@@ -384,7 +384,7 @@ def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(
         with pytest.raises(Exception, match="Failed to write to config topic"):
             one.herder.stop_connector("a").result(SECONDS)
 
-        # Its claim to partition 0 still holds, so it takes the lead back.
+        # It still owns partition 0 and therefore becomes the leader again.
         def stopped() -> bool:
             try:
                 one.herder.stop_connector("a").result(SECONDS)
@@ -429,7 +429,7 @@ def test_config_topic_holds_javas_records_in_javas_order(
 
 # in every run: test_transaction_expired_in_broker_outage_is_repeated_without_loss
 @pytest.mark.long
-@pytest.mark.timeout(400)  # a broker of its own stops and starts, and a write has to time out
+@pytest.mark.timeout(400)  # a separate broker restarts, and a write must time out
 def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(
     topic_prefix: str,
 ) -> None:

@@ -125,7 +125,7 @@ LEADERS: Mapping[Switch, type[LeaderState]] = {
 
 
 class WrongWorldError(Exception):
-    """An item ran twice, or the world did not come to rest as it should."""
+    """An item ran twice, or the simulation did not converge."""
 
 
 @dataclass(frozen=True, slots=True)

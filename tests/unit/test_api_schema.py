@@ -1,4 +1,4 @@
-"""Schemas and structs: what equality means, what is refused, and in which words."""
+"""Schemas and structs: equality, invalid values, and error messages."""
 
 from __future__ import annotations
 

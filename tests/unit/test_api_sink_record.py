@@ -1,4 +1,4 @@
-"""Sink records that are made the quick way are like those of the constructor."""
+"""Sink records from the fast functions are equal to records from the constructor."""
 
 from __future__ import annotations
 

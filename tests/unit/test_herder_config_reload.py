@@ -31,7 +31,7 @@ class Vault(ConfigProvider):
 
 
 class World:
-    """A herder's thread, its clock, and what it restarts."""
+    """A herder's thread, its clock, and the restarted connectors."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -115,7 +115,7 @@ def test_a_connector_that_left_is_forgotten(world: World) -> None:
 
 
 class Hanging(ConfigProvider):
-    """Answers when a test says so."""
+    """Responds when a test releases it."""
 
     def __init__(self) -> None:
         self.asked, self.may_answer = threading.Semaphore(0), threading.Event()

@@ -1,4 +1,4 @@
-"""A membership that cannot begin says so, instead of leaving the worker to wait for it."""
+"""A worker that cannot join its group reports the reason instead of waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and rounds, sentence by sentence; the simulation has the rest."""
+"""Leases and rounds of a group, one rule per test; the simulation covers the rest."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_acknowledgement_after_lease_end_does_not_renew_the_lease() -> None:
     one.acknowledged(heartbeat.member, heartbeat.number, 7.5)
     assert one.phase is Phase.ENDING
     assert one.assigned == NO_ITEMS
-    one.set_running(NO_ITEMS, view, 8.0)  # everything has stopped: another life begins
+    one.set_running(NO_ITEMS, view, 8.0)  # everything has stopped: the member gets a new ID
     assert (one.id, one.members_to_announce()) == ("m2", ["m1"])
 
 
@@ -190,12 +190,14 @@ def test_generation_rises_when_work_is_revoked_and_not_every_round() -> None:
     view.apply_heartbeat(hello_of("m1", seen[-1].version, both, number=2), 0.3)
     view.apply_heartbeat(hello_of("m2"), 0.4)
     revoked = decided(leader, view, both, 0.5).assignment
-    assert revoked.generation == first + 1  # the farewell of who had it outranks what it said
+    assert (
+        revoked.generation == first + 1
+    )  # the leave record of the previous owner outranks its heartbeats
     view.apply_heartbeat(
         hello_of("m1", revoked.version, revoked.members["m1"].items, number=3), 0.6
     )
     assert decided(leader, view, both, 0.7).assignment.generation == first + 1
-    # what is deleted leaves no status
+    # deleted items have no status
     assert decided(leader, view, A, 0.8).assignment.generation == first + 1
 
 
@@ -241,7 +243,7 @@ def test_repeated_report_of_same_work_notifies_no_listener_during_outage() -> No
     group.set_running(A)
     clock.sleep(TIMINGS.session_timeout + 1.0)
     assert not group.working()
-    group.set_running(NO_ITEMS)  # another life begins
+    group.set_running(NO_ITEMS)  # the member gets a new ID
     changes.clear()
     for _ in range(10):
         group.set_running(NO_ITEMS)

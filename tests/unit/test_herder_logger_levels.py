@@ -83,7 +83,9 @@ def test_setting_the_same_again_changes_nothing(
 def test_logger_set_to_its_inherited_level_exists_afterwards(
     name: str, levels: LoggerLevels
 ) -> None:
-    logging.getLogger(f"{name}.below")  # makes a placeholder of the name, which is no logger
+    logging.getLogger(
+        f"{name}.below"
+    )  # creates a placeholder with this name, which is not a logger
     with pytest.raises(NotFoundError, match=f"Logger {name} not found."):
         levels.of(name)
     inherited = levels.of("root").level

@@ -1,4 +1,4 @@
-"""When the leader makes a new key for calls between workers."""
+"""Session keys: rotation by the leader, and the keys that a worker accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request that times out can say: the stage of the part that it waits for."""
+"""Stages in the errors of requests that time out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from connect_py.herder.thread.stage_board import StageBoard
 VALIDATING, STARTING = Stage("validating", 1), Stage("starting the connector", 2)
 
 
-def test_a_chain_tells_the_stage_of_the_part_under_way() -> None:
+def test_chain_shows_the_stage_of_the_current_step() -> None:
     first: StagedFuture[int] = StagedFuture(lambda: VALIDATING)
     second: StagedFuture[str] = StagedFuture(lambda: STARTING)
     answer = chain(first, lambda _: mapped_error(second, ConnectError, ConnectError))
@@ -36,7 +36,7 @@ def test_future_without_its_own_stage_reports_no_stage() -> None:
     assert answer.stage() is None
 
 
-def test_a_translated_failure_has_the_stage_that_it_was_given() -> None:
+def test_translated_future_shows_the_stage_of_its_argument() -> None:
     started: Future[None] = Future()
     answer = translated(started, "Failed to start connector: a", STARTING)
     assert isinstance(answer, StagedFuture)
@@ -52,7 +52,7 @@ def test_stages_of_two_threads_may_overlap() -> None:
     first, second = board.stage("first"), board.stage("second")
     first.__enter__()
     second.__enter__()
-    first.__exit__(None, None, None)  # the outer one ends before the inner one
+    first.__exit__(None, None, None)  # the outer stage ends before the inner stage
     current = board.current()
     assert current is not None
     assert (current.description, current.completed_ms) == ("second", None)
@@ -73,8 +73,8 @@ def test_cancelled_part_at_worker_stop_ends_all_waiting_futures() -> None:
         chain(part, lambda _: part),
         chain(done(None), lambda _: part),
     ]
-    said = translated(part, "Failed to start connector: a")
+    translated_future = translated(part, "Failed to start connector: a")
     part.cancel()
     part.set_running_or_notify_cancel()
     assert [type(future.exception(0)) for future in waiting] == [CancelledError] * 4
-    assert isinstance(said.exception(0), ConnectError)
+    assert isinstance(translated_future.exception(0), ConnectError)

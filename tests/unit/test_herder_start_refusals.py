@@ -1,4 +1,4 @@
-"""What a cluster refuses to a worker that starts is tried for a minute, then told in one error."""
+"""Permissions that are denied at startup are retried for a minute, then reported in one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration's validation answers: rows, order, texts and counts."""
+"""Results of validations: rows, their order, error messages, and error counts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def validator(tmp_path: Path | None = None, **more: str) -> Validator:
         "header.converter": "com.example.DemoHeaderConverter",
     }
     config = DistributedConfig.of({**props, **more})
-    return Validator(config, FakeWorker(None))  # type: ignore[arg-type]  # validation tells no listener
+    return Validator(config, FakeWorker(None))  # type: ignore[arg-type]  # validation does not notify the listener
 
 
 def check(config: dict[str, str | None], **worker: str) -> ConfigInfos:
@@ -428,7 +428,7 @@ def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
         **SINK,
         "consumer.override.max.poll.records": " 5 ",
         "consumer.override.sasl.jaas.config": "x.PlainLoginModule required a=secret;",
-        "consumer.override.no.such.key": "as it is",
+        "consumer.override.no.such.key": "unchanged",
     }
     infos = check(config)
     shown = {info.value.name: info for info in infos.configs if info.value is not None}
@@ -443,7 +443,7 @@ def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
     assert records.definition.name == "consumer.override.max.poll.records"
     assert value(infos, "consumer.override.sasl.jaas.config").value == "[hidden]"
     assert shown["consumer.override.no.such.key"].definition is None
-    assert value(infos, "consumer.override.no.such.key").value == "as it is"
+    assert value(infos, "consumer.override.no.such.key").value == "unchanged"
 
 
 def test_java_only_login_is_refused_in_validation_with_an_alternative() -> None:

@@ -1,4 +1,4 @@
-"""What starts and stops when the config topic says something new; restarts and task sets."""
+"""Work plans after changes of the config topic, restart plans, and task sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_worker_starts_its_assigned_tasks_and_stops_the_others() -> None:
     assert plan(STATE, held(), frozenset({"a", A1})) == [StopTasks("a", (A0,))]
     assert plan(STATE, held(), frozenset({A0, A1})) == [StopConnector("a")]
     assert plan(STATE, held(tasks={A0: 5}), frozenset({"a", A0, A1})) == [StartTasks("a", (A1,))]
-    # it comes back when it has stopped
+    # it is planned again after it has stopped
     assert plan(STATE, held(stopping={A0}), frozenset({"a", A0, A1})) == []
     assert plan(STATE, {}, frozenset({"b"})) == []
 

@@ -1,4 +1,4 @@
-"""When producers of a source's earlier tasks are fenced, and when that is known to be done."""
+"""Fencing of the producers of a source's earlier tasks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from connect_py.storage.leader_producer import FencedError
 from connect_py.testing import FakeClock
 
 
-class Bench:
-    """The config topic in a snapshot, and fencings that end when a test says so."""
+class FencingFixture:
+    """A snapshot of the config topic, and fencing requests that a test completes."""
 
     def __init__(self, *, record: int | None, count: int) -> None:
         self.state = ClusterConfigState(
@@ -52,68 +52,68 @@ class Bench:
 
 
 def test_first_task_set_is_recorded_without_any_fencing() -> None:
-    bench = Bench(record=None, count=3)
-    assert bench.fencing.fence("c").done()
-    assert (bench.fenced, bench.written) == ([], [3])
-    assert bench.fencing.fence("c").done()  # the second task of the set
-    assert bench.written == [3]
+    fixture = FencingFixture(record=None, count=3)
+    assert fixture.fencing.fence("c").done()
+    assert (fixture.fenced, fixture.written) == ([], [3])
+    assert fixture.fencing.fence("c").done()  # the second task of the set
+    assert fixture.written == [3]
 
 
 def test_one_task_is_fenced_by_its_one_successor() -> None:
-    bench = Bench(record=1, count=1)
-    assert bench.fencing.fence("c").done()
-    assert (bench.fenced, bench.written) == ([], [1])
+    fixture = FencingFixture(record=1, count=1)
+    assert fixture.fencing.fence("c").done()
+    assert (fixture.fenced, fixture.written) == ([], [1])
 
 
 @pytest.mark.parametrize(("before", "now"), [(3, 2), (1, 2), (2, 1)])
 def test_all_tasks_wait_for_one_fencing_of_the_previous_set(before: int, now: int) -> None:
-    bench = Bench(record=before, count=now)
-    first, second = bench.fencing.fence("c"), bench.fencing.fence("c")
-    ((count, fenced),) = bench.fenced
+    fixture = FencingFixture(record=before, count=now)
+    first, second = fixture.fencing.fence("c"), fixture.fencing.fence("c")
+    ((count, fenced),) = fixture.fenced
     assert count == before
     fenced.set_result(None)
     assert not first.done()
-    bench.run()
+    fixture.run()
     assert first.result(0) is second.result(0) is None
-    assert bench.written == [now]
+    assert fixture.written == [now]
 
 
 def test_failed_fencing_fails_waiting_tasks_and_next_task_retries_it() -> None:
-    bench = Bench(record=2, count=2)
-    waiting = bench.fencing.fence("c")
-    bench.fenced[0][1].set_exception(ConnectError("no broker"))
-    bench.run()
+    fixture = FencingFixture(record=2, count=2)
+    waiting = fixture.fencing.fence("c")
+    fixture.fenced[0][1].set_exception(ConnectError("no broker"))
+    fixture.run()
     with pytest.raises(
         ConnectError, match="Failed to fence the zombie tasks of connector c: no broker"
     ):
         waiting.result(0)
-    assert bench.written == []
-    bench.fencing.fence("c")
-    assert len(bench.fenced) == 2
+    assert fixture.written == []
+    fixture.fencing.fence("c")
+    assert len(fixture.fenced) == 2
 
 
-def test_a_task_set_that_came_meanwhile_is_fenced_for_itself() -> None:
-    bench = Bench(record=2, count=2)
-    old = bench.fencing.fence("c")
-    bench.state = replace(bench.state, start_numbers={"c": 9}, task_counts={"c": 4})
-    new = bench.fencing.fence("c")
-    bench.fenced[0][1].set_result(None)
-    bench.run()
+def test_task_set_that_is_published_meanwhile_is_fenced_separately() -> None:
+    fixture = FencingFixture(record=2, count=2)
+    old = fixture.fencing.fence("c")
+    fixture.state = replace(fixture.state, start_numbers={"c": 9}, task_counts={"c": 4})
+    new = fixture.fencing.fence("c")
+    fixture.fenced[0][1].set_result(None)
+    fixture.run()
     with pytest.raises(ConnectError, match="new set of tasks"):
         old.result(0)
-    assert bench.written == []
-    bench.fenced[1][1].set_result(None)
-    bench.run()
+    assert fixture.written == []
+    fixture.fenced[1][1].set_result(None)
+    fixture.run()
     assert new.result(0) is None
-    assert bench.written == [4]
+    assert fixture.written == [4]
 
 
 def test_fenced_leader_fails_waiting_tasks_and_gives_up_its_leadership() -> None:
-    bench = Bench(record=2, count=2)
-    waiting = bench.fencing.fence("c")
-    bench.refusal = FencedError("another worker leads")
-    bench.fenced[0][1].set_result(None)
+    fixture = FencingFixture(record=2, count=2)
+    waiting = fixture.fencing.fence("c")
+    fixture.refusal = FencedError("another worker leads")
+    fixture.fenced[0][1].set_result(None)
     with pytest.raises(FencedError):
-        bench.run()
+        fixture.run()
     with pytest.raises(ConnectError, match="another worker leads"):
         waiting.result(0)

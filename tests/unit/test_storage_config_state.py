@@ -23,7 +23,7 @@ from connect_py.storage.config_state import (
 
 
 class Topic:
-    """A config topic: keys and values as text."""
+    """A config topic whose keys and values are strings."""
 
     def __init__(self) -> None:
         self.table = ConfigTable()

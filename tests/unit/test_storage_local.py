@@ -1,5 +1,4 @@
-"""What a standalone worker keeps: offsets in a file of its own, taken over from Java's; the rest in
-memory."""
+"""State of a standalone worker: offsets in a file, imported from Java's; the rest in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of source partitions, whose keys Java writes in an order of its own."""
+"""Offsets of source partitions, with keys in the order of Java's hash maps."""
 
 from __future__ import annotations
 
