@@ -128,8 +128,8 @@ class WorkerClient(Protocol):
 
         Raises:
             NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
-            ConnectError: The operation failed, or the worker was lost. The operation may have
-                taken effect.
+            ConnectError: The operation failed, or the worker was lost. The operation may have taken
+                effect.
         """
 
 

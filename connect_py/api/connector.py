@@ -166,10 +166,10 @@ class SinkConnector(Connector):
 
         Returns:
             True if the connector has handled the change completely. False if the connector may
-                store offsets elsewhere that users must change themselves. A mapping implies True,
-                and contains the offsets and metadata to commit to the group in one request instead
-                of the requested ones, even for a reset; the offsets of partitions with None are
-                deleted afterward.
+            store offsets elsewhere that users must change themselves. A mapping implies True, and
+            contains the offsets and metadata to commit to the group in one request instead of the
+            requested ones, even for a reset; the offsets of partitions with None are deleted
+            afterward.
 
         Raises:
             ConnectError: The offsets are rejected; nothing is changed.

@@ -103,9 +103,9 @@ class ErrorHandler:
             config: The connector's `errors.*`.
             reporters: Each receives every failure.
             clock: Source of monotonic time.
-            wait: Waits this many seconds between attempts without losing the task's session.
-                Raises an error if the task must stop; the record then counts neither as failed nor
-                as processed.
+            wait: Waits this many seconds between attempts without losing the task's session. Raises
+                an error if the task must stop; the record then counts neither as failed nor as
+                processed.
             waits: Called with the subject and the reason of a wait; the reason is None at its end.
         """
         self.config = config

@@ -67,8 +67,7 @@ def add_security(props: Mapping[str, str], result: Settings) -> None:
 
     Raises:
         ConfigError: A setting is not supported, or key material cannot be read. The message
-            contains no
-            secrets.
+            contains no secrets.
     """
     refuse_logins_of_java(props)
     _add_login(props, result)

@@ -154,8 +154,7 @@ class ConnectorOffsetStores:
             shared: Store of the worker.
             worker_props: Properties of the worker.
             shared_topic: Topic of the worker's store, whose partitions and replication factor apply
-                to new
-                topics of connectors. None: it is a file, and the broker's defaults apply.
+                to new topics of connectors. None: it is a file, and the broker's defaults apply.
             clock: Source of monotonic time.
         """
         self._shared = shared

@@ -89,12 +89,10 @@ class TopicAdmin:
 
         Raises:
             ConfigError: It has the wrong settings, or it is missing and cannot be created with the
-                required
-                ones.
+                required ones.
             RefusedError: It is not visible, and this client may not create it.
             ConnectError: The cluster does not respond or denies the request for another reason, or
-                the
-                worker stops.
+                the worker stops.
         """
         partitions = self._partitions(topic.name)
         if partitions is None:

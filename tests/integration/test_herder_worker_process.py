@@ -203,7 +203,7 @@ def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
         ),
         pytest.param(
             {"security.protocol": "SASL_SSL"},
-            "sasl.mechanism: GSSAPI (Kerberos), the default, is of Java",
+            "sasl.mechanism: GSSAPI (Kerberos), the default, is supported only by Java clients",
             marks=pytest.mark.long,
         ),
         pytest.param(
