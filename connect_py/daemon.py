@@ -1,4 +1,4 @@
-"""Going into the background, as Kafka's start scripts do with `-daemon`."""
+"""Daemons, like with `-daemon` in Kafka's start scripts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def become_daemon(output_name: str) -> None:
-    """Return in a process that no terminal controls; the calling process exits with status 0.
+    """Continue in a process without a terminal. The calling process exits with status 0.
 
-    Output goes to a file of this name in the folder LOG_DIR, `logs` unless set. Call before any
-    thread starts.
+    Output is written to a file with this name in the folder LOG_DIR, by default `logs`. Call this
+    before any thread is started.
     """
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     folder.mkdir(parents=True, exist_ok=True)

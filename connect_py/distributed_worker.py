@@ -1,4 +1,4 @@
-"""The distributed worker: a member of a worker group that keeps its state in Kafka."""
+"""The distributed worker, a member of a worker group that stores its state in Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from connect_py.worker_process import WorkerProcess, make_worker, version
 
 
 class DistributedWorker(WorkerProcess[DistributedConfig]):
-    """The process that `connect-distributed` runs."""
+    """Process of `connect-distributed`."""
 
     config_type = DistributedConfig
 
@@ -43,5 +43,5 @@ class DistributedWorker(WorkerProcess[DistributedConfig]):
 
 
 def run_distributed(properties: Path, log_levels: Mapping[str, str] | None = None) -> int:
-    """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
+    """Run a worker until SIGTERM or SIGINT and return the exit status."""
     return DistributedWorker(log_levels).run(properties)

@@ -1,5 +1,4 @@
-"""`WorkerProcess`: the life of a worker's process in either mode: properties, REST, Kafka, herder,
-and how it ends."""
+"""`WorkerProcess`: startup, run, and end of a worker process in either mode."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ from connect_py.worker.worker_listener import WorkerListener
 log = logging.getLogger(__name__)
 
 ENDED, NOT_STARTED, STARTED_BADLY = 1, 2, 3  # exit statuses
-NO_CLIENT: Final = "Failed to create new KafkaAdminClient"  # Java's words
-CLUSTER_SECONDS: Final = 60.0  # how long Kafka may be unreachable at start
+NO_CLIENT: Final = "Failed to create new KafkaAdminClient"  # Java's message
+CLUSTER_SECONDS: Final = 60.0  # time for which Kafka may be unreachable at startup
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
 FORWARDING_STOP_SECONDS: Final = 10.0
-SERVICE_STOP_SECONDS: Final = 8.0  # a grace, and what takes a kill to be gone
+SERVICE_STOP_SECONDS: Final = 8.0  # a graceful stop, then the end of a killed process
 POLL_SECONDS: Final = 0.2
 CONVERTERS: Final = {
     "key.converter": PluginKind.CONVERTER,
@@ -58,14 +57,17 @@ C = TypeVar("C", bound=WorkerConfig)
 
 
 class WorkerProcess(ABC, Generic[C]):
-    """One run of one worker on the main thread. A mode says which herder there is, and what follows
-    its start."""
+    """A run of a worker on the main thread. Subclasses create the herder."""
 
     config_type: ClassVar[type[Any]]
 
     def __init__(self, log_levels: Mapping[str, str] | None = None) -> None:
-        """`log_levels`, from the command line: Connect's words by logger, "root" for all; they win
-        over the file's."""
+        """Create the process.
+
+        Args:
+            log_levels: Level by logger, from the command line; "root" stands for all loggers. They
+                override the levels in the properties file.
+        """
         self._log_levels = dict(log_levels or {})
         self._stopping = threading.Event()
 
@@ -78,15 +80,15 @@ class WorkerProcess(ABC, Generic[C]):
         cluster_id: str,
         rest: RestService,
     ) -> ConnectHerder:
-        """Make the herder; nothing runs yet."""
+        """Create the herder; nothing runs yet."""
 
     def after_start(self, herder: ConnectHerder) -> None:
-        """Do what the command line asks for; an error ends the worker with status 3."""
+        """Perform the actions of the command line. An error ends the worker with status 3."""
 
     def run(self, properties: Path) -> int:
-        """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
+        """Run a worker until SIGTERM or SIGINT and return the exit status."""
         clock = SystemClock()
-        begun = clock.monotonic()
+        started_at = clock.monotonic()
         configure_logging()
         log.info("Kafka Connect worker initializing ...")
         try:
@@ -105,7 +107,8 @@ class WorkerProcess(ABC, Generic[C]):
             rest.stop()
             return 0
         log.info(
-            "Kafka Connect worker initialization took %d ms", 1000 * (clock.monotonic() - begun)
+            "Kafka Connect worker initialization took %d ms",
+            1000 * (clock.monotonic() - started_at),
         )
         status = self._serve(config, herder, rest)
         log.info("Kafka Connect stopped")
@@ -137,8 +140,8 @@ class WorkerProcess(ABC, Generic[C]):
         while status == 0 and not self._stopping.wait(POLL_SECONDS) and not herder.wait(0):
             pass
         log.info("Kafka Connect stopping")
-        others = CONNECTOR_STOP_SECONDS + SERVICE_STOP_SECONDS + FORWARDING_STOP_SECONDS
-        in_time = herder.stop(config.stop_ms() / 1000 + others)
+        additional_seconds = CONNECTOR_STOP_SECONDS + SERVICE_STOP_SECONDS + FORWARDING_STOP_SECONDS
+        in_time = herder.stop(config.stop_ms() / 1000 + additional_seconds)
         rest.stop()
         if herder.failure is not None:
             log.error("Stopping due to error: %s", herder.failure)
@@ -146,12 +149,15 @@ class WorkerProcess(ABC, Generic[C]):
         if not in_time:
             log.error("the herder did not stop in time")
             logging.shutdown()
-            os._exit(status or ENDED)  # threads that hang must not keep the process
+            os._exit(status or ENDED)  # hanging threads must not keep the process running
         return status
 
     def _listen_to_signals(self) -> None:
-        """The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process at
-        once."""
+        """Install signal handlers.
+
+        The first SIGTERM or SIGINT requests a graceful stop; the second one ends the process
+        immediately.
+        """
 
         def stop(number: int, _frame: FrameType | None) -> None:
             if self._stopping.is_set():
@@ -162,10 +168,12 @@ class WorkerProcess(ABC, Generic[C]):
         signal.signal(signal.SIGINT, stop)
 
     def _herder(self, config: C, rest: RestService) -> ConnectHerder | None:
-        """Find the Kafka cluster and make the herder; None when the worker is stopped meanwhile.
+        """Connect to the Kafka cluster and create the herder.
+
+        None if the worker is stopped meanwhile.
 
         Raises:
-            ConnectError: Kafka cannot be reached, or a setting of its clients is wrong.
+            ConnectError: Kafka cannot be reached, or a client setting is invalid.
         """
         log.info("Advertised URI: %s", rest.advertised_url)
         try:
@@ -186,18 +194,18 @@ class WorkerProcess(ABC, Generic[C]):
         return self.make_herder(config, _plugins(config), clients, cluster_id, rest)
 
     def _cluster_id(self, clients: StorageClients) -> str | None:
-        """Ask for the cluster's id, for a minute; None when the worker is stopped meanwhile."""
+        """Request the ID of the cluster for a minute. None if the worker is stopped meanwhile."""
         clock = SystemClock()
         deadline = clock.monotonic() + CLUSTER_SECONDS
-        news = LastBrokerError()
-        admin = clients.admin(news.record)
+        broker_error = LastBrokerError()
+        admin = clients.admin(broker_error.record)
         topics = TopicAdmin(admin, clock)
         while not self._stopping.is_set():
             try:
                 return topics.cluster_id(CLUSTER_ATTEMPT_SECONDS)
             except ConnectError as error:
                 admin.poll(0)
-                reason = f"{error} ({news.reason})" if news.reason else str(error)
+                reason = f"{error} ({broker_error.reason})" if broker_error.reason else str(error)
                 if clock.monotonic() >= deadline:
                     raise ConnectError(
                         "Failed to connect to and describe Kafka cluster. Check worker's broker "
@@ -205,7 +213,7 @@ class WorkerProcess(ABC, Generic[C]):
                         f"bootstrap.servers={clients.settings.get('bootstrap.servers')}: {reason}"
                     ) from error
                 log.warning(
-                    "Kafka at %s: %s; trying again",
+                    "Kafka at %s is unreachable, retrying: %s",
                     clients.settings.get("bootstrap.servers"),
                     reason,
                 )
@@ -213,8 +221,10 @@ class WorkerProcess(ABC, Generic[C]):
 
 
 def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | None]]:
-    """Return the configurations in these files by connector. A file that cannot be read is logged
-    and skipped."""
+    """Return the configurations in these files by connector.
+
+    Files that cannot be read are logged and skipped.
+    """
     configs = {}
     for path in paths:
         try:
@@ -226,7 +236,7 @@ def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | 
 
 
 def version() -> str:
-    """Our own, shown beside Connect's."""
+    """Return the version of connect-py, shown next to Connect's version."""
     return importlib.metadata.version("connect-py")
 
 
@@ -239,7 +249,7 @@ def make_worker(
     *,
     offset_topic: StorageTopic | None = None,
 ) -> Worker:
-    """The worker of either mode; without `offset_topic` the offsets are kept in a file."""
+    """Create the worker of either mode. Without `offset_topic`, offsets are stored in a file."""
     return Worker(
         config.props,
         plugins=plugins,
@@ -252,10 +262,10 @@ def make_worker(
 
 
 def _plugins(config: WorkerConfig) -> PluginRegistry:
-    """What is installed; the worker's own converters must be among it.
+    """Return the installed plugins, which must include the worker's own converters.
 
     Raises:
-        ConfigError: A converter is not.
+        ConfigError: A converter is not installed.
     """
     plugins = PluginRegistry.discover(config["plugin.path"] or ())
     for key, kind in CONVERTERS.items():
@@ -274,8 +284,10 @@ def _refuse(error: Exception) -> int:
 
 
 def _export_spark_environment() -> None:
-    """Tell the processes of tasks where Java and Spark's jars are, or why they cannot have them.
-    Downloads nothing."""
+    """Export the locations of Java and Spark's jars to task processes.
+
+    If they are missing, export the reason. Nothing is downloaded.
+    """
     from connect_py.embedded.jar_lock import JarLock, JarLockError
     from connect_py.embedded.java_runtime import JavaNotFoundError
     from connect_py.embedded.spark_environment import (

@@ -1,5 +1,4 @@
-"""Shared services: programs of a plugin that the worker runs once for all connectors and tasks that
-use them.
+"""Shared services: programs that the worker runs once for several connectors and tasks.
 
 A plugin requests a service from its context and gets the address that the program listens on. The
 program is a Python module with a function `main(program)`, which the worker calls in a new process
@@ -29,8 +28,9 @@ WAIT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SharedService:
-    """A program that the worker runs for a plugin. Equal services share one process of the
-    worker.
+    """A program that the worker runs for a plugin.
+
+    Equal services share one process of the worker.
     """
 
     name: str  # lower-case letters, digits, and `-`; used in logs, metrics, and errors
@@ -82,9 +82,7 @@ class SharedServices(Protocol):
         """
 
     def request_shared_service(self, service: SharedService) -> None:
-        """Start a service and return immediately: for a task's `start`, in parallel to other
-        work.
-        """
+        """Start a service in the background, for example in a task's `start`."""
 
     def release_shared_service(self, service: SharedService) -> None:
         """Stop using a service. Not necessary when the task or connector ends."""

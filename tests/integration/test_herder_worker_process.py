@@ -270,7 +270,7 @@ def test_unreachable_kafka_is_named_while_it_is_tried_again(
 ) -> None:
     process = start(tmp_path, properties(f"127.0.0.1:{free_port()}", topic_prefix, free_port()))
     try:
-        eventually(lambda: "trying again" in (tmp_path / "worker.log").read_text())
+        eventually(lambda: "retrying" in (tmp_path / "worker.log").read_text())
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
     finally:
