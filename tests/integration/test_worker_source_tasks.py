@@ -92,8 +92,8 @@ class Bench:
             listener=self.listener,
             source_offsets=self.offsets,
             offset_stores=ConnectorOffsetStores(self.offsets, self.props, shared),
+            gate=self.gate,
         )
-        self.worker.gate = self.gate
         self.worker.start()
         self.log = directory / "log"
 
