@@ -182,7 +182,7 @@ def lazy_plugin(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.long  # in every run: test_a_request_after_the_end_is_refused_at_once
+@pytest.mark.long  # in every run: test_request_after_the_end_fails_immediately
 @pytest.mark.timeout(150)  # a worker starts, and stops slowly
 def test_no_request_is_answered_with_500_while_a_worker_stops(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
