@@ -7,7 +7,7 @@ import pytest
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.secret_mask import SecretMask
 from connectors.iceberg.dead_letters.dead_letter_rows import config_hash
-from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, shown
+from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, to_display
 
 VALUE = "c2VjcmV0"
 SECRET_KEYS = (
@@ -70,14 +70,14 @@ HARMLESS_URLS = (
 
 @pytest.mark.parametrize("key", SECRET_KEYS)
 def test_value_of_a_secret_key_is_hidden_everywhere(key: str) -> None:
-    assert shown(key, VALUE) == HIDDEN
+    assert to_display(key, VALUE) == HIDDEN
     assert config_hash({key: VALUE}) == config_hash({})
 
 
 @pytest.mark.parametrize("key", HARMLESS_KEYS)
 def test_keys_that_only_sound_like_secrets_are_shown(key: str) -> None:
     assert SECRET_KEY.search(key) is None
-    assert shown(key, VALUE) == VALUE
+    assert to_display(key, VALUE) == VALUE
 
 
 @pytest.mark.parametrize("value", SECRET_PARTS)
@@ -85,10 +85,10 @@ def test_keys_that_only_sound_like_secrets_are_shown(key: str) -> None:
 def test_secret_parts_of_urls_are_hidden_in_texts(value: str, secret: str) -> None:
     for text in (value, f"'{value}' is refused"):
         expected = text.format(HIDDEN)
-        assert shown("iceberg.catalog.uri", text.format(secret)) == expected
+        assert to_display("iceberg.catalog.uri", text.format(secret)) == expected
         assert SecretMask().apply(text.format(secret)) == expected
 
 
 @pytest.mark.parametrize("value", HARMLESS_URLS)
 def test_harmless_parts_of_urls_are_shown_as_written(value: str) -> None:
-    assert shown("iceberg.catalog.uri", value) == value
+    assert to_display("iceberg.catalog.uri", value) == value
