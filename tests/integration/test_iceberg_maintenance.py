@@ -197,7 +197,7 @@ def test_orphan_search_spares_a_renamed_table_in_the_same_folder(
     settings = ("--set", "orphan-age=3d", "--set", "operations-table=none")
     shown = run(name, "--dry-run", *settings).stdout
     assert "due: remove orphan files" in shown
-    assert "left out, the folder of the table has files of another table" in shown
+    assert "the folder of the table has files of another table" in shown
     result = do(lake, Sink(lake, name, WriteMode.APPEND, ()), MaintenanceKind.ORPHANS, policy)
     assert ("connect-py-orders.1-a1" if staged else ".metadata.json") in result.skipped
     assert result.counts == {}

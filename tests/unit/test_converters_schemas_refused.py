@@ -278,7 +278,7 @@ def test_schema_has_a_size_limit_and_only_text_names() -> None:
         struct(("a", made), ("b", made))
     with pytest.raises(SchemaBuilderError, match="strings"):
         Schema(Type.INT32, name=5)  # type: ignore[arg-type] # from a damaged schema
-    with pytest.raises(SchemaBuilderError, match="strings"):
+    with pytest.raises(SchemaBuilderError, match="valid string"):
         Schema(Type.STRUCT, fields=[(5, INT32)])  # type: ignore[list-item] # the same
     assert isinstance(made.fields[0], Field)
 
