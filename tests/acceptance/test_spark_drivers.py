@@ -227,6 +227,7 @@ def test_worker_that_cannot_start_spark_refuses_an_iceberg_connector(
         worker.close()
 
 
+@pytest.mark.long  # in every run: test_driver_is_requested_before_the_first_commit_needs_it
 def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_worker(
     spark_environment: Mapping[str, str],
     lakehouse: Lakehouse,

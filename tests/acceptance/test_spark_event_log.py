@@ -72,6 +72,7 @@ def application(folder: Path) -> dict[str, str]:
     raise AssertionError("the log has no settings")
 
 
+@pytest.mark.long  # in every run: test_iceberg_commit_cost.py
 def test_cycle_that_replaces_rows_is_one_merge_into_a_recorded_table(
     worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
