@@ -130,6 +130,10 @@ class Channel:
         """Send a notification. It is dropped if the channel has ended."""
         self._send(message)
 
+    def has_message(self) -> bool:
+        """Return True if a message, or the end of the channel, can be received without waiting."""
+        return self._connection.poll(0)
+
     def receive(self, handle: Handler) -> bool:
         """Wait for one message and process it.
 

@@ -144,15 +144,20 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
     """Process the worker's messages and send heartbeats, on two threads.
 
     The process exits when the channel ends. `make_report` returns the report of a heartbeat.
+
+    The worker may have extended its lease while this process was starting: of the leases among the
+    first messages, only the last one counts.
     """
     lease = LeaseGuard()
+    first_leases: list[float | None] = []
+    extend_lease: Callable[[float | None], None] = first_leases.append
 
     def process(message: Any) -> Future[Any] | None:
         match message:
             case SetLogLevels(levels):
                 set_levels(levels)
             case ExtendLease(until):
-                lease.extend(until)
+                extend_lease(until)
             case _:
                 return handle(message)
         return None
@@ -163,6 +168,11 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
             channel.notify(Heartbeat(make_report()))
             never.wait(HEARTBEAT_SECONDS)
 
+    while channel.has_message() and channel.receive(process):
+        pass
+    extend_lease = lease.extend
+    if first_leases:
+        lease.extend(first_leases[-1])
     channel.start_reading(process, on_end=lambda: os._exit(EXIT_WORKER_LOST))
     threading.Thread(target=send_heartbeats, name="heartbeat", daemon=True).start()
 

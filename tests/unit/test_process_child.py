@@ -16,6 +16,7 @@ from connect_py.futures import done
 from connect_py.process.channel import ChannelClosedError
 from connect_py.process.child import Child
 from connect_py.process.child_process import ChildProcess
+from connect_py.process.child_runtime import EXIT_LEASE_ENDED, ExtendLease
 
 SECONDS = 30.0
 PROLOGUE = """
@@ -114,3 +115,26 @@ def test_kill_by_another_thread_ends_the_process_and_its_children() -> None:
     assert child.outcome == "was killed"
     _, running = psutil.wait_procs(grandchildren, timeout=SECONDS)
     assert not running
+
+
+@pytest.mark.parametrize(
+    ("leases", "status"),
+    [
+        ((0.0, None), 7),  # extended while the process was starting
+        ((None, 0.0), EXIT_LEASE_ENDED),
+    ],
+)
+def test_last_lease_that_was_sent_before_the_start_counts(
+    leases: tuple[float | None, ...], status: int
+) -> None:
+    child = child_of(
+        "from connect_py.process.child_runtime import serve_worker\n"
+        "serve_worker(channel, lambda message: None, lambda: None)\n"
+        "time.sleep(1.0)\n"
+        "os._exit(7)"
+    )
+    for until in leases:
+        child.channel.notify(ExtendLease(until))
+    child.run(ignore)
+    child.close(ChannelClosedError("the process has ended"))
+    assert child.status == status
