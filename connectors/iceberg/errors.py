@@ -22,33 +22,37 @@ class TableError(ConnectError):
 
 
 class JavaError(Exception):
-    """What Java threw, as text: the JVM may be gone when it is read."""
+    """The message of a Java exception, as text: the JVM may have ended when it is read."""
 
 
 class TableMissingError(TableError):
-    """The catalog answers, and knows no such table."""
+    """The catalog reports that the table does not exist."""
 
 
 class TableNotCreatedError(TableError):
-    """The catalog knows no such table, and the rows that are there cannot create it. Other rows
-    may."""
+    """The table does not exist, and the rows so far cannot create it.
+
+    Later rows may be able to.
+    """
 
 
 class TableForbiddenError(TableError):
-    """The catalog answers, and refuses us this table."""
+    """The catalog denies access to the table."""
 
 
 class TableUnsuitableError(TableError):
-    """The table exists but cannot take what is asked, and trying again will not help."""
+    """The table exists but does not support the request, which fails whenever it is repeated."""
 
 
 class DuplicateKeyError(TableError):
-    """Two staged rows of one cycle carry the same key, and nothing says which one is newer."""
+    """Two staged rows of one cycle have the same key, and nothing defines their order."""
 
 
 class ExpectationFailedError(TableError):
-    """Rows of a commit are not as `iceberg.ext.expect.<name>` with the action `fail` expects;
-    nothing was committed."""
+    """Rows of a commit violate an `iceberg.ext.expect.<name>` with the action `fail`.
+
+    Nothing was committed.
+    """
 
     def __init__(self, table: str, failed: str) -> None:
         super().__init__(table, f"rows are not as expected: {failed}; nothing was committed")

@@ -340,7 +340,8 @@ KNOWN: Final[Known] = {
         "Decimal schema" in str(found.ours.get("failed"))
     ),
     "JsonConverter takes numbers of decimals beyond a scale of 76": lambda found: (
-        "made" in found.java and "A decimal's scale is at most 76" in str(found.ours.get("failed"))
+        "made" in found.java
+        and "The scale of a decimal must be between -76 and 76" in str(found.ours.get("failed"))
     ),
 }
 

@@ -120,7 +120,7 @@ def test_doctor_reads_a_connector_as_the_worker_does(
     connector.write_text(json.dumps(settings))
     _, findings = doctor(str(path), str(connector))
     assert findings["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
-    assert findings["catalog"] == ("ok", "lake answers; there is no table [hidden] yet")
+    assert findings["catalog"] == ("ok", "lake is available; table [hidden] does not exist yet")
     assert findings["storage"][0] == "ok"
     monkeypatch.delenv("DOCTORS_TABLE")
     status, findings = doctor(str(path), str(connector))

@@ -204,12 +204,12 @@ def test_log_that_lacks_changes_is_refused_or_named(
     command, name = made.command(lake, monkeypatch, tmp_path), made.mirror.name
     behind = command(name)
     assert behind.exit_code == 2
-    assert "has not come as far as the table in shop-0" in behind.stderr
+    assert "ends before the table in shop-0" in behind.stderr
     earlier = command(name, "--at", "first")
     assert earlier.exit_code == 0, earlier.output
     assert "warning: shop-0: the log begins at offset 5, the table at 0" in earlier.stdout
     no_log = command(name, "--changelog", made.mirror.name, "--at", "first")
-    assert (no_log.exit_code, "has no column __op: it is no change log" in no_log.stderr) == (
+    assert (no_log.exit_code, "has no column __op: it is not a change log" in no_log.stderr) == (
         2,
         True,
     )
@@ -230,7 +230,7 @@ def test_new_mirror_is_made_of_a_log_without_one(
     command, name = made.command(lake, monkeypatch, tmp_path), f"{made.mirror.name}_new"
     created = command(name, "--changelog", made.log.name, "--create", "--key", "id")
     assert created.exit_code == 0, created.output
-    assert "warning: 1 values of big are not in the change log, so they are null" in created.stdout
+    assert "warning: 1 values of big are not in the change log; they are null" in created.stdout
     assert [dict(row) for row in lake.rows(name, "id, region, n")] == [
         {"id": 2, "region": "north", "n": 1}
     ]

@@ -194,9 +194,11 @@ def test_columns_are_matched_by_their_ids(lake: Lake) -> None:
     assert set(columns.retyped) == {"ratio", "place"}
     back = difference(lake, sink.name, after, before, ["id"])
     assert back.counts == {RowChange.DELETED: 1}
-    with pytest.raises(TableUnsuitableError, match=r"snapshot \d+ has no column added yet"):
+    with pytest.raises(TableUnsuitableError, match=r"snapshot \d+ does not have column added"):
         difference(lake, sink.name, before, after, ["added"])
-    with pytest.raises(TableUnsuitableError, match="there is no column shop"):
+    with pytest.raises(
+        TableUnsuitableError, match="column shop, which is part of the key, does not exist"
+    ):
         difference(lake, sink.name, before, after)
 
 

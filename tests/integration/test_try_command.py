@@ -149,7 +149,7 @@ def test_records_show_what_a_table_that_is_there_lacks(shop: Shop, lake: Lake) -
     unknown = shop.run({"iceberg.tables": name, "topics": "no-such-topic"})
     assert (unknown.exit_code, unknown.stderr.splitlines()[-1]) == (
         2,
-        "connect-py: there is no topic no-such-topic",
+        "connect-py: topic no-such-topic does not exist",
     )
 
 
