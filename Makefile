@@ -105,12 +105,12 @@ lint: dev
 	$(BIN)/python tests/architecture/prose.py --check
 	$(BIN)/python tests/architecture/import_circles.py
 
-# Lint and seven lanes, six at a time on two cores. The four lanes with Spark run the longest: commits to Iceberg tables,
-# other uses of Spark, and whole workers with and without the Iceberg sink. They start when the class archives are
-# recorded; the parts of the worker on a broker, the two lanes that only compute, and lint start at once. More lanes at once
-# make tests time out. Failed tests of up to four files of the lanes with processes are repeated at the end, on an idle
-# machine, and listed.
-test: dev
+# Lint and seven lanes, six at a time on two cores. The four lanes with Spark start first, because they run the longest and
+# wait the most: commits to Iceberg tables, other uses of Spark, and whole workers with and without the Iceberg sink. Two
+# slots are left for the parts of the worker on a broker, the two lanes that only compute, and lint. More lanes at once make
+# tests time out. Failed tests of up to four files of the lanes with processes are repeated at the end, on an idle machine,
+# and listed.
+test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j6 lane-of-tables lane-of-workers lane-of-spark lane-of-commits \
 	  lane-of-parts test-logic lint test-properties
@@ -126,16 +126,16 @@ archives: dev
 lane-of-parts: dev
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
 
-lane-of-commits: archives
+lane-of-commits:
 	@$(MAKE) --no-print-directory test-commits || touch $(FAILED)/test-commits
 
-lane-of-spark: archives
+lane-of-spark:
 	@$(MAKE) --no-print-directory test-spark || touch $(FAILED)/test-spark
 
-lane-of-tables: archives
+lane-of-tables:
 	@$(MAKE) --no-print-directory test-tables || touch $(FAILED)/test-tables
 
-lane-of-workers: archives
+lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
 LANE = @$(BIN)/python tests/lane.py
