@@ -7,27 +7,27 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one for durations, one for timestamps."""
+    """Provides a monotonic clock for durations and a wall clock for timestamps."""
 
     def monotonic(self) -> float:
-        """Return seconds that never decrease; only differences are meaningful."""
+        """Return a time in seconds that never decreases. Only differences are meaningful."""
 
     def time_ms(self) -> int:
-        """Return milliseconds since the epoch."""
+        """Return the number of milliseconds since the Unix epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Block the calling thread for the given time."""
 
 
-# exists on Linux; elsewhere, time in system sleep is not counted
+# available only on Linux; on other systems, time in system sleep is not counted
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """The machine's clocks, which are the same in all processes."""
+    """Reads the system clocks, which all processes on this machine share."""
 
     def monotonic(self) -> float:
-        """Return seconds, including system sleep: a worker that slept has lost its lease."""
+        """Return a time that includes system sleep, during which a worker can lose its lease."""
         return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def time_ms(self) -> int:

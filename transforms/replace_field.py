@@ -26,7 +26,7 @@ def _renames(name: str, value: Parsed) -> None:
 class ReplaceField(FieldTransformation[R]):
     """Removes fields that are excluded or not included, and renames fields.
 
-    Null values pass unchanged.
+    Null values are passed through unchanged.
     """
 
     purpose = "field replacement"
@@ -93,10 +93,10 @@ class ReplaceField(FieldTransformation[R]):
         return self._new_names.get(name, name)
 
     def make_plan(self, schema: Schema) -> Plan:
-        """Return the plan of a struct; as in Java, values are looked up by the new name.
+        """Return the plan for a struct. Values are looked up by the new field name, as in Java.
 
-        A field that is renamed to the name of another field that stays is therefore filled from
-        the field that is renamed to its name, which may have another schema.
+        If a field is renamed to the name of another retained field, both fields therefore get the
+        value of the renamed field, which may not match the schema of the other field.
         """
         result = super().make_plan(schema).schema
         return Plan(schema, result, [self._source(schema, field.name) for field in result.fields])
@@ -109,7 +109,7 @@ class ReplaceField(FieldTransformation[R]):
         return source.index
 
     def check(self, plan: Plan, values: Sequence[Value]) -> None:
-        """Check a row as Java's `Struct.put` does, field by field."""
+        """Validate each field of a row in the same way as Java's `Struct.put`."""
         if plan.keeps_schemas:
             plan.rules.check(values)
             return
@@ -122,7 +122,7 @@ class ReplaceField(FieldTransformation[R]):
 def _check_class(origin: Schema, field: Field, value: Value) -> None:
     """Raise DataError if the value has different Java classes under the two schemas.
 
-    Python's class may be the same: integers of all widths, dates, and timestamps.
+    The Python class may be the same, for example for integers of different widths.
     """
     java_class = java_class_name(value, origin)
     if value is not None and java_class != java_class_name(value, field.schema):

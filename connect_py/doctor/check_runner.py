@@ -1,4 +1,4 @@
-"""`run_checks`: performs checks one after the other, each with its deadline."""
+"""`run_checks`: runs checks one after another, each with its own deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.api.errors import ConnectError
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
-    """Yield the findings of each check as soon as it has finished."""
+    """Run the checks in order, and yield the findings of each check as soon as it finishes."""
     for check in checks:
         yield from _run(check)
 
@@ -25,7 +25,7 @@ def _run(check: Check) -> Sequence[Finding]:
             message = str(error) or type(error).__name__
             findings.append(Finding(check.subject, Verdict.FAIL, message))
 
-    # a daemon thread: a hanging check ends with this process
+    # a daemon thread, because a hanging check must not block the exit
     thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)
     thread.start()
     thread.join(check.seconds)

@@ -1,4 +1,4 @@
-"""Metrics in the exposition format of Prometheus, with the names in dashboards for Connect."""
+"""Metrics in Prometheus exposition format, named as existing Kafka Connect dashboards expect."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 
 
 class NameFamily(Enum):
-    """Naming schemes. The values are used in the configuration."""
+    """Naming scheme of the metrics. The values are the names used in the configuration."""
 
     CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; strings are labels of the group
-    STRIMZI = "strimzi"  # without `connect-` and `-metrics`, as in the examples of the JMX exporter
-    # as confluent, but names of string metrics end with _info
+    STRIMZI = "strimzi"  # without `connect-` and `-metrics`, as in the JMX exporter examples
+    # like CONFLUENT, but the names of string metrics end with _info
     STRIMZI_REPORTER = "strimzi-reporter"
 
 
 def prometheus_text(samples: Iterable[AnySample], families: Sequence[NameFamily]) -> bytes:
-    """Render samples. Takes milliseconds per hundred samples: do not call it on an event loop."""
+    """Return the samples in Prometheus exposition format.
+
+    Do not call this function on an event loop, because it takes milliseconds per hundred samples.
+    """
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -34,7 +37,7 @@ def prometheus_text(samples: Iterable[AnySample], families: Sequence[NameFamily]
 
 
 class _Collector:
-    """Collector for one scrape."""
+    """Prometheus collector that serves the samples of one scrape."""
 
     def __init__(self, samples: Sequence[AnySample], families: Sequence[NameFamily]) -> None:
         self._samples = samples
@@ -42,7 +45,7 @@ class _Collector:
         self._metrics: dict[str, Metric] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics, each with its series."""
+        """Yield each metric with all of its time series."""
         for sample in self._samples:
             if isinstance(sample, OwnSample):
                 self._add(sample.name, sample.doc, sample.tags, sample.value)
@@ -78,7 +81,7 @@ class _Collector:
 
         metric = self._metrics.get(name)
         if metric is None:
-            # Untyped: the library appends `_total` to the names of counters.
+            # untyped, because the library appends `_total` to the names of counters
             metric = self._metrics[name] = Metric(name, doc, "untyped")
         if all(previous.labels != labels for previous in metric.samples[-1:]):
             metric.add_sample(name, dict(labels), value)
@@ -109,6 +112,7 @@ def _word(name: str) -> str:
 def _spellings(name: str) -> tuple[str, ...]:
     """Return a name with and without `_total`.
 
-    Newer exporters drop the suffix, older exporters retain it, and dashboards use either name.
+    Newer exporters drop the suffix and older exporters retain it, so dashboards may use either
+    name.
     """
     return (name, name.removesuffix("_total")) if name.endswith("_total") else (name,)

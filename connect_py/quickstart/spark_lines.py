@@ -1,4 +1,4 @@
-"""`SparkLines`: Spark events in the worker's log: the session, and the result of each commit."""
+"""`SparkLines`: extracts Spark session and commit events from the worker's log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 STARTING: Final = re.compile(r"service spark-driver \(instance \d+\): started process")
-# without the source location
+# excludes the source location, which follows in parentheses
 SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")
 COMMIT: Final = re.compile(
     r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) "
@@ -17,14 +17,14 @@ COMMIT: Final = re.compile(
 
 
 class SparkLines:
-    """Follows the log of a running worker."""
+    """Follows the log of a running worker and summarizes its Spark events."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """Return the events since the last call: the driver's start, its session, and commits."""
+        """Yield the driver start, session, and commit events since the last call."""
         lines = self._new_lines()
         for line in lines:
             if STARTING.search(line) is not None:
@@ -50,6 +50,6 @@ class SparkLines:
                 content = file.read()
         except FileNotFoundError:
             return []
-        complete = content[: content.rfind(b"\n") + 1]  # without a partially written line
+        complete = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
         self._read += len(complete)
         return complete.decode(errors="replace").splitlines()

@@ -2,7 +2,8 @@
 
     python -P -m connect_py.worker.service_main DESCRIPTOR MODULE [LOCATION]
 
-The descriptor is the end of a pipe; LOCATION is the folder of `plugin.path` with the program.
+DESCRIPTOR is the file descriptor of a pipe to the worker. LOCATION is the `plugin.path` folder that
+contains MODULE.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RunningProgram:
     """Implements `connect_py.api.service.ServiceProgram`."""
 
     def __init__(self, channel: Channel) -> None:
-        """Wait for the worker's first message. Exits if the worker has exited."""
+        """Wait for the worker's first message. Exit this process if the worker has exited."""
         self._channel = channel
         self._ending = threading.Event()
         starts: list[ServiceStart] = []
@@ -59,7 +60,7 @@ class RunningProgram:
 
 
 def main(descriptor: int, module: str, location: str | None = None) -> None:
-    """Call the main function of a module."""
+    """Run the module's main function with a program that is connected to the worker."""
     os.set_inheritable(descriptor, False)
     connection: Connection[Any, Any] = Connection(descriptor)
     channel = Channel(connection, name="service")
@@ -69,7 +70,7 @@ def main(descriptor: int, module: str, location: str | None = None) -> None:
         add_location(location)
     try:
         exists = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package
+    except ModuleNotFoundError:  # the parent package does not exist
         exists = False
     if not exists:
         program.failed(f"module {module} not found")

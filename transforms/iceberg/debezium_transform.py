@@ -1,4 +1,4 @@
-"""Iceberg's `DebeziumTransform`: replaces a change event by its row with `_cdc`."""
+"""Iceberg's `DebeziumTransform`: replaces a change event with its row and adds `_cdc`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _TIMESTAMP = timestamp()
 
 
 class DebeziumTransform(Transformation[R]):
-    """Replaces each event by its row and the struct `_cdc` (op, ts, offset, source, target, key).
+    """Replaces each event with its row and the struct `_cdc` (op, ts, offset, source, target, key).
 
-    Deletes are replaced by the row before the change, other events by the row after it. Column
-    defaults replace nulls. Tombstones pass unchanged. Truncate events, messages, and events without
-    a schema and row are dropped. Both forms are handwritten: rows are dropped, and the result mixes
-    rows before and after.
+    A delete event is replaced with the row before the change, any other event with the row after
+    it. Nulls are replaced with the default value of the field. Tombstones are passed through
+    unchanged. Truncate events, message events, and schemaless events without a row are dropped. The
+    row form and the columnar form are both handwritten, because a shared description can neither
+    drop rows nor combine before and after rows in one result.
     """
 
     config_def = ConfigDef().define(
@@ -60,7 +61,7 @@ class DebeziumTransform(Transformation[R]):
         return rebuilt(row, [*members(row), (CDC, cdc_schema(key))])
 
     def target(self, db: str, table: str) -> str:
-        """Return `_cdc.target` for the names of database and table."""
+        """Return the value of `_cdc.target` for a database name and a table name."""
         return self._pattern.replace("{db}", db).replace("{table}", table)
 
     def apply(self, record: R) -> R | None:
@@ -129,7 +130,7 @@ class DebeziumTransform(Transformation[R]):
 
 
 def cdc_schema(key: Schema | None) -> Schema:
-    """Return the schema of `_cdc` for records of this key schema."""
+    """Return the schema of `_cdc` for records with this key schema."""
     fields = [
         ("op", STRING),
         ("ts", _TIMESTAMP),
@@ -141,7 +142,11 @@ def cdc_schema(key: Schema | None) -> Schema:
 
 
 def checked(row: Struct, name: str, expected: Schema) -> Value:
-    """Return the raw value of a field; raise DataError if it is missing or not of this type."""
+    """Return the value of a field without its default.
+
+    Raises:
+        DataError: The field does not exist or has another type.
+    """
     value = row.get_without_default(name)
     if row.schema[name].type is not expected.type:
         raise DataError(f"Field '{name}' is not of type {expected.type.name}")

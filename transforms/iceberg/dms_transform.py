@@ -1,4 +1,4 @@
-"""Iceberg's `DmsTransform`: replaces AWS DMS change events by rows with `_cdc`."""
+"""Iceberg's `DmsTransform`: replaces AWS DMS change events with rows that have `_cdc`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from transforms.requirements import require_map
 
 PURPOSE = "DMS transform"
 
-_OPERATIONS = {"update": "U", "delete": "D"}  # all others are inserts
+_OPERATIONS = {"update": "U", "delete": "D"}  # any other operation is an insert
 
 
 class DmsTransform(Transformation[R]):
-    """Replaces each event by its `data`. Other values are dropped; null values pass unchanged."""
+    """Replaces each event with its `data` and adds the struct `_cdc`.
+
+    Records whose value is not a DMS event are dropped. Records with a null value are passed
+    through unchanged.
+    """
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing: the transformation has no options."""

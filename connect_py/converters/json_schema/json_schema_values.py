@@ -1,4 +1,4 @@
-"""Values of JSON Schemas: the values of JsonConverter, unions, and other maps."""
+"""Conversion of JSON Schema values, which extends JsonConverter's with unions and other maps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from connect_py.converters.json_schema.json_schema_type import (
 
 
 class JsonSchemaValidator:
-    """Validates trees with the library jsonschema, whose validators are created on first use."""
+    """Validates trees with the jsonschema library. Validators are created on first use."""
 
     def __init__(self, documents: Mapping[str, Tree], *, modern: bool = True) -> None:
-        """Prepare the validation of documents; without `modern`, all of them use draft 7."""
+        """Prepare to validate values. If `modern` is False, all documents use draft 7."""
         self._documents = documents
         self._modern = modern
         self._validators: dict[int, Any] = {}
@@ -33,10 +33,10 @@ class JsonSchemaValidator:
 
     @staticmethod
     def of(text: str, references: Mapping[str, str], *, modern: bool = True) -> JsonSchemaValidator:
-        """Return a validator of a schema and its references.
+        """Return a validator for a schema and its references.
 
         Raises:
-            DataError: A schema is not JSON.
+            DataError: The schema or a reference is not valid JSON.
         """
         try:
             return JsonSchemaValidator({"": json.loads(text), **_parsed(references)}, modern=modern)
@@ -54,7 +54,7 @@ class JsonSchemaValidator:
             raise DataError(f"The message does not match its schema: {problem}")
 
     def problem(self, part: Branch, tree: Tree) -> str | None:
-        """Return the first violation of a part of the schema, or None if the value matches.
+        """Return the first violation of a subschema, or None if the value matches it.
 
         Raises:
             DataError: The schema or a reference is invalid.
@@ -64,7 +64,7 @@ class JsonSchemaValidator:
             if validator is None:
                 validator = self._validators[id(part)] = self._make(part)
             error = next(validator.iter_errors(without_schema(tree)), None)
-        except Exception as schema_error:  # the library raises any error for invalid schemas
+        except Exception as schema_error:  # the library raises arbitrary exceptions
             raise DataError(
                 f"The schema cannot be used for validation: "
                 f"{type(schema_error).__name__}: {schema_error}"
@@ -100,7 +100,7 @@ _PLACE: Final = "connect-py-part"
 
 
 def _with_extras(schema: Schema, tree: Tree) -> Tree:
-    """Return an object with its additional properties in the field for them, if any."""
+    """Move additional properties to the `EXTRAS` field if the schema has this field."""
     if schema.field(EXTRAS) is None or not isinstance(tree, dict):
         return tree
     extras = {
@@ -117,13 +117,15 @@ def _parsed(references: Mapping[str, str]) -> dict[str, Tree]:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaValueReader(JsonValueReader):
-    """Converts trees, the results of `read_json(..., exact=True)`, to values of the schema."""
+    """Converts the trees that `read_json(..., exact=True)` returns to Connect values."""
 
     type: JsonSchemaType = field(kw_only=True)
     validator: JsonSchemaValidator = field(kw_only=True)
 
     def read_message(self, schema: Schema, tree: Tree) -> Value:
-        """Convert a whole payload; missing members at the top are null even if they are required.
+        """Convert a complete payload.
+
+        Missing top-level members become null, even if they are required.
 
         Raises:
             DataError: The payload does not match the schema.
@@ -147,7 +149,7 @@ class JsonSchemaValueReader(JsonValueReader):
         if schema is not None and tree is not None:
             branches = self.type.branches_of(schema)
             if branches is not None or schema.name == ANY or is_enum(schema):
-                check_nesting(tree)  # the schema does not limit the nesting
+                check_nesting(tree)  # the schema does not limit the nesting depth
             if branches is not None:
                 return self._union(schema, branches, tree)
             if schema.name == ANY:

@@ -1,6 +1,6 @@
-"""`ConfigReload`: resolves values of config providers again when their TTL expires.
+"""`ConfigReload`: resolves config provider values again when their TTL expires.
 
-Connectors whose values have changed are restarted.
+A connector is restarted if its values have changed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,20 @@ from connect_py.herder.thread.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 
-ACTION = "config.action.reload"  # config key of a connector: none or restart
+ACTION = "config.action.reload"  # connector config key; the value is none or restart
 
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
-    """Resolved configuration: a digest of the values, and their TTL.
-
-    The values themselves are not stored.
-    """
+    """Digest and TTL of a resolved configuration. The values themselves are not stored."""
 
     digest: bytes
-    ttl_ms: int | None  # None: the values do not expire
+    ttl_ms: int | None  # None if the values do not expire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WatchedConfig:
-    """A configuration in use."""
+    """Configuration of a running connector or task, and its last resolution."""
 
     config: Mapping[str, str]  # unresolved
     answer: _Resolution | None = None  # None until the first resolution completes
@@ -49,12 +46,10 @@ def _run_on_thread(function: Callable[[], None]) -> None:
 
 
 class ConfigReload:
-    """Reloads the configurations of the connectors and tasks that run here.
+    """Reloads the configurations of the connectors and tasks that run on this worker.
 
-    Called only on the herder's thread.
-
-    Providers may block. They are therefore called on other threads, whose results arrive through
-    the queue.
+    Called only on the herder's thread. Config providers may block, so they are called on other
+    threads, which pass their results to the herder through the queue.
     """
 
     def __init__(
@@ -64,11 +59,11 @@ class ConfigReload:
         restart: Callable[[str], bool],
         begin: Callable[[Callable[[], None]], None] = _run_on_thread,
     ) -> None:
-        """Create the component without any configurations.
+        """Create a reloader that does not watch any configurations yet.
 
         Args:
-            restart: Restarts a connector and its tasks on this worker. Returns False if none run
-                here.
+            restart: Restarts a connector and its tasks on this worker. Returns False if neither
+                the connector nor any of its tasks runs on this worker.
             begin: Runs a function on another thread and returns immediately.
         """
         self._resolver = resolver
@@ -78,12 +73,11 @@ class ConfigReload:
         self._watched: dict[str, _WatchedConfig] = {}
 
     def watch(self, name: str, config: Mapping[str, str]) -> None:
-        """Register the unresolved configuration with which a connector or a task starts.
+        """Watch the unresolved configuration of a connector or task that is starting.
 
-        Never blocks.
-
-        The values of the first start count: if a later start resolves newer values, the other tasks
-        are restarted.
+        Never blocks. A configuration that is already being watched is not resolved again.
+        Later resolutions are therefore compared with the values of the first start, and the
+        connector and its tasks are restarted if the values differ.
         """
         previous = self._watched.get(name)
         if previous is not None and previous.config == config:
@@ -117,14 +111,14 @@ class ConfigReload:
         if self._watched.get(name) is not watched:
             return
         if isinstance(answer, Exception):
-            # starting the connector reports the error
+            # debug level, because starting the connector reports the same error
             log.debug("failed to resolve the configuration of connector %s", name)
             del self._watched[name]
         else:
             self._schedule(name, watched, answer)
 
     def _schedule(self, name: str, watched: _WatchedConfig, answer: _Resolution) -> None:
-        """Schedule the next resolution at the end of the TTL. Without a TTL, stop watching."""
+        """Schedule the next resolution for the end of the TTL, or stop watching without a TTL."""
         if answer.ttl_ms is None:
             del self._watched[name]
             return

@@ -1,8 +1,9 @@
-"""The last change per key, if the changes of a key are spread over several Kafka partitions.
+"""Last change of each key if the changes of a key are spread over several Kafka partitions.
 
-Tasks reduce their own partitions. Here, a window over the changes of the cycle selects the last one
-of each key by the order of the source. A change that is older than a truncate, or than the row in
-the table, is left out: a partition may lag behind the others.
+Each task finds the last change of each key within its own partitions. A window function over all
+changes of the cycle then selects the last change of each key in source order. Because a partition
+may lag behind the others, changes that are older than a truncate or than the row in the table are
+skipped.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# followed by the connect group ID: property with the order of the last truncate
+# prefix of the table property that stores the order of the last truncate; the Connect group ID
+# follows
 TRUNCATED: Final = "connect-py.truncated."
-# the file that stages a change; a file of last changes has each key once
+# staged file that contains the change; a file of last changes contains each key only once
 FILE: Final = "__connect_py_file"
-LAST: Final = "__connect_py_last"  # the last change of its key
+LAST: Final = "__connect_py_last"  # true for the last change of its key
 _DELETE: Final = "__connect_py_delete"
 _STATE: Final = "__connect_py_state"
 _OLD, _SUPERSEDED, _LAST, _TIED = 0, 1, 2, 3
@@ -36,8 +38,10 @@ _NOT_NULL_ORDER: Final = f"coalesce({ORDER}, '') AS {ORDER}"
 
 
 class UnorderedKeysError(Exception):
-    """The last change of some keys is unknown; `rows` has the keys and the files of their
-    changes."""
+    """The last change of some keys is unknown.
+
+    `rows` contains these keys and the files of their changes.
+    """
 
     def __init__(self, rows: DataFrame) -> None:
         super().__init__("keys without an order")
@@ -45,7 +49,7 @@ class UnorderedKeysError(Exception):
 
 
 class CycleOrder:
-    """The order of the changes of one attempt."""
+    """Orders the changes of one commit attempt and selects the last change of each key."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -55,18 +59,20 @@ class CycleOrder:
         last_truncate = attempt.metadata.properties.get(name, "")
         files = attempt.request.files
         truncates = [file.order for file in files if file.kind is StagedKind.TRUNCATES]
-        self._truncate = max([last_truncate, *truncates])  # earlier changes are left out
+        self._truncate = max([last_truncate, *truncates])  # earlier changes are skipped
         if self._truncate != last_truncate:
             attempt.properties[name] = self._truncate
 
     def later_rows(self, rows: DataFrame) -> DataFrame | None:
-        """Return the rows of the table that are later than the truncate of this cycle, or None if
-        there are none."""
+        """Return the rows of the table that are later than the last truncate.
+
+        Return None if there was no truncate or if there are no such rows.
+        """
         later = rows.where(f"{ORDER} > {literal(self._truncate)}")
         return None if not self._truncate or later.isEmpty() else later
 
     def rank(self, files: Sequence[StagedFile]) -> bool:
-        """Find the last change of each key in these files. Return True if some row is left out.
+        """Find the last change of each key in these files. Return True if any change is skipped.
 
         Raises:
             UnorderedKeysError: The last change of some keys is unknown.
@@ -107,8 +113,10 @@ class CycleOrder:
         return rows.join(self._last(), [FILE, *self._attempt.keys], "left_semi")
 
     def counting(self, rows: DataFrame) -> DataFrame:
-        """Return the changes of the cycle that are not too old. `LAST` marks the last change of
-        each key."""
+        """Drop changes that are too old, and add the column `LAST`.
+
+        The column is true for the last change of each key, and null for other changes.
+        """
         names = [quoted(name) for name in rows.columns if name != ORDER]
         rows = self._without_old(rows.selectExpr(*names, _NOT_NULL_ORDER))
         last = self._last().selectExpr("*", f"true AS {LAST}")
@@ -119,11 +127,11 @@ class CycleOrder:
         )
 
     def _last(self) -> DataFrame:
-        assert self._ranked is not None  # `rank` was called before
+        assert self._ranked is not None  # `rank` must be called first
         return self._ranked.where(f"{_STATE} = {_LAST}").select(FILE, *self._keys)
 
     def _changes(self, files: Sequence[StagedFile]) -> DataFrame:
-        """Return keys, order, and file of every change in these files."""
+        """Return the key, order, and file of every change in these files."""
         frames = []
         for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.CHANGES):
             if group := [file for file in files if file.kind is kind]:
@@ -135,8 +143,10 @@ class CycleOrder:
         return reduce(lambda left, right: left.unionByName(right), frames)
 
     def _without_old(self, changes: DataFrame) -> DataFrame:
-        """Return the changes with `_STATE`, which marks changes that are older than a truncate
-        or than the table's row."""
+        """Add the column `_STATE`, which marks changes that are too old.
+
+        A change is too old if it is older than a truncate or than the row in the table.
+        """
         old = f"{ORDER} < {literal(self._truncate)}"
         if self._attempt.target is not None:
             rows = self._attempt.spark.table(self._attempt.target).where(f"{ORDER} IS NOT NULL")
@@ -149,5 +159,5 @@ class CycleOrder:
 
 
 def with_files(rows: DataFrame) -> DataFrame:
-    """Return rows with the file that stages each row."""
+    """Add a column with the staged file that contains each row."""
     return rows.selectExpr("*", f"input_file_name() AS {FILE}")

@@ -1,6 +1,6 @@
-"""Kernels into date, time, and timestamp columns.
+"""Kernels that convert values to dates, times, and timestamps.
 
-They use integer arithmetic, because topics contain values that `datetime` does not support.
+The kernels use integer arithmetic, because topics contain values that `datetime` does not support.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from connectors.iceberg.conversion.temporal import (
 )
 
 _CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
-_CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same
+_CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same range
 _CLAMPED_TIME = (0, MICROS_PER_DAY - 1)
-_MOST_MICROS = INT64_MAX // 1000  # as nanoseconds, which reach from 1677 to 2262
+_MOST_MICROS = INT64_MAX // 1000  # the maximum of 64-bit nanoseconds, in the year 2262
 _CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
 _CLAMPED = {
     "date": _CLAMPED_DAYS,
@@ -52,12 +52,12 @@ _CLAMPED = {
     "timestamp_ns": _CLAMPED_NANOS,
     "timestamptz_ns": _CLAMPED_NANOS,
 }
-_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow accepts larger ones, Java none above 18 hours
-_LEAST_TIMESTAMP = 13  # characters; Arrow accepts shorter strings, including dates
+_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Java rejects offsets above 18 hours; Arrow does not
+_LEAST_TIMESTAMP = 13  # characters; Arrow also accepts shorter strings, such as dates
 
 
 def date(at: Conversion) -> Kernel | None:
-    """Return the kernel into date columns."""
+    """Return the kernel that converts values to dates."""
     if is_text(at.type):
         return _of_texts(at, parse_date)
     temporal = _temporal(at, TemporalType("date", 0))
@@ -75,7 +75,7 @@ def date(at: Conversion) -> Kernel | None:
 
 
 def time(at: Conversion) -> Kernel | None:
-    """Return the kernel into time columns."""
+    """Return the kernel that converts values to times."""
     if is_text(at.type):
         return _of_texts(at, parse_time)
     temporal = _temporal(at, TemporalType("time", MILLI))
@@ -90,7 +90,7 @@ def time(at: Conversion) -> Kernel | None:
 
 
 def timestamp(at: Conversion) -> Kernel | None:
-    """Return the kernel into timestamp columns."""
+    """Return the kernel that converts values to timestamps, or None if none is needed."""
     target, arrow_type = str(at.target), at.arrow_type
     nanos, zoned = target.endswith("_ns"), "tz" in target
     if at.type == arrow_type:
@@ -117,7 +117,7 @@ def timestamp(at: Conversion) -> Kernel | None:
 
 
 def _temporal(at: Conversion, usual: TemporalType) -> TemporalType:
-    """Return the meaning of incoming numbers. `usual` is that of plain numbers."""
+    """Return the temporal type of the incoming numbers, or `usual` if their schema has none."""
     temporal = temporal_type_of(at.schema, at.type)
     if temporal is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
         raise Unfit
@@ -129,7 +129,7 @@ def _to_micros(
 ) -> pa.Int64Array:
     if temporal.per_second == NANO:
         return floor_divide(data, 1000)
-    if temporal.per_second == MICRO:  # the first and last value mean infinity
+    if temporal.per_second == MICRO:  # the smallest and largest values represent infinity
         return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
     factor = MICROS_PER_DAY if temporal.kind == "date" else MICRO // temporal.per_second
     limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
@@ -141,7 +141,7 @@ def _to_micros(
 def _in_range(
     data: pa.Int64Array, limits: tuple[int, int], clamped: tuple[int, int], at: Conversion, run: Run
 ) -> pa.Int64Array:
-    """Report values outside of the limits, or replace them with null or an end of `clamped`."""
+    """Report out-of-range values, or replace them with null or the nearest `clamped` value."""
     ends = pc.min_max(data).as_py()
     if ends["min"] is None or limits[0] <= ends["min"] <= ends["max"] <= limits[1]:
         return data
@@ -156,7 +156,7 @@ def _in_range(
 
 
 def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
-    """Return a kernel that parses strings with Arrow if possible, otherwise with `parse`."""
+    """Return a kernel that parses strings with Arrow if possible, or with `parse` otherwise."""
     policy, arrow_type = at.options.out_of_range, at.arrow_type
     ends = _CLAMPED.get(str(at.target), _CLAMPED_MICROS)
 
@@ -181,9 +181,10 @@ def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
 
 
 def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
-    """Parse strings with Arrow; None: Arrow would parse some incorrectly.
+    """Parse strings with Arrow, or return None if Arrow might parse some of them incorrectly.
 
-    All strings must be in UTC, have another offset, or have no zone.
+    Arrow is used only if the zones are uniform: all strings end with Z, all have an offset, or none
+    has a zone.
     """
     lengths = pc.min_max(pc.binary_length(data)).as_py()
     if lengths["min"] is None:
@@ -201,7 +202,7 @@ def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
         if utc and arrow_type.tz is None:
             data = pc.utf8_slice_codeunits(data, 0, -1)
         elif not utc and arrow_type.tz is not None:
-            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few where they are offsets
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few, if they are offsets
             if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
                 return data.cast(pa.timestamp("us")).view(arrow_type)
         return data.cast(arrow_type)

@@ -1,4 +1,4 @@
-"""`DeadLetterRows`: rows of the dead-letter table."""
+"""`DeadLetterRows`: builds the rows of the dead-letter table."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ SCHEMA = struct(
     ("config_hash", STRING),
     ("failed_at", _MOMENT),
 )
-"""Schema of the table: each row is a record that failed, with the reason."""
+"""Schema of the dead-letter table. Each row is a failed record with the reason for the failure."""
 
-_MAX_MESSAGE = 10_000  # characters; some errors quote the data
+_MAX_MESSAGE = 10_000  # characters; some error messages quote the data
 
 
 class DeadLetterRows:
-    """Rows of the dead letters of one task."""
+    """Builds the dead-letter table rows of one task."""
 
     def __init__(self, connector: str, task: int, props: Mapping[str, str]) -> None:
         self._connector = connector
@@ -65,13 +65,13 @@ class DeadLetterRows:
 
     @staticmethod
     def creation(config: IcebergSinkConfig) -> str:
-        """Return the request for the table, with its schema."""
+        """Return the serialized request that creates the dead-letter table."""
         return TableRequest(
             new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))
         ).to_text()
 
     def batches(self, dead_letters: Iterable[DeadLetter]) -> list[Batch]:
-        """Return a batch of rows for each topic. Dead letters are in offset order."""
+        """Return batches of rows, grouped by topic. The dead letters must be in offset order."""
         by_topic: dict[str, list[SinkRecord]] = {}
         for failed in dead_letters:
             by_topic.setdefault(failed.origin.topic, []).append(self._record(failed))
@@ -80,7 +80,7 @@ class DeadLetterRows:
     def _record(self, failed: DeadLetter) -> SinkRecord:
         origin, replay = failed.origin, failed.replay
         first = replay or origin
-        # without a replay, such a header belongs to the record
+        # unless this is a replay, a header with this name is part of the record
         pairs = origin.headers if replay is None else without_replay(origin.headers)
         headers = [Struct(_HEADER, pair) for pair in pairs]
         values = (

@@ -1,8 +1,8 @@
 """Compact encoding of integer columns that are repeated in every commit.
 
-The columns are arrays of 64-bit little-endian integers. All lowest bytes of a column are written
-first, then all second bytes, and so on, so that bytes of low entropy are adjacent. The result is
-compressed with zlib and encoded in Base64.
+Each column is an array of little-endian 64-bit integers. The least significant bytes of all its
+integers are written first, then the second bytes, and so on. This groups low-entropy bytes, which
+improves compression. The result is compressed with zlib and encoded in Base64.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _WIDTH = 8  # bytes per integer
 
 
 def pack(*columns: Iterable[int]) -> str:
-    """Encode columns of signed 64-bit integers in ASCII that JSON does not escape.
+    """Encode columns of signed 64-bit integers as ASCII characters that JSON does not escape.
 
-    All columns have the same length.
+    All columns must have the same length.
 
     Raises:
         OverflowError: An integer does not fit in 64 bits.
@@ -31,7 +31,7 @@ def pack(*columns: Iterable[int]) -> str:
         if sys.byteorder == "big":
             column.byteswap()
         raw = column.tobytes()
-        # separate blocks, because the distribution of the bytes differs
+        # a separate block for each plane, because the byte distributions differ
         for index in range(_WIDTH):
             parts += packer.compress(raw[index::_WIDTH]), packer.flush(zlib.Z_BLOCK)
     parts.append(packer.flush())
@@ -39,10 +39,10 @@ def pack(*columns: Iterable[int]) -> str:
 
 
 def unpack(text: str, count: int) -> list[list[int]]:
-    """Decode the result of `pack`.
+    """Decode `count` columns that were encoded by `pack`.
 
     Raises:
-        ValueError: The argument was not encoded by `pack` from `count` columns.
+        ValueError: The argument is not the encoding of `count` columns.
     """
     try:
         planes = zlib.decompress(base64.b64decode(text, validate=True))

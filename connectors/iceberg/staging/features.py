@@ -1,7 +1,8 @@
-"""`StagingFeature`: the hooks of an optional feature of tables in MERGE mode.
+"""`StagingFeature`: hooks that implement an optional feature of tables in MERGE mode.
 
-The conversion and the files of a batch do not mention optional features. A feature is a subclass;
-`TableStager` creates those that the configuration of a table uses. They are called in that order.
+The code that converts batches and writes files does not depend on optional features. Each feature
+is a subclass. `TableStager` creates the features that the table's configuration enables. Their
+hooks are called in the order of their creation.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 
 @dataclass(slots=True)
 class ChangeBatch:
-    """Changes of one batch during their conversion, which features may modify."""
+    """Changes of one batch that are being converted. Features may modify them."""
 
-    batch: Batch  # with rows as values, even if the records are change events
-    received: Column  # the values of the records
-    change: pa.Int8Array  # a `Change` each
+    batch: Batch  # its values are rows, even if the records are change events
+    received: Column  # the record values, which may be change events
+    change: pa.Int8Array  # the `Change` of each row
     table: TableConverter
-    effect: pa.Int8Array = None  # `change` before rows without a key were ignored
-    unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)  # rows, by column
-    columns: list[pa.Array] = field(default_factory=list)  # in the order of the table
+    effect: pa.Int8Array = None  # copy of `change` from before rows without a key were ignored
+    unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)  # mask of rows, by column
+    columns: list[pa.Array] = field(default_factory=list)  # in table column order
     extra: dict[str, tuple[pa.Field, pa.Array]] = field(default_factory=dict)
     findings: dict[str, Mapping[TopicPartition, pa.Table]] = field(default_factory=dict)
 
@@ -40,12 +41,12 @@ class ChangeBatch:
         return self.table.layout
 
     def add_column(self, column: pa.Field, values: pa.Array) -> None:
-        """Add a column that the table does not have. It is buffered with the rows."""
+        """Buffer an additional column, which the table does not have, with the rows."""
         self.extra[column.name] = column, values
 
 
 class FileWrite(Protocol):
-    """Writer of one staged file of a cycle."""
+    """Function that writes one staged file of a cycle."""
 
     def __call__(
         self,
@@ -59,18 +60,18 @@ class FileWrite(Protocol):
 
 @dataclass(slots=True)
 class CycleRows:
-    """Rows of one table and Kafka partition in a cycle, which features may modify."""
+    """Rows of one table and Kafka partition in a cycle. Features may modify them."""
 
     layout: TableLayout
     partition: TopicPartition
     pieces: Sequence[pa.Table]  # in offset order
     write: FileWrite
-    split: Callable[[pa.Table], Iterator[pa.Table]]  # into files of the target size
-    received_offsets: pa.Int64Array | None = None  # if the rows were renumbered
+    split: Callable[[pa.Table], Iterator[pa.Table]]  # splits rows into files of the target size
+    received_offsets: pa.Int64Array | None = None  # original offsets, if the rows were renumbered
     _last: tuple[pa.Array | None] | None = None
 
     def replace(self, pieces: Sequence[pa.Table]) -> None:
-        """Replace the rows, so that other changes may be the last ones of their keys."""
+        """Replace the rows and determine the last change of each key again."""
         self.pieces, self._last = pieces, None
 
     @property
@@ -78,7 +79,7 @@ class CycleRows:
         return self.pieces[0] if len(self.pieces) == 1 else pa.concat_tables(self.pieces)
 
     def last_offsets(self) -> pa.Array | None:
-        """Return the offsets of the last change of each key; None: each key occurs once."""
+        """Return the offsets of the last change of each key, or None if each key occurs once."""
         if self._last is None:
             whole = self.whole
             keys = [whole.column(key) for key in self.layout.keys]
@@ -86,9 +87,9 @@ class CycleRows:
         return self._last[0]
 
     def remove(self, column: str) -> None:
-        """Remove the rows with a value in this column, which were staged in another way.
+        """Remove the rows that have a value in this column, because they are staged separately.
 
-        They remain the last changes of their keys.
+        `last_offsets` still includes these rows.
         """
         self.last_offsets()
         self.pieces = [
@@ -100,10 +101,10 @@ class CycleRows:
 
 
 class StagingFeature:
-    """The hooks of one feature for one table. Every hook does nothing by default."""
+    """Hooks of one feature for one table. By default, a hook does nothing."""
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
-        """Return additional columns of staged rows and deletes. `columns` are the table's."""
+        """Return columns to add to staged rows and deletes. `columns` are the table columns."""
         return ()
 
     def check(self, layout: TableLayout) -> None:
@@ -112,42 +113,42 @@ class StagingFeature:
     def prepare(self, changes: ChangeBatch, converter: RowConverter) -> None:
         """Modify changes before their rows are converted.
 
-        Values of `unavailable` rows are not converted, and are null.
+        The conversion skips the values that `unavailable` marks and returns null for them.
 
         Raises:
-            BadRows: Changes that cannot be applied.
+            BadRows: Some changes cannot be applied.
         """
 
     def amend(self, changes: ChangeBatch) -> None:
-        """Modify changes after their rows were converted.
+        """Modify changes after their rows have been converted.
 
         Raises:
-            BadRows: Changes that cannot be applied.
+            BadRows: Some changes cannot be applied.
         """
 
     def buffered(self, findings: Findings) -> None:
-        """Record that the rows with these findings will be part of the next cycle."""
+        """Record that the rows with these findings have been buffered for the next cycle."""
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
-        """Write additional files, and modify the rows that are then written as usual.
+        """Write additional files, and modify the rows that are written after this hook.
 
         Raises:
-            OSError, ConnectError: The storage failed.
+            OSError, ConnectError: Writing to storage failed.
         """
         return iter(())
 
     def staged(self, partition: TopicPartition) -> None:
-        """Record that all files of a partition were written."""
+        """Record that all files of a partition have been written."""
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forget a partition that was revoked, or whose rows are read again."""
+        """Discard the state of a partition that was revoked or whose rows will be read again."""
 
     def clear(self) -> None:
-        """Forget all partitions."""
+        """Discard the state of all partitions."""
 
 
 def replace_column(
     rows: pa.Table, name: str, values: pa.Array, column: pa.Field | None = None
 ) -> pa.Table:
-    """Return the rows with other values in a column, and optionally with another field."""
+    """Replace the values of a column and, if `column` is passed, its field."""
     return rows.set_column(rows.schema.get_field_index(name), column or name, values)

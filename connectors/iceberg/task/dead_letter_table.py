@@ -1,4 +1,4 @@
-"""`DeadLetterTable`: dead letters become rows of a table, in the same cycles as other rows."""
+"""`DeadLetterTable`: writes dead letters to a table, in the same cycles as other rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connectors.iceberg.task.task_actions import Hold, TaskActions, place
 
 
 class DeadLetterTable(TaskFeature):
-    """Dead letters of the task. Used by the task thread only."""
+    """Writes the dead letters of one task to a table. Used by the task thread only."""
 
     def __init__(
         self,

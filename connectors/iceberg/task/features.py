@@ -1,7 +1,8 @@
 """`TaskFeature`: the hooks of an optional feature of the sink task.
 
-`BatchIntake` and `ChannelTurn` do not mention optional features. A feature is a subclass;
-`TaskParts` creates those that the configuration uses. They are called in that order.
+`BatchIntake` and `ChannelTurn` do not depend on optional features. Each feature is a subclass.
+`TaskParts` creates the features that the configuration enables. Their hooks are called in the order
+of their creation.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Convert = Callable[[Routed], ConvertedRows]
 
 
 class TaskFeature:
-    """The hooks of one feature. Every hook does nothing by default."""
+    """Hooks of one feature. By default, a hook does nothing."""
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset from which rows of a partition are dropped; None: no limit."""
+        """Return the offset from which rows of a partition are dropped, or None."""
         return None
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
@@ -43,7 +44,7 @@ class TaskFeature:
         return routing
 
     def hold(self, item: Routed, answer: str) -> Hold | None:
-        """Return why rows of an open table cannot be staged yet; None: they can.
+        """Return why rows of an open table cannot be staged yet, or None if they can.
 
         Raises:
             BadRows: By their index in the batch that was routed.
@@ -51,7 +52,7 @@ class TaskFeature:
         return None
 
     def recheck(self, item: Routed, keep: pa.BooleanArray) -> pa.BooleanArray | None:
-        """Return rows to be converted although the table contains them; None: no rows.
+        """Return rows to convert although the table contains them, or None if there are none.
 
         `keep` are the rows that it does not contain.
         """
@@ -77,11 +78,11 @@ class TaskFeature:
         """
 
     def close(self, partition: TopicPartition) -> None:
-        """Forget a revoked partition."""
+        """Discard the state of a revoked partition."""
 
 
 class Changelogs(TaskFeature):
-    """Tables with the changes of other tables (`iceberg.ext.changelog-suffix`)."""
+    """Routes changes to changelog tables (`iceberg.ext.changelog-suffix`)."""
 
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
@@ -91,7 +92,7 @@ class Changelogs(TaskFeature):
 
 
 class MissingTables(TaskFeature):
-    """Rows of tables that do not exist: they are skipped, or cannot create the table."""
+    """Skips or reports rows of tables that do not exist."""
 
     def __init__(self, config: IcebergSinkConfig, state: TaskState) -> None:
         self._config = config
@@ -115,7 +116,7 @@ class MissingTables(TaskFeature):
 
 
 class BoundedRun(TaskFeature):
-    """End of a connector that stops at given offsets (`iceberg.ext.stop-at`)."""
+    """Stops reading partitions at their configured end offsets (`iceberg.ext.stop-at`)."""
 
     def __init__(self, state: TaskState) -> None:
         self._state = state

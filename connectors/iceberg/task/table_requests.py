@@ -1,4 +1,4 @@
-"""Requests to the coordinator for tables and columns that rows need."""
+"""Requests that ask the coordinator to create or change a table for new rows."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from connectors.iceberg.table.table import TableRequest
 from connectors.iceberg.task.features import TaskFeature
 from connectors.iceberg.task.task_actions import Hold, TaskActions, epoch_of
 
-RETRY_SECONDS = 5.0  # between requests for a table that no partition waits for
+RETRY_SECONDS = 5.0  # between requests for a table that no partition is waiting for
 
 
 class TableRequests:
-    """Requests for tables that are not open. Used by the task thread only."""
+    """Asks the coordinator to open tables. Called only on the task's thread."""
 
     def __init__(self, creation: TableCreation, state: TaskState, actions: TaskActions) -> None:
         self._creation = creation
         self._state = state
         self._actions = actions
-        self._next_request: dict[str, float] = {}  # time, by table
+        self._next_request: dict[str, float] = {}  # earliest time of the next request, by table
 
     def hold(self, item: Routed) -> Hold:
-        """Return the request for a table, with the schema for these rows.
+        """Return a request to open a table, or to create it with the schema of these rows.
 
         Raises:
-            BadRows: Rows that cannot create the table, by their index in the batch that was routed.
+            BadRows: The table cannot be created from some rows. They are identified by their index
+                in the batch before routing.
         """
         if self._state.is_uncreated(item.table):
             refused = self._creation.refused_rows(item.table, item.batch)
@@ -42,7 +43,7 @@ class TableRequests:
         return Hold(item.table, Need.CREATE, self._creation.request(item.table, item.batch))
 
     def send(self, hold: Hold) -> None:
-        """Request a table that no partition waits for yet, but not too often."""
+        """Request a table that no partition is waiting for, at most once every `RETRY_SECONDS`."""
         now = time.monotonic()
         if now >= self._next_request.get(hold.table, now):
             self._next_request[hold.table] = now + RETRY_SECONDS
@@ -52,7 +53,7 @@ class TableRequests:
 
 
 class SchemaEvolution(TaskFeature):
-    """Changes of tables for new fields and types of rows."""
+    """Requests schema changes when rows have fields or types that the table lacks."""
 
     def __init__(
         self,

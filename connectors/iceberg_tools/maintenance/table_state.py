@@ -1,4 +1,7 @@
-"""`TableState`: counts by which the policy determines the due actions. Runs in the Spark driver."""
+"""`TableState`: the counts that maintenance policies use to determine which actions are due.
+
+This module runs in the Spark driver.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +18,43 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.driver.lake_session import LakeSession
 
-ORPHANS_CHECKED_KEY: Final = "connect-py.orphans-checked-ms"  # property of the table
+ORPHANS_CHECKED_KEY: Final = "connect-py.orphans-checked-ms"  # table property
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Counts of a table's current snapshot, and of its snapshots."""
+    """Statistics of a table and of its current snapshot."""
 
     format_version: int
-    snapshot: int | None  # the current one; None: the table is empty
+    snapshot: int | None  # ID of the current snapshot, or None if the table is empty
     records: int = 0  # rows in data files, including deleted rows
     deleted_records: int = 0
     data_files: int = 0
     data_bytes: int = 0
-    small_files: int = 0  # below `SMALL` of the target
-    most_small_files: int = 0  # in one partition
+    small_files: int = 0  # smaller than `SMALL` times the target size
+    most_small_files: int = 0  # highest number of small files in a partition
     delete_files: int = 0
     manifests: int = 0
     snapshots: int = 0
-    expirable: int = 0  # snapshots that an expiration would remove now
+    expirable: int = 0  # snapshots that would be expired now
     target_bytes: int = TARGET_BYTES
-    movable: int = 0  # partitions that tiering would move now
-    cold_files: int = 0  # files that tiering has moved
+    movable: int = 0  # partitions that would be moved to cold storage now
+    cold_files: int = 0  # files that are in cold storage
     orphans_checked_ms: int = 0
     sequence: int = 0  # sequence number of the current snapshot
-    # True: commits that await approval are ahead of the ref, and a compaction would separate them
+    # True if commits awaiting approval are ahead of the ref; a compaction would separate them
     unpublished: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the REST API."""
+        """Return the JSON object that the REST API returns."""
         return asdict(self)
 
 
 def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) -> TableState:
-    """Return the counts in the metadata, without manifests and sizes of single files."""
+    """Return the counts that the table metadata contains.
+
+    Counts that require manifests or the sizes of individual files remain 0.
+    """
     head = metadata.head(ref)
     summary = head["summary"] if head is not None else {}
 
@@ -74,7 +80,7 @@ def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) ->
 
 
 def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -> int:
-    """Return the number of snapshots that are old enough and that no branch or tag retains."""
+    """Return the number of snapshots that are old enough and not retained by a branch or tag."""
     retained = {number for name, number in metadata.refs.items() if name in metadata.tags}
     for name in metadata.refs.keys() - metadata.tags:
         for position, each in enumerate(metadata.ancestors(metadata.head(name))):
@@ -87,12 +93,12 @@ def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -
 
 
 def glance(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
-    """Return the counts in the metadata, with one request to the catalog."""
+    """Load the table metadata with one catalog request, and return the counts that it contains."""
     return of_metadata(session.table(name).metadata(), policy, ref)
 
 
 def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
-    """Count files by size and partition, and manifests, in addition to the metadata."""
+    """Return all counts, including small files and manifests, which require Spark queries."""
     metadata = session.table(name).metadata()
     state = of_metadata(metadata, policy, ref)
     if state.snapshot is None:

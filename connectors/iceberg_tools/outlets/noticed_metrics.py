@@ -1,4 +1,4 @@
-"""`NoticeOutlet`: sends notices to operators when metrics of the sink change."""
+"""`NoticeOutlet`: sends notices to operators when sink metrics change."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from connectors.iceberg_tools.outlets.notices import NoticeKind, Notices, to_web
 
 
 class NoticedMetrics(IcebergMetrics):
-    """Metrics of one task, and notices about them. Any thread."""
+    """Records the metrics of one task and sends notices when they change. Thread-safe."""
 
     def __init__(
         self, metrics: PluginMetrics, notices: Notices, stale_seconds: float | None
     ) -> None:
-        """Create metrics. `stale_seconds` is the lag from which a table is stale; None: never."""
+        """Create the metrics of a task.
+
+        Args:
+            stale_seconds: A table is stale if its lag exceeds this value. If None, tables are never
+                considered stale.
+        """
         super().__init__(metrics)
         self._notices = notices
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
-        self._conditions: set[Hashable] = set()  # conditions that are true now
+        self._conditions: set[Hashable] = set()  # conditions that are currently true
 
     def committed(self, table: str, outcome: CommitOutcome) -> None:
         super().committed(table, outcome)
@@ -109,7 +114,7 @@ class NoticedMetrics(IcebergMetrics):
         ended: tuple[NoticeKind, str],
         **details: Any,
     ) -> None:
-        """Send a notice if a condition starts or ends. All conditions are false at first."""
+        """Send a notice if a condition has become true or false. Initially, it is false."""
         with self._lock:
             if (condition in self._conditions) == is_true:
                 return
@@ -119,12 +124,12 @@ class NoticedMetrics(IcebergMetrics):
 
 
 class NoticeOutlet(Outlet):
-    """Outlet that sends the notices of `NoticedMetrics`."""
+    """Sends the notices that `NoticedMetrics` creates."""
 
     def __init__(
         self, metrics: PluginMetrics, notices: Notices, stale_seconds: float | None
     ) -> None:
-        """Create an outlet. See `NoticedMetrics`."""
+        """Create an outlet with the arguments of `NoticedMetrics`."""
         self._notices = notices
         self._metrics = NoticedMetrics(metrics, notices, stale_seconds)
 
@@ -138,7 +143,7 @@ class NoticeOutlet(Outlet):
 def open_notices(
     config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
 ) -> NoticeOutlet:
-    """Start to send notices to the configured webhook and topic."""
+    """Open an outlet that sends notices to the configured webhook and topic."""
     senders: list[Callable[[bytes], None]] = []
     if config.notices_topic is not None:
         writer = EventWriter(context.client_config, config.notices_topic, config.kafka)

@@ -1,13 +1,14 @@
-"""Expectations: checks of a commit's rows, which Spark evaluates before the commit.
+"""Expectations: data quality checks that Spark evaluates before a commit.
 
-Conditions on rows are counted in one pass over the rows of the commit. Queries use four views:
+Rows that violate conditions are counted in one pass over the rows of the commit. Queries can use
+four views:
 
 | view | rows |
 |---|---|
-| `changed` | rows that the commit adds, or that replace other rows, as the table will have them |
-| `deleted` | the keys that it removes |
-| `before` | the table as readers of the commit ref see it now, including unpublished commits |
-| `after` | the table as the commit leaves it |
+| `changed` | rows that the commit inserts or updates, with their new values |
+| `deleted` | keys of the rows that the commit deletes |
+| `before` | the table at the commit ref before the commit, including unpublished commits |
+| `after` | the table after the commit |
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-NAMES: Final = "_expectations"  # column of rejected rows: the expectations that were not met
+NAMES: Final = "_expectations"  # column of rejected rows that lists the violated expectations
 
 
 class Expectations(CommitRule):
-    """Counts rows that do not meet conditions, leaves them out, or refuses or holds the commit."""
+    """Counts the rows that violate expectations, and drops them or fails or holds the commit."""
 
     changes_rows = True
 
     def change_rows(self, attempt: Attempt) -> None:
-        """Leave out the rows that do not meet the conditions."""
+        """Drop the rows that violate conditions whose action rejects rows."""
         request = attempt.request
         check = ExpectationCheck(request.table, request.expectations)
         attempt.findings[ExpectationCheck] = check
@@ -58,7 +59,7 @@ class Expectations(CommitRule):
             attempt.replace_rows(remaining_rows)
 
     def inspect(self, attempt: Attempt) -> None:
-        """Run the queries on the table before and after the change."""
+        """Run the queries on the table before and after the commit."""
         check: ExpectationCheck = attempt.findings[ExpectationCheck]
         if check.queries:
             views = {
@@ -70,33 +71,34 @@ class Expectations(CommitRule):
             check.ask(attempt.spark, views)
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
-        """Report the expectations that were not met."""
+        """Add the violated expectations to the outcome."""
         return dataclasses.replace(outcome, failed=attempt.findings[ExpectationCheck].failed)
 
 
 class ExpectationCheck:
-    """The expectations of one attempt at a commit."""
+    """Evaluates the expectations of one commit attempt."""
 
     def __init__(self, table: str, expectations: Sequence[Expectation]) -> None:
-        """`expectations`: with the actions that are valid for this commit."""
+        """Create a check. Each expectation must have the action that applies to this commit."""
         self._table = table
         self._conditions = [each for each in expectations if not each.is_query]
         self._actions = {each.name: each.action for each in expectations}
         self.queries = [each for each in expectations if each.is_query]
-        self.failed: dict[str, int] = {}  # rows by expectation that is not met; 0 for a query
-        self.rejected: DataFrame | None = None  # rows to store in another table, with `NAMES`
+        self.failed: dict[str, int] = {}  # row count by violated expectation; 0 for a query
+        self.rejected: DataFrame | None = None  # dead-letter rows, with the `NAMES` column
 
     @property
     def holds(self) -> bool:
-        """True if the commit has to be hidden from readers."""
+        """True if the commit must be hidden from readers until it is approved."""
         return any(self._actions[name] is ExpectationAction.HOLD for name in self.failed)
 
     def leave_out(self, rows: DataFrame) -> DataFrame | None:
-        """Count the rows that do not meet the conditions. Return the remaining rows, or None if no
-        row is left out.
+        """Count the rows that violate conditions, and drop those that are to be rejected.
+
+        Return the remaining rows, or None if no row was dropped.
 
         Raises:
-            ExpectationFailedError: An expectation that fails the task is not met.
+            ExpectationFailedError: An expectation whose action is to fail the task is violated.
             TableUnsuitableError: A condition cannot be applied to this table.
         """
         self.failed = self._count(rows, self._conditions)
@@ -112,7 +114,7 @@ class ExpectationCheck:
             if rejecting:
                 self.rejected = _rejected(rows, rejecting)
             counting = [each for each in self._conditions if not each.action.rejects_rows]
-            if any(each.name in self.failed for each in counting):  # of the remaining rows only
+            if any(each.name in self.failed for each in counting):  # count only the remaining rows
                 filtered = (each.name for each in filters if each.name in self.failed)
                 counts = {name: self.failed[name] for name in filtered}
                 self.failed = counts | self._count(remaining_rows, counting)
@@ -123,8 +125,8 @@ class ExpectationCheck:
         """Run the queries.
 
         Raises:
-            ExpectationFailedError: An expectation that fails the task is not met.
-            TableUnsuitableError: A query does not return one boolean.
+            ExpectationFailedError: An expectation whose action is to fail the task is violated.
+            TableUnsuitableError: A query cannot be evaluated or does not return one boolean.
         """
         with without_paths(spark), as_views(spark, views):
             for each in self.queries:
@@ -145,8 +147,8 @@ class ExpectationCheck:
             return {}
         for each in conditions:
             with self._naming(each):
-                rows.where(_is_met(each))  # analyzes the condition
-        from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+                rows.where(_is_met(each))  # has Spark analyze the condition
+        from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
 
         counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()
         assert counts is not None  # an aggregate has one row
@@ -165,7 +167,7 @@ class ExpectationCheck:
 
     @contextmanager
     def _naming(self, expectation: Expectation) -> Iterator[None]:
-        """Name the expectation in errors of Spark within the block."""
+        """Translate Spark errors within the block to an error that names the expectation."""
         try:
             yield
         except Exception as error:
@@ -181,21 +183,21 @@ class ExpectationCheck:
 
 
 def described(failed: Mapping[str, int]) -> str:
-    """Return the expectations that were not met, for users."""
+    """Return the violated expectations as a string for messages."""
     return ", ".join(f"{name} ({count} rows)" if count else name for name, count in failed.items())
 
 
 def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """Return the rows that do not meet expectations, with the names of these."""
-    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+    """Return the rows that violate expectations, and add a column with their names."""
+    from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
 
     names = F.concat_ws(",", *(F.when(~_is_met(each), F.lit(each.name)) for each in expectations))
     return rows.withColumn(NAMES, names).where(F.col(NAMES) != "")
 
 
 def _is_met(expectation: Expectation) -> Column:
-    """Return the condition that a row meets an expectation; null counts as false."""
-    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+    """Return a condition that is true if a row meets the expectation. Null counts as false."""
+    from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
 
-    # parsed as one expression: the SQL cannot end it and begin another expression
+    # parsed as a single expression, so the SQL cannot end it and start another one
     return F.coalesce(F.expr(expectation.sql), F.lit(False))
