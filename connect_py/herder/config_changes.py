@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from connect_py.herder.local_work.status_cleanup import StatusCleanup
+from connect_py.herder.local_work.work_runner import WorkRunner
 from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.requests.restart_requests import RestartRequests
 from connect_py.herder.thread.herder_thread import Startup
 from connect_py.herder.thread.request_queue import RequestQueue
-from connect_py.herder.work.status_cleanup import StatusCleanup
-from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.storage.config_state import (
     Change,
     LoggerLevelRequested,

@@ -35,6 +35,11 @@ from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group.zombie_fencing import ZombieFencing
 from connect_py.herder.herder import ServerInfo
 from connect_py.herder.herder_metrics import HerderMetrics, client_id
+from connect_py.herder.local_work.status_cleanup import StatusCleanup
+from connect_py.herder.local_work.status_publisher import StatusPublisher, worker_id_of
+from connect_py.herder.local_work.task_config_requests import TaskConfigRequests
+from connect_py.herder.local_work.work_plan import RequestedItems
+from connect_py.herder.local_work.work_runner import WorkRunner
 from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.requests.config_requests import ConfigRequests
 from connect_py.herder.requests.connector_views import ConnectorViews
@@ -49,11 +54,6 @@ from connect_py.herder.thread.herder_thread import HerderThread, Startup
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.herder.validation.validator import Validator
-from connect_py.herder.work.status_cleanup import StatusCleanup
-from connect_py.herder.work.status_publisher import StatusPublisher, worker_id_of
-from connect_py.herder.work.task_config_requests import TaskConfigRequests
-from connect_py.herder.work.work_plan import RequestedItems
-from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.model import KAFKA_VERSION

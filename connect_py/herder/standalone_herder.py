@@ -22,6 +22,13 @@ from connect_py.herder.connect_herder import ConnectHerder
 from connect_py.herder.connector_configs import ConnectorConfigs
 from connect_py.herder.herder import Created, ServerInfo, WorkerInfo
 from connect_py.herder.herder_metrics import HerderMetrics
+from connect_py.herder.local_work.status_cleanup import StatusCleanup
+from connect_py.herder.local_work.status_publisher import StatusPublisher, worker_id_of
+from connect_py.herder.local_work.task_config_requests import TaskConfigRequests
+from connect_py.herder.local_work.task_set import write_task_configs
+from connect_py.herder.local_work.work_assignment import AllItems
+from connect_py.herder.local_work.work_plan import RequestedItems
+from connect_py.herder.local_work.work_runner import WorkRunner
 from connect_py.herder.logger_levels import LoggerLevels
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.requests.config_requests import ConfigRequests
@@ -39,13 +46,6 @@ from connect_py.herder.thread.herder_thread import HerderLoop, HerderThread, Sta
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.herder.validation.validator import Validator
-from connect_py.herder.work.status_cleanup import StatusCleanup
-from connect_py.herder.work.status_publisher import StatusPublisher, worker_id_of
-from connect_py.herder.work.task_config_requests import TaskConfigRequests
-from connect_py.herder.work.task_set import write_task_configs
-from connect_py.herder.work.work_assignment import AllItems
-from connect_py.herder.work.work_plan import RequestedItems
-from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.metrics.samples import AnySample
 from connect_py.model import KAFKA_VERSION
 from connect_py.plugins.plugin_registry import PluginRegistry

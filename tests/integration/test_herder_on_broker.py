@@ -19,7 +19,7 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.herder.distributed_herder import distributed_herder
 from connect_py.herder.group.leader_calls import Signer
 from connect_py.herder.herder import BadRequestError, InitialState, RequestTargetError
-from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.status_publisher import StatusPublisher
 from connect_py.model import ConnectorTaskId, State
 from connect_py.storage.leader_producer import LeaderProducer
 from connect_py.storage.storage_clients import StorageClients

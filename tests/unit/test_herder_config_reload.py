@@ -10,8 +10,8 @@ import pytest
 from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
+from connect_py.herder.local_work.config_reload import ConfigReload
 from connect_py.herder.thread.request_queue import RequestQueue
-from connect_py.herder.work.config_reload import ConfigReload
 from connect_py.testing import FakeClock
 
 SECONDS = 30.0

@@ -11,7 +11,7 @@ import pytest
 from fixtures.herder_fake_worker import FakeWorker, herder_without_broker
 
 from connect_py.herder.connect_herder import ConnectHerder
-from connect_py.herder.work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.status_publisher import StatusPublisher
 from connect_py.worker.worker import ConnectorValidation
 
 SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures.herder_statuses import StatusPublisherFixture
 
-from connect_py.herder.work.status_publisher import REPAIR_SECONDS
+from connect_py.herder.local_work.status_publisher import REPAIR_SECONDS
 from connect_py.model import ConnectorTaskId, State, Status
 
 THIS_WORKER, OTHER_WORKER = "w0:8083", "w1:8083"

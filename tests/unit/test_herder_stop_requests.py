@@ -11,8 +11,8 @@ import pytest
 from fixtures.herder_fake_worker import FakeWorker, herder_without_broker
 
 from connect_py.herder.connect_herder import ConnectHerder
-from connect_py.herder.work.status_publisher import StatusPublisher
-from connect_py.herder.work.task_set import is_current
+from connect_py.herder.local_work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.task_set import is_current
 from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from rest.entities import connector_status

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from connect_py.herder.requests.restart_requests import plan_restart
-from connect_py.herder.work.task_set import difference
-from connect_py.herder.work.work_plan import (
+from connect_py.herder.local_work.task_set import difference
+from connect_py.herder.local_work.work_plan import (
     RequestedWork,
     SetTarget,
     StartConnector,
@@ -15,6 +14,7 @@ from connect_py.herder.work.work_plan import (
     StopTasks,
     plan,
 )
+from connect_py.herder.requests.restart_requests import plan_restart
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState, RestartRequest
 

@@ -16,13 +16,13 @@ from connect_py.api.config_provider import ConfigData, ConfigProvider
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.futures import done, failed
+from connect_py.herder.local_work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.task_config_requests import TaskConfigRequests
+from connect_py.herder.local_work.task_set import write_task_configs
+from connect_py.herder.local_work.work_assignment import AllItems
+from connect_py.herder.local_work.work_plan import RequestedItems
+from connect_py.herder.local_work.work_runner import WorkRunner
 from connect_py.herder.thread.request_queue import RequestQueue
-from connect_py.herder.work.status_publisher import StatusPublisher
-from connect_py.herder.work.task_config_requests import TaskConfigRequests
-from connect_py.herder.work.task_set import write_task_configs
-from connect_py.herder.work.work_assignment import AllItems
-from connect_py.herder.work.work_plan import RequestedItems
-from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.status_table import StatusId

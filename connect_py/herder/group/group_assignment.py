@@ -6,7 +6,7 @@ import threading
 from collections.abc import Set
 
 from connect_py.herder.group.worker_group import Share, WorkerGroup
-from connect_py.herder.work.work_assignment import WorkAssignment
+from connect_py.herder.local_work.work_assignment import WorkAssignment
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Item, Items
 

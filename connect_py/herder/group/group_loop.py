@@ -19,11 +19,11 @@ from connect_py.herder.group.membership import Membership
 from connect_py.herder.group.start_refusals import StartRefusals
 from connect_py.herder.group.status_repairs import StatusRepairs
 from connect_py.herder.group.worker_group import WorkerGroup
+from connect_py.herder.local_work.work_plan import RequestedItems
 from connect_py.herder.thread.herder_executor import HerderExecutor
 from connect_py.herder.thread.herder_thread import HerderLoop, Startup
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.herder.thread.stage_board import StageBoard
-from connect_py.herder.work.work_plan import RequestedItems
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.model import TargetState
 from connect_py.storage.control_records import NO_ITEMS

@@ -13,12 +13,12 @@ from connect_py.herder.group.session_keys import SessionKeys
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group.zombie_fencing import ZombieFencing
 from connect_py.herder.herder import BadRequestError, WorkerInfo
+from connect_py.herder.local_work.status_publisher import worker_id_of
+from connect_py.herder.local_work.task_set import write_task_configs
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.requests.peers import Peers
 from connect_py.herder.requests.request_router import RequestRouter
 from connect_py.herder.requests.target_state_requests import TargetStateRequests
-from connect_py.herder.work.status_publisher import worker_id_of
-from connect_py.herder.work.task_set import write_task_configs
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorTaskId

@@ -12,12 +12,12 @@ from connect_py.herder.group.group_assignment import GroupAssignment
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.herder import RequestConflictError, RequestTargetError, StagedFuture
+from connect_py.herder.local_work.work_plan import RequestedItems
 from connect_py.herder.requests.request_router import RequestRouter
 from connect_py.herder.thread.futures import mapped_error
 from connect_py.herder.thread.herder_executor import HerderExecutor
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.herder.thread.stage_board import StageBoard
-from connect_py.herder.work.work_plan import RequestedItems
 from connect_py.storage.status_table import StatusId
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from connect_py.clock import Clock
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.herder.group.group_stores import GroupStores
 from connect_py.herder.group.session_keys import successor
-from connect_py.herder.work.status_publisher import worker_id_of
-from connect_py.herder.work.task_set import tasks_to_run
+from connect_py.herder.local_work.status_publisher import worker_id_of
+from connect_py.herder.local_work.task_set import tasks_to_run
 from connect_py.model import State, Status
 from connect_py.storage.control_records import NO_ITEMS, Item, Items
 

@@ -13,8 +13,8 @@ from connect_py.herder.group.leadership import Leadership
 from connect_py.herder.group.session_keys import SessionKeys
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group.zombie_fencing import ZombieFencing
+from connect_py.herder.local_work.task_set import difference, write_task_configs
 from connect_py.herder.requests.target_state_requests import TargetStateRequests
-from connect_py.herder.work.task_set import difference, write_task_configs
 from connect_py.storage.config_store import ConfigStore
 
 

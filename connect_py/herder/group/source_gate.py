@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from connect_py.herder.group.leader_requests import LeaderRequests
+from connect_py.herder.local_work.work_plan import RequestedItems
 from connect_py.herder.thread.herder_executor import HerderExecutor
-from connect_py.herder.work.work_plan import RequestedItems
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.config_store import ConfigStore
 from connect_py.task.messages import TaskNotWantedError

@@ -7,9 +7,9 @@ from connect_py.herder.connector_configs import ConnectorConfigs
 from connect_py.herder.group.group_assignment import GroupAssignment
 from connect_py.herder.group.leadership import Leadership
 from connect_py.herder.group.worker_group import WorkerGroup
-from connect_py.herder.work.status_cleanup import StatusCleanup
-from connect_py.herder.work.status_publisher import StatusPublisher
-from connect_py.herder.work.work_plan import RequestedItems
+from connect_py.herder.local_work.status_cleanup import StatusCleanup
+from connect_py.herder.local_work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.work_plan import RequestedItems
 from connect_py.storage.control_records import Items
 
 REPAIR_SECONDS = 3.0

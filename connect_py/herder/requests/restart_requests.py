@@ -12,11 +12,11 @@ from connect_py.api.errors import NotFoundError
 from connect_py.clock import Clock
 from connect_py.herder.connector_configs import ConnectorConfigs
 from connect_py.herder.herder import ConnectorStatus, Stage
+from connect_py.herder.local_work.work_runner import WorkRunner
 from connect_py.herder.requests.request_router import RequestRouter
 from connect_py.herder.thread.futures import translated
 from connect_py.herder.thread.herder_executor import HerderExecutor
 from connect_py.herder.thread.stage_board import StageBoard
-from connect_py.herder.work.work_runner import WorkRunner
 from connect_py.model import ConnectorTaskId, State, Status
 from connect_py.storage.config_state import RestartRequest
 from connect_py.storage.config_store import ConfigStore

@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from connect_py.api.errors import NotFoundError
 from connect_py.futures import failed
 from connect_py.herder.connector_configs import ConnectorConfigs
+from connect_py.herder.local_work.task_set import is_current
 from connect_py.herder.requests.request_router import RequestRouter
 from connect_py.herder.thread.herder_thread import Startup
 from connect_py.herder.thread.stage_board import StageBoard
-from connect_py.herder.work.task_set import is_current
 from connect_py.model import TargetState
 from connect_py.storage.config_store import ConfigStore
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock
-from connect_py.herder.work.work_assignment import WorkAssignment
+from connect_py.herder.local_work.work_assignment import WorkAssignment
 from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.secret_mask import masked
 from connect_py.storage.status_store import StatusStore

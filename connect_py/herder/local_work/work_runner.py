@@ -12,12 +12,11 @@ from connect_py.config.config_provider import ConfigResolver
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.futures import failed
 from connect_py.herder.connector_configs import without_nulls
-from connect_py.herder.thread.request_queue import RequestQueue
-from connect_py.herder.work.config_reload import ConfigReload
-from connect_py.herder.work.status_publisher import StatusPublisher
-from connect_py.herder.work.task_config_requests import TaskConfigRequests, TaskLimit
-from connect_py.herder.work.work_assignment import WorkAssignment
-from connect_py.herder.work.work_plan import (
+from connect_py.herder.local_work.config_reload import ConfigReload
+from connect_py.herder.local_work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.task_config_requests import TaskConfigRequests, TaskLimit
+from connect_py.herder.local_work.work_assignment import WorkAssignment
+from connect_py.herder.local_work.work_plan import (
     Action,
     RequestedItems,
     SetTarget,
@@ -27,6 +26,7 @@ from connect_py.herder.work.work_plan import (
     StopTasks,
     plan,
 )
+from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.model import ConnectorTaskId, State
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore

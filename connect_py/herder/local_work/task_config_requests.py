@@ -15,9 +15,9 @@ from connect_py.config.config_provider import ConfigResolver
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.futures import failed, settle
 from connect_py.herder.connector_configs import without_nulls
+from connect_py.herder.local_work.status_publisher import StatusPublisher
+from connect_py.herder.local_work.work_plan import RequestedItems
 from connect_py.herder.thread.request_queue import RequestQueue
-from connect_py.herder.work.status_publisher import StatusPublisher
-from connect_py.herder.work.work_plan import RequestedItems
 from connect_py.model import State, TargetState
 from connect_py.storage.config_store import ConfigStore
 from connect_py.worker.worker import TooManyTasksError, Worker
