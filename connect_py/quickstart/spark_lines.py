@@ -33,15 +33,17 @@ class SparkLines:
                 yield f"Spark session: {session[1]}"
         commits = [match.groups() for line in lines if (match := COMMIT.search(line)) is not None]
         merged = [
-            f"{replaced} rows of {table}"
+            f"{replaced} rows in {table}"
             for table, engine, _, replaced in commits
             if engine != "append"
         ]
         if merged:
             yield f"MERGE INTO matched {', '.join(merged)}"
-        added = [f"{rows} to {table}" for table, engine, rows, _ in commits if engine == "append"]
+        added = [
+            f"{rows} rows to {table}" for table, engine, rows, _ in commits if engine == "append"
+        ]
         if added:
-            yield f"appended, nothing to replace: {', '.join(added)}"
+            yield f"appended (no rows to replace): {', '.join(added)}"
 
     def _new_lines(self) -> list[str]:
         try:

@@ -22,9 +22,9 @@ def test_sessions_and_commits_are_told_once_each(tmp_path: Path) -> None:
     starting, session, appended = lines.new()
     assert starting == "Spark is starting"
     assert session == "Spark session: version 4.1.1, master local[2], UI off, JVM 7"
-    assert appended.endswith("5 to orders")
+    assert appended.endswith("5 rows to orders")
     with log.open("a") as file:
         file.write(COMMIT % ("orders", "merge", 7, 3) + COMMIT % ("customers", "full merge", 2, 1))
         file.write(COMMIT[:20])  # is being written
-    assert list(lines.new()) == ["MERGE INTO matched 3 rows of orders, 1 rows of customers"]
+    assert list(lines.new()) == ["MERGE INTO matched 3 rows in orders, 1 rows in customers"]
     assert list(lines.new()) == []
