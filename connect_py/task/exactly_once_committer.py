@@ -301,6 +301,9 @@ class ExactlyOnceCommitter(SourceCommitter):
             "aborting the transaction as requested by the task: dropping %d records", self._size
         )
         try:
+            # librdkafka (its issue 4849) fails fatally if it ends a transaction whose partitions
+            # the broker does not know yet. A delivered record proves that the broker knows them.
+            self._producer.client.flush(ABORT_SECONDS)
             self._producer.client.abort_transaction()
         except KafkaException as error:
             self._abort_by_force(error)
