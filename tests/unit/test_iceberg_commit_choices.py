@@ -224,6 +224,7 @@ def test_heap_becomes_an_option_of_the_jvm() -> None:
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         "-XX:ReservedCodeCacheSize=240m",
+        "-XX:MaxHeapFreeRatio=50",
     ]
 
 
