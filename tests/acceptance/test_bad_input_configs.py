@@ -330,6 +330,7 @@ def test_unavailable_schema_registry_shows_in_status_or_fails_the_task(case: Sin
     )
 
 
+@pytest.mark.long  # in every run: test_catalog_that_cannot_be_reached_is_waited_for
 def test_rows_wait_while_the_named_warehouse_is_not_writable(
     case: SinkCase, tmp_path: Path
 ) -> None:

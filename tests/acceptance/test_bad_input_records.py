@@ -114,6 +114,7 @@ def test_tolerated_bad_records_become_dead_letters_with_connect_error_headers(
     )
 
 
+@pytest.mark.long  # in every run: test_invalid_json_record_fails_the_task_and_stays_uncommitted
 def test_value_of_wrong_type_fails_the_task_naming_its_column(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:
@@ -170,6 +171,7 @@ def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> 
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
 
 
+@pytest.mark.long  # in every run: test_invalid_json_record_fails_the_task_and_stays_uncommitted
 def test_null_in_merge_key_fails_the_task_naming_the_record(case: SinkCase) -> None:
     case.create_topic()
     merge = {

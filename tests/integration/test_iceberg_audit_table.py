@@ -51,7 +51,7 @@ def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, l
 
 @pytest.mark.parametrize(
     ("mode", "version"),
-    short_form(itertools.product(WriteMode, (2, 3)), [(WriteMode.APPEND, 2), (WriteMode.MERGE, 3)]),
+    short_form(itertools.product(WriteMode, (2, 3)), [(WriteMode.MERGE, 3)]),
 )
 def test_rows_that_others_deleted_added_or_replaced_are_named(
     mode: WriteMode, version: int, lake: Lake

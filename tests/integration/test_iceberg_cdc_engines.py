@@ -16,7 +16,6 @@ from fixtures.iceberg_changes import Form, Source, readers
 from fixtures.iceberg_commit import Lake, lake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import EngineName
 
@@ -51,34 +50,26 @@ def run(lake: Lake, version: int, source: Source, cycles: list[list[Any]], lags:
         assert reader.rows() == source.expected(), (reader.engine, cycles, lags)
 
 
-def thorough(examples: int) -> settings:
-    checks = list(HealthCheck)
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        suppress_health_check=checks,
-        phases=UNSHRUNK,
-    )
-
-
 # streams of up to four cycles, each through two engines
-FEW_OR_MANY = pytest.mark.parametrize(
-    "examples", [1, pytest.param(20, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
+thorough = settings(
+    max_examples=20,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=UNSHRUNK,
 )
-pytestmark = pytest.mark.timeout(300)
+SEEDS = range(20)
+pytestmark = pytest.mark.timeout(1200)
 
 
-@FEW_OR_MANY
-@pytest.mark.parametrize(
-    ("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(3, True)])
-)
+@pytest.mark.long  # in every run: test_corpus_replay.py
+@pytest.mark.parametrize(("version", "marks"), [(2, False), (3, False), (3, True)])
 def test_tables_of_both_engines_hold_what_the_database_holds(
-    lake: Lake, version: int, marks: bool, examples: int
+    lake: Lake, version: int, marks: bool
 ) -> None:
     """One partition, read at any pace: truncates, deletes, changed keys and unavailable values."""
 
-    @thorough(examples)
+    @thorough
     @given(CYCLES, st.lists(st.integers(0, 6), max_size=3))
     def check(cycles: list[list[Any]], lags: list[int]) -> None:
         run(lake, version, Source(1, by_key=True, marks=marks), cycles, lags)
@@ -87,22 +78,21 @@ def test_tables_of_both_engines_hold_what_the_database_holds(
 
 
 @pytest.mark.long
-@FEW_OR_MANY
 @pytest.mark.parametrize("by_key", [True, False])
 def test_ordered_changes_in_several_partitions_end_as_in_the_database(
-    lake: Lake, by_key: bool, examples: int
+    lake: Lake, by_key: bool
 ) -> None:
-    several_partitions(lake, lambda: Source(3, by_key=by_key), examples)
+    several_partitions(lake, lambda: Source(3, by_key=by_key))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # as above
 def test_ordered_soft_deletes_from_several_partitions_match_the_database(lake: Lake) -> None:
-    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 20)
+    several_partitions(lake, lambda: Source(3, by_key=False, marks=True))
 
 
-def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) -> None:
-    @thorough(examples)
+def several_partitions(lake: Lake, source: Callable[[], Source]) -> None:
+    @thorough
     @given(CYCLES)
     def check(cycles: list[list[Any]]) -> None:
         run(lake, 3, source(), cycles, [])
@@ -111,15 +101,14 @@ def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) 
 
 
 @pytest.mark.long
-@FEW_OR_MANY
-def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, examples: int) -> None:
+def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake) -> None:
     """Rows from before a truncate that arrive late are ignored; later rows that arrive early are
     kept.
     """
     # a value that was not read yet cannot be found
     steps = STEPS.filter(lambda step: step[0] != "move")
 
-    @thorough(examples)
+    @thorough
     @given(
         st.lists(st.lists(steps, min_size=2, max_size=9), min_size=2, max_size=3),
         st.lists(st.integers(0, 4)),
@@ -137,24 +126,23 @@ KINDS = [  # form, whether events contain their position, whether the connector 
 
 
 @pytest.mark.long  # in every run: test_changed_key_finds_its_values_after_its_delete_was_committed
-@FEW_OR_MANY
 @pytest.mark.parametrize(
     ("version", "engine"),
     [(3, EngineName.MERGE), (2, EngineName.MERGE), (3, EngineName.FULL_MERGE)],
 )
 def test_rows_with_changed_keys_keep_values_in_any_reading_order(
-    lake: Lake, version: int, engine: EngineName, examples: int
+    lake: Lake, version: int, engine: EngineName
 ) -> None:
     """Keys are used again and changed back; each partition is read at its own pace, and waits where
     tasks do."""
     waits = 0
-    for seed in range(examples):
+    for seed in SEEDS:
         try:
             waits += read_history(lake, version, engine, seed)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert waits or examples < 10, "inserts that never had to wait show nothing"
+    assert waits, "inserts that never had to wait show nothing"
 
 
 def read_history(lake: Lake, version: int, engine: EngineName, seed: int) -> int:

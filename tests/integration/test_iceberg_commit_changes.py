@@ -51,6 +51,7 @@ def test_truncate_and_the_rows_after_it_share_one_commit(make: Make) -> None:
         assert outcome.counts.replaced_rows == 3
 
 
+@pytest.mark.long  # in every run: test_a_partition_that_lags_overwrites_nothing_newer
 def test_lagging_truncate_removes_no_rows_of_other_partitions(make: Make) -> None:
     source = Source(2, by_key=True)
     reader = make(source)
@@ -231,7 +232,8 @@ ANYWHERE = {  # every third step is in the same partition, regardless of its key
 }
 
 
-@pytest.mark.parametrize("name", short_form(ANYWHERE, ["the old key used again"]))
+@pytest.mark.long  # in every run: test_unsent_values_come_from_the_last_row_of_the_key
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_unsent_values_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
     """A single partition would use its own value, although another one has a newer value or a
     delete.
@@ -291,9 +293,10 @@ def test_insert_committed_without_its_delete_has_null_permanently(make: Make) ->
     assert not reader.sink.description().open_pairs
 
 
+@pytest.mark.long  # in every run: test_changed_key_finds_its_values_after_its_delete_was_committed
 @pytest.mark.parametrize(
     "apart",
-    [False, pytest.param(True, marks=pytest.mark.long)],
+    [False, True],
     ids=["in one cycle", "in cycles of their own"],
 )
 def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: bool) -> None:
@@ -374,8 +377,9 @@ def test_old_key_row_is_found_after_its_snapshot_has_expired(lake: Lake) -> None
     assert not reader.sink.description().open_pairs
 
 
+@pytest.mark.long  # in every run: test_rows_tried_again_fill_an_empty_table
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("spec", short_form([None, BY_REGION], [BY_REGION]))
+@pytest.mark.parametrize("spec", [None, BY_REGION])
 def test_retried_rows_are_inserted_only_where_their_key_is_missing(
     lake: Lake, engine: EngineName, spec: str | None
 ) -> None:

@@ -86,7 +86,7 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (dict(row)["shop"], dict(row)["number"]))
 
 
-@pytest.mark.long  # in every run: test_tables_of_both_engines_hold_what_the_database_holds
+@pytest.mark.long  # in every run: test_corpus_replay.py
 @pytest.mark.timeout(400)  # eight streams of up to four cycles, each through two engines
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION)])

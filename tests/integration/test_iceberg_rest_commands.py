@@ -162,7 +162,7 @@ def with_unpublished(sink: Sink) -> TableVersion:
 
 
 @pytest.mark.parametrize(
-    "choice", short_form(["--publish", "replay", "drop", "skip", "skip all"], ["--publish", "drop"])
+    "choice", short_form(["--publish", "replay", "drop", "skip", "skip all"], ["drop"])
 )
 def test_commit_during_a_decision_is_kept_or_read_again(
     rest_lake: Lake, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, choice: str

@@ -18,7 +18,7 @@ from iceberg_protocol_world import simulate
 
 from connectors.iceberg.protocol.rules import ProtocolRules
 
-SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(2400)))
+SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(1200)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
 
 
