@@ -32,7 +32,7 @@ from connect_py.model import ConnectorTaskId
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.secret_mask import hide, masked
 from connect_py.task import record_pipeline
-from connect_py.task.sink_pipeline import (
+from connect_py.task.sink.sink_pipeline import (
     SinkPipeline,
     SinkPipelineOwner,
     open_sink_pipeline,

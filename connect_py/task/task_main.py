@@ -32,26 +32,32 @@ from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.secret_mask import hide
 from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
-from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
-from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
 from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed, Waits, Warns
 from connect_py.task.record_pipeline import Converters
-from connect_py.task.sink_consumer import SinkConsumer
-from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
-from connect_py.task.sink_pipeline import SinkPipeline, SinkPipelineOwner, open_sink_pipeline
-from connect_py.task.sink_task_context import WorkerSinkTaskContext
-from connect_py.task.source_committer import SourceCommitter
-from connect_py.task.source_loop import SourceTaskRunner
-from connect_py.task.source_producer import SourceProducer
-from connect_py.task.source_task_context import WorkerOffsetStorageReader, WorkerSourceTaskContext
+from connect_py.task.sink.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink.sink_pipeline import SinkPipeline, SinkPipelineOwner, open_sink_pipeline
+from connect_py.task.sink.sink_task_context import WorkerSinkTaskContext
+from connect_py.task.source.at_least_once_committer import AtLeastOnceCommitter
+from connect_py.task.source.exactly_once_committer import ExactlyOnceCommitter
+from connect_py.task.source.source_committer import SourceCommitter
+from connect_py.task.source.source_loop import SourceTaskRunner
+from connect_py.task.source.source_producer import SourceProducer
+from connect_py.task.source.source_task_context import (
+    WorkerOffsetStorageReader,
+    WorkerSourceTaskContext,
+)
+from connect_py.task.source.topic_creation import TopicCreation
+from connect_py.task.source.topic_keeper import TopicKeeper
+from connect_py.task.source.transaction_boundary import (
+    TransactionBoundary,
+    WorkerTransactionContext,
+)
+from connect_py.task.source.transaction_outcome import is_committed
 from connect_py.task.task_attributes import chain_attributes, task_attributes
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_plugins import TaskPlugins
-from connect_py.task.topic_creation import TopicCreation
-from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.topic_selection import TopicSelection
-from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
-from connect_py.task.transaction_outcome import is_committed
 from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import TaskStoppedError

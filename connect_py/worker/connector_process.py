@@ -24,8 +24,8 @@ from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.process.channel import Channel
 from connect_py.process.child_runtime import prepare_child, serve_worker
-from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.messages import RequestService, Waits
+from connect_py.task.sink.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import WorkerClient, WorkerSharedServices

@@ -10,8 +10,8 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.secret_mask import hidden_in
-from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.pipeline_factory import TaskPipelineFactory
+from connect_py.task.sink.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.local_services import LocalServices
 

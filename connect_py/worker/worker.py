@@ -26,7 +26,7 @@ from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     TaskSpec,
 )
-from connect_py.task.topic_creation import TopicCreation
+from connect_py.task.source.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_messages import (

@@ -34,7 +34,7 @@ from results import DEFAULT_FILE, keep, machine_microseconds, print_table
 from schema_registry_stub import schema_registry
 
 from connect_py.process.child_runtime import collect_rarely
-from connect_py.task.sink_loop import POLL_RECORDS
+from connect_py.task.sink.sink_loop import POLL_RECORDS
 
 # per cycle: dead-letter records are in a separate file, which costs 2 ms per cycle
 PASS_RECORDS = 50_000

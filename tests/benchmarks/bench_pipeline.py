@@ -48,8 +48,8 @@ from connect_py.kafka.client_config import ClientConfigs
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.process.child_runtime import collect_rarely, keep_freed_memory
 from connect_py.task.record_pipeline import RecordPipeline
-from connect_py.task.sink_consumer import SinkConsumer
-from connect_py.task.sink_loop import POLL_RECORDS
+from connect_py.task.sink.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_loop import POLL_RECORDS
 from connect_py.task.task_plugins import TaskPlugins
 from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
 from connectors.iceberg.config.sink_config import IcebergSinkConfig

@@ -36,7 +36,7 @@ from connect_py.api.schema import (
 )
 from connect_py.api.schema import Type as SchemaType
 from connect_py.process.child_runtime import collect_rarely
-from connect_py.task.sink_loop import POLL_RECORDS
+from connect_py.task.sink.sink_loop import POLL_RECORDS
 
 TYPES = {
     "long": SchemaType.INT64,

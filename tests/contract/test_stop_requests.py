@@ -11,7 +11,7 @@ import pytest
 from connect_py.api.task import SinkTaskContext
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import RequestStop
-from connect_py.task.sink_task_context import WorkerSinkTaskContext
+from connect_py.task.sink.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import WorkerClient
 from connect_py.testing import FakeClock, FakeSinkTaskContext

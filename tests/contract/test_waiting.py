@@ -12,8 +12,8 @@ import pytest
 from connect_py.api.waiting import WaitReporter
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.task.messages import Waits
-from connect_py.task.sink_task_context import WorkerSinkTaskContext
-from connect_py.task.source_task_context import WorkerSourceTaskContext
+from connect_py.task.sink.sink_task_context import WorkerSinkTaskContext
+from connect_py.task.source.source_task_context import WorkerSourceTaskContext
 from connect_py.task.wait_board import SHOWN_AFTER_SECONDS, WaitBoard
 from connect_py.testing import (
     FakeClock,

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.embedded.broker import KafkaBroker
-from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
+from connect_py.task.sink.sink_consumer import RebalanceListener, SinkConsumer
 
 SECONDS = 30.0
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.embedded.broker import KafkaBroker
-from connect_py.task.queue_reader import QueueReader
-from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
+from connect_py.task.sink.queue_reader import QueueReader
+from connect_py.task.sink.sink_consumer import RebalanceListener, SinkConsumer
 
 SECONDS = 60.0
 BYTES: list[bytes | None] = [None, b"", b"x", bytes(range(256)), b"long" * 40_000]

@@ -30,7 +30,7 @@ def test_compiled_wheel_fits_its_platform_and_every_python_3(tmp_path: Path) -> 
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "wheels")
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
-    assert {"connect_py/converters/native/_decoder.so", "connect_py/task/_reader.so"} <= names(
+    assert {"connect_py/converters/native/_decoder.so", "connect_py/task/sink/_reader.so"} <= names(
         wheel
     )
     assert "Root-Is-Purelib: false" in description(wheel)

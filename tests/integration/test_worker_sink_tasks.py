@@ -60,10 +60,8 @@ def test_log_lines_of_task_process_arrive_with_their_context(
         until("the line", lambda: any("subscribing to" in r.getMessage() for r in caplog.records))
     (line,) = [r for r in caplog.records if "subscribing to" in r.getMessage()]
     text = TextFormatter().format(line)
-    assert (
-        f" INFO [{sink.name}|task-0] subscribing to {sink.topic} (connect_py.task.subscription:"
-        in text
-    )
+    message = f" INFO [{sink.name}|task-0] subscribing to {sink.topic} "
+    assert f"{message}(connect_py.task.sink.subscription:" in text
     assert line.__dict__["action"] == "subscribe"
     sink.stop(task)
 

@@ -27,7 +27,7 @@ from connect_py.storage.connector_offset_store import ConnectorOffsetStores
 from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.offset_store import OffsetStore
 from connect_py.storage.storage_clients import StorageClients
-from connect_py.task.transaction_outcome import RecordPlace, is_committed
+from connect_py.task.source.transaction_outcome import RecordPlace, is_committed
 from connect_py.worker.producer_fence import fence_producers
 from connect_py.worker.worker import Worker
 

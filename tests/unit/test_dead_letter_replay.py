@@ -18,8 +18,8 @@ from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
-from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
+from connect_py.task.sink.consumed_messages import message_runs
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
 from connectors.iceberg.config.sink_config import validate

@@ -39,10 +39,10 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
-from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
-from connect_py.task.sink_pipeline import SinkPipeline
+from connect_py.task.sink.consumed_messages import message_runs
+from connect_py.task.sink.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink.sink_pipeline import SinkPipeline
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from connect_py.api.errors import ConfigError
 from connect_py.java.jaas_config import parse_jaas
 from connect_py.kafka.client_config import ClientConfigs, translate
-from connect_py.task.sink_loop import LoopSettings
+from connect_py.task.sink.sink_loop import LoopSettings
 
 
 def configs(

@@ -28,10 +28,10 @@ from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ToleranceExceededError
 from connect_py.task import rows_of_batch
-from connect_py.task.consumed_messages import message_runs
-from connect_py.task.deliveries import without_partitions
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.rows_of_batch import MIN_ROWS
+from connect_py.task.sink.consumed_messages import message_runs
+from connect_py.task.sink.deliveries import without_partitions
 from connect_py.task.transformation_chain import ChainLink, Delivery, TransformationChain
 
 

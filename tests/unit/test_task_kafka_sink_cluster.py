@@ -4,7 +4,7 @@ import pytest
 
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
-from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
+from connect_py.task.sink.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
 
 REPLAYS = {"errors.deadletterqueue.iceberg.replay.topic": "replays"}

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.record import TopicPartition
 from connect_py.metrics.client_statistics import ClientStatistics
-from connect_py.task.paused_ends import UPDATE_SECONDS, PausedEnds
+from connect_py.task.sink.paused_ends import UPDATE_SECONDS, PausedEnds
 
 ORDERS = TopicPartition("orders", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -12,9 +12,9 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import TopicPartition
-from connect_py.task import sink_consumer, start_positions
-from connect_py.task.queue_reader import PLUGINS, ClientFailure, QueueReader
-from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
+from connect_py.task.sink import sink_consumer, start_positions
+from connect_py.task.sink.queue_reader import PLUGINS, ClientFailure, QueueReader
+from connect_py.task.sink.sink_consumer import RebalanceListener, SinkConsumer
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -17,10 +17,10 @@ from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.model import TargetState
-from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
-from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
-from connect_py.task.sink_pipeline import SinkPipeline
+from connect_py.task.sink.consumed_messages import message_runs
+from connect_py.task.sink.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink.sink_pipeline import SinkPipeline
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain

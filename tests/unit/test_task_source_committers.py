@@ -19,9 +19,6 @@ from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
-from connect_py.task import exactly_once_committer, transaction_outcome
-from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
-from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
 from connect_py.task.messages import (
     FenceZombies,
     MakeOffsetKeys,
@@ -29,11 +26,17 @@ from connect_py.task.messages import (
     VerifyTask,
     WriteSourceOffsets,
 )
-from connect_py.task.source_committer import NotDeliveredError
-from connect_py.task.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.source import exactly_once_committer, transaction_outcome
+from connect_py.task.source.at_least_once_committer import AtLeastOnceCommitter
+from connect_py.task.source.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
+from connect_py.task.source.source_committer import NotDeliveredError
+from connect_py.task.source.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.source.transaction_boundary import (
+    TransactionBoundary,
+    WorkerTransactionContext,
+)
+from connect_py.task.source.transaction_outcome import RecordPlace
 from connect_py.task.task_control import TaskControl
-from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
-from connect_py.task.transaction_outcome import RecordPlace
 from connect_py.task.worker_client import TaskStoppedError
 from connect_py.testing import FakeClock
 

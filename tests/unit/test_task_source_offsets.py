@@ -4,8 +4,8 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import SourceRecord
-from connect_py.task.submitted_records import SubmittedRecords, partition_key
-from connect_py.task.topic_creation import NewTopicRule, TopicCreation
+from connect_py.task.source.submitted_records import SubmittedRecords, partition_key
+from connect_py.task.source.topic_creation import NewTopicRule, TopicCreation
 
 A, B = {"file": "a"}, {"file": "b"}
 DEFAULT = {

@@ -27,8 +27,8 @@ JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # additional jars, separated by 
 # Without C2, which took 7 of the 17 CPU seconds of a driver's first two minutes, for work that
 # occurs a few times per minute. With C1 alone, Java reserves 48 MB for compiled code. The classes
 # that Spark generates fill this within days, and then Java stops compiling. Java's default with C2
-# is 240 MB; unused memory is not allocated. After a full collection, the old generation may be twice
-# as large as its live objects, instead of Java's default of 3.3 times.
+# is 240 MB; unused memory is not allocated. After a full collection, the old generation may be
+# twice as large as its live objects, instead of Java's default of 3.3 times.
 JVM_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",

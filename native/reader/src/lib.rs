@@ -1,4 +1,4 @@
-//! What waits in a consumer's queue, as few large pieces of memory: what `connect_py.task.queue_reader` calls.
+//! What waits in a consumer's queue, as few large pieces of memory: what `connect_py.task.sink.queue_reader` calls.
 //!
 //! The client is the one that Python has made. Its library loads this one as a plugin (`plugin.library.paths`), which is
 //! how the handle of a client gets here; its functions come from Python as addresses, so nothing is linked. Messages are

@@ -24,7 +24,7 @@ from connect_py.api.message_run import MessageRun
 from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
 from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.columns.native_library import load_library
-from connect_py.task.consumed_messages import TIMESTAMP_TYPES
+from connect_py.task.sink.consumed_messages import TIMESTAMP_TYPES
 
 VERSION: Final = 2  # version of the interface to the library; equal to `VERSION` in lib.rs
 # client setting through which the library is notified of a new client

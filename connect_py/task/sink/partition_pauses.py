@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
-from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:

@@ -9,7 +9,7 @@ from connect_py.api.waiting import BoundedWaitReporter
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.messages import ReadSourceOffsets
-from connect_py.task.transaction_boundary import WorkerTransactionContext
+from connect_py.task.source.transaction_boundary import WorkerTransactionContext
 from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 
 

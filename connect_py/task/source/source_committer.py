@@ -12,8 +12,8 @@ from connect_py.api.record import OffsetAndMetadata, SourceRecord
 from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
-from connect_py.task.source_producer import OutgoingRecord
-from connect_py.task.submitted_records import Submitted
+from connect_py.task.source.source_producer import OutgoingRecord
+from connect_py.task.source.submitted_records import Submitted
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,15 @@ from connect_py.task.messages import (
     TaskNotWantedError,
     VerifyTask,
 )
-from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
-from connect_py.task.source_producer import OutgoingRecord, SourceProducer
-from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, partition_key
+from connect_py.task.source.source_committer import NotDeliveredError, SourceCommitter
+from connect_py.task.source.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.source.submitted_records import Entry, PartitionKey, Submitted, partition_key
+from connect_py.task.source.transaction_boundary import (
+    TransactionBoundary,
+    WorkerTransactionContext,
+)
+from connect_py.task.source.transaction_outcome import RecordPlace
 from connect_py.task.task_control import TaskControl
-from connect_py.task.transaction_boundary import TransactionBoundary, WorkerTransactionContext
-from connect_py.task.transaction_outcome import RecordPlace
 from connect_py.task.worker_client import TaskStoppedError
 
 SLICE_SECONDS: Final = 1.0  # timeout of one client call; repeated until the outcome is known

@@ -11,9 +11,9 @@ from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
-from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.messages import RequestStop
-from connect_py.task.sink_loop import SinkTaskRunner
+from connect_py.task.sink.kafka_sink_cluster import KafkaSinkCluster
+from connect_py.task.sink.sink_loop import SinkTaskRunner
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.worker_client import WorkerClient, WorkerSharedServices
 

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.kafka.cluster_admin import ClusterAdmin
-from connect_py.task.source_producer import SourceProducer
-from connect_py.task.topic_creation import NewTopicRule, TopicCreation
+from connect_py.task.source.source_producer import SourceProducer
+from connect_py.task.source.topic_creation import NewTopicRule, TopicCreation
 from connect_py.task.used_topics import UsedTopics
 
 RETRY_SECONDS: Final = 1.0

@@ -20,11 +20,11 @@ from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.model import TargetState
 from connect_py.task.messages import Paused, Resumed, Started
 from connect_py.task.record_pipeline import Converters
-from connect_py.task.source_committer import NotDeliveredError, SourceCommitter
-from connect_py.task.source_producer import OutgoingRecord, SourceProducer
-from connect_py.task.submitted_records import Submitted
+from connect_py.task.source.source_committer import NotDeliveredError, SourceCommitter
+from connect_py.task.source.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.source.submitted_records import Submitted
+from connect_py.task.source.topic_keeper import TopicKeeper
 from connect_py.task.task_control import TaskControl
-from connect_py.task.topic_keeper import TopicKeeper
 from connect_py.task.transformation_chain import ChainLink, TransformationChain, apply_link
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import TaskStoppedError

@@ -13,7 +13,7 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.task import SafeOffset
 from connect_py.clock import Clock
 from connect_py.metrics.sink_metrics import SinkMetrics
-from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_consumer import SinkConsumer
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_log import client_log
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
-from connect_py.task.consumed_messages import Consumed, message_runs
-from connect_py.task.paused_ends import PausedEnds
-from connect_py.task.queue_reader import PLUGINS, QueueReader
-from connect_py.task.start_positions import FIND_SECONDS, StartPositions
+from connect_py.task.sink.consumed_messages import Consumed, message_runs
+from connect_py.task.sink.paused_ends import PausedEnds
+from connect_py.task.sink.queue_reader import PLUGINS, QueueReader
+from connect_py.task.sink.start_positions import FIND_SECONDS, StartPositions
 
 log = logging.getLogger(__name__)
 

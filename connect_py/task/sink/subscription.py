@@ -7,7 +7,7 @@ from typing import Final
 
 from connect_py.api.errors import RetriableError
 from connect_py.clock import Clock
-from connect_py.task.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_consumer import SinkConsumer
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
 

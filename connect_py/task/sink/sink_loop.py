@@ -19,13 +19,13 @@ from connect_py.clock import Clock
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
-from connect_py.task.deliveries import without_partitions
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
-from connect_py.task.offset_commits import OffsetCommits, Positions
-from connect_py.task.partition_pauses import PartitionPauses
-from connect_py.task.sink_consumer import SinkConsumer
-from connect_py.task.sink_pipeline import SinkPipeline
-from connect_py.task.subscription import Subscription
+from connect_py.task.sink.deliveries import without_partitions
+from connect_py.task.sink.offset_commits import OffsetCommits, Positions
+from connect_py.task.sink.partition_pauses import PartitionPauses
+from connect_py.task.sink.sink_consumer import SinkConsumer
+from connect_py.task.sink.sink_pipeline import SinkPipeline
+from connect_py.task.sink.subscription import Subscription
 from connect_py.task.task_control import TaskControl
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import Delivery

@@ -17,9 +17,14 @@ from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
 from connect_py.task.messages import WriteSourceOffsets
-from connect_py.task.source_committer import SourceCommitter
-from connect_py.task.source_producer import OutgoingRecord, SourceProducer
-from connect_py.task.submitted_records import Entry, PartitionKey, Submitted, SubmittedRecords
+from connect_py.task.source.source_committer import SourceCommitter
+from connect_py.task.source.source_producer import OutgoingRecord, SourceProducer
+from connect_py.task.source.submitted_records import (
+    Entry,
+    PartitionKey,
+    Submitted,
+    SubmittedRecords,
+)
 from connect_py.task.task_control import TaskControl
 from connect_py.task.worker_client import result_of
 

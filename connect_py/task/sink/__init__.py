@@ -1,0 +1,1 @@
+"""The loop of a sink task: consumer, deliveries, and offset commits."""
