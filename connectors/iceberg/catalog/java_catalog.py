@@ -76,9 +76,11 @@ class JavaCatalog:
         """Create a table and its namespaces. Return False if the table exists already."""
         java = self.java
         java_schema = java.iceberg("SchemaParser").fromJson(schema)
-        java_spec = java.unpartitioned
-        if spec is not None:
-            java_spec = java.iceberg("PartitionSpecParser").fromJson(java_schema, spec)
+        java_spec = (
+            java.unpartitioned
+            if spec is None
+            else java.iceberg("PartitionSpecParser").fromJson(java_schema, spec)
+        )
         levels = name.split(".")[:-1]
         for length in range(1, len(levels) + 1):
             # A namespace may exist, or only an administrator may create it. The error of the
@@ -495,8 +497,7 @@ class JavaTable:
         manifests = self.java.iceberg("ManifestFiles")
         is_data = str(manifest.content()) == "DATA"
         read = manifests.read if is_data else manifests.readDeleteManifest
-        io, specs = self.java_table.io(), self.java_table.specs()
-        with closing(read(manifest, io, specs)) as files:
+        with closing(read(manifest, self.java_table.io(), self.java_table.specs())) as files:
             for file in self.java.each(files):
                 yield str(file.location())
 
@@ -563,9 +564,8 @@ def _missing_changes(
             continue
         if column is None:
             raise TableUnsuitableError(table, f"no column {'.'.join(change.path)}")
-        has_type = column["type"] == json.loads(change.type or "null")
         is_done = {
-            ChangeKind.WIDEN: has_type,
+            ChangeKind.WIDEN: column["type"] == json.loads(change.type or "null"),
             ChangeKind.OPTIONAL: not column["required"],
             ChangeKind.VERSION: has_new_name,
         }

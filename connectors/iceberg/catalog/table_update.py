@@ -115,12 +115,14 @@ class TableUpdate:
                 that the change references, deleted rows of replaced files, or added rows although
                 the change refuses them.
         """
-        transaction = self._transaction_on(ref)
-        if change.replaces_all:
-            update = transaction.newOverwrite().overwriteByRowFilter(self._java.every_row)
-            add_file = update.addFile
-        elif change.is_overwrite:
+        transaction, head = self._transaction, self._base.currentSnapshot()
+        if head is not None and transaction.currentMetadata().ref(ref) is None:
+            # Iceberg would count the files of a missing branch from zero.
+            transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
+        if change.replaces_all or change.is_overwrite:
             update = transaction.newOverwrite()
+            if change.replaces_all:
+                update.overwriteByRowFilter(self._java.every_row)
             add_file = update.addFile
         elif change.replaced:
             update = transaction.newRewrite()
@@ -147,14 +149,6 @@ class TableUpdate:
         if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
             update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes apply, too
         self._stage(update, ref, summary)
-
-    def _transaction_on(self, ref: str) -> Any:
-        """Return the transaction after creating the branch: Iceberg would count the files of a
-        missing branch from zero."""
-        head = self._base.currentSnapshot()
-        if self._transaction.currentMetadata().ref(ref) is None and head is not None:
-            self._transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
-        return self._transaction
 
     def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
         for key, value in summary.items():

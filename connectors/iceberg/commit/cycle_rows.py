@@ -60,7 +60,7 @@ def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
     deletes = [file for file in files if file.kind is StagedKind.DELETES]
     is_plain = len(rows) + len(deletes) == len(files) and not has_open_pairs(attempt)
     merge_checks_keys = is_plain and are_final and attempt.strategy is EngineName.MERGE
-    is_spread = len(_partitions(files)) > 1
+    is_spread = len(_partitions(_changes(attempt))) > 1
     if is_spread and not merge_checks_keys:
         check_duplicates(attempt)
     return CycleRows(
@@ -74,12 +74,8 @@ def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
 def _partitions(files: list[StagedFile]) -> set[int | str]:
     """Return the Kafka partitions of changes. A file without a partition in its name counts as a
     partition."""
-    partitions: set[int | str] = set()
-    for file in files:
-        if file.kind is not StagedKind.INSERTS:
-            name = StagedFileName.decode(file.path.rpartition("/")[2])
-            partitions.add(file.path if name is None else name.partition)
-    return partitions
+    names = {file.path: StagedFileName.decode(file.path.rpartition("/")[2]) for file in files}
+    return {path if name is None else name.partition for path, name in names.items()}
 
 
 def check_duplicates(attempt: Attempt) -> None:
@@ -126,8 +122,7 @@ def _missing_inserts(
     if attempt.target is not None:
         existing_rows.append(attempt.spark.table(attempt.target))
     for each in existing_rows:
-        keys = each.select(*map(quoted, attempt.keys))
-        rows = rows.join(keys, attempt.keys, "left_anti")
+        rows = rows.join(each.select(*map(quoted, attempt.keys)), attempt.keys, "left_anti")
     written = attempt.write(rows)
     log.info(
         "table %s: inserted %d of %d replayed rows; the keys of the other rows exist",

@@ -235,8 +235,7 @@ def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
             (rule 16).
     """
     if metadata.uuid == request.expected.uuid:
-        snapshot_id = metadata.find_commit(request.ref, request.commit_id)
-        if snapshot_id is not None:
+        if (snapshot_id := metadata.find_commit(request.ref, request.commit_id)) is not None:
             return snapshot_id
         text = metadata.properties.get(request.property_key, "")
         if request.commit_id in text:  # the snapshot may have expired
@@ -328,11 +327,7 @@ class CommitRun:
             older_changes=attempt.older_changes,
         )
         outcome = dataclasses.replace(
-            outcome,
-            engine=attempt.strategy,
-            reason="",
-            counts=counts,
-            because=attempt.reason,
+            outcome, engine=attempt.strategy, reason="", counts=counts, because=attempt.reason
         )
         for rule in self.rules:
             outcome = rule.outcome(attempt, outcome)

@@ -118,8 +118,7 @@ def complete_changes(
             was staged.
     """
     request, metadata = attempt.request, attempt.metadata
-    is_truncate = attempt.is_truncate
-    path = None if is_truncate else open_pairs(metadata, request.property_key, request.ref)
+    path = None if attempt.is_truncate else open_pairs(metadata, request.property_key, request.ref)
     changes = [file for file in files if file.kind is StagedKind.CHANGES]
     has_pairs = any(file.pairs for file in changes)
     if path is not None and not has_pairs:
@@ -296,12 +295,14 @@ class _PartialRows:
         values = {}
         for name in self._names:
             if name not in (*self._keys, ORDER):
-                condition = f"{_BASE} AND array_contains({_LACKING}, {literal(name)})"
-                condition += f" AND array_contains({available}, {literal(name)})"
-                either = (
-                    f"CASE WHEN {condition} THEN {quoted(_BASE + name)} ELSE {quoted(name)} END"
+                condition = (
+                    f"{_BASE} AND array_contains({_LACKING}, {literal(name)}) "
+                    f"AND array_contains({available}, {literal(name)})"
                 )
-                values[name] = f"{either} AS {quoted(name)}"
+                values[name] = (
+                    f"CASE WHEN {condition} THEN {quoted(_BASE + name)} ELSE {quoted(name)} END "
+                    f"AS {quoted(name)}"
+                )
         rest = f"CASE WHEN {_BASE} THEN array_except({_LACKING}, {available}) ELSE {_LACKING} END"
         values[_LACKING] = f"{rest} AS {_LACKING}"
         values[_SENT] = f"({_SENT} OR coalesce({_BASE}, false)) AS {_SENT}"
@@ -397,8 +398,9 @@ class _PartialRows:
             if column["name"] not in open_halves.columns
         ]
         file = self._attempt.write_unbound(open_halves.selectExpr("*", *missing), CHANGE_COLUMNS)
-        key = open_pairs_key(self._attempt.request.property_key)
-        self._attempt.summary[key] = str(file.location())
+        self._attempt.summary[open_pairs_key(self._attempt.request.property_key)] = str(
+            file.location()
+        )
 
     # --- values that were not found
 

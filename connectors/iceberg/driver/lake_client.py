@@ -128,9 +128,8 @@ class LakeClient:
 
         The deadline of the call is later.
         """
-        deadline_seconds = seconds + self.deadline_seconds
         result: T = self.call(
-            Request(name, "run", (name, function, *args), deadline_seconds, keywords)
+            Request(name, "run", (name, function, *args), seconds + self.deadline_seconds, keywords)
         )
         return result
 
@@ -152,8 +151,9 @@ class LakeClient:
         )
         config = self._config
         try:
-            secret = self._address.secret.encode()
-            connection = Client(self._address.socket, "AF_UNIX", authkey=secret)
+            connection = Client(
+                self._address.socket, "AF_UNIX", authkey=self._address.secret.encode()
+            )
         except (OSError, EOFError, AuthenticationError) as error:
             raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
         channel = Channel(

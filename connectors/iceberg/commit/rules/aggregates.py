@@ -352,11 +352,10 @@ class Aggregates(CommitRule):
         except ConnectError as error:
             log.warning("table %s: the next commit to %s rebuilds it: %s", name, table, error)
             return
-        commit_id = request.commit_id
         if outcome.status is CommitStatus.COMMITTED:
-            log.info("table %s: follows commit %s to %s", name, commit_id, table)
+            log.info("table %s: follows commit %s to %s", name, request.commit_id, table)
         elif outcome.status is CommitStatus.CONFLICT:  # a newer coordinator or a user was faster
-            log.info("table %s: changed before commit %s to %s", name, commit_id, table)
+            log.info("table %s: changed before commit %s to %s", name, request.commit_id, table)
         else:
             raise CatalogUnavailableError(f"{table}: its aggregate {name} waits: {outcome.reason}")
 
