@@ -102,7 +102,7 @@ def test_pages_and_dictionaries_are_as_large_as_the_table_says(tmp_path: Path) -
         ("write.upsert.enabled", "false", None),
         ("write.object-storage.enabled", "true", "write.data.path"),
         ("write.location-provider.impl", "com.example.Provider", "write.data.path"),
-        ("write.distribution-mode", "range", "in the order of their offsets"),
+        ("write.distribution-mode", "range", "in offset order"),
         ("write.parquet.shred-variants", "true", "staged whole"),
         ("write.parquet.stats-enabled.column.v", "false", "for every column"),
         ("write.parquet.compression-codec", "lzo", "zstd"),

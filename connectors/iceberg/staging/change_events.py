@@ -1,4 +1,4 @@
-"""Meaning of records in MERGE mode, from Debezium's change events or from rows with a CDC field."""
+"""Changes in MERGE mode, read from Debezium change events or from rows with a CDC field."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from connectors.iceberg.conversion.columns import (
 
 
 class Change(IntEnum):
-    """Effect of a record on the row of its key."""
+    """Effect of a record on the row with its key."""
 
     UPSERT = 0
     DELETE = 1
-    IGNORE = 2  # a message, a tombstone without a key
-    TRUNCATE = 3  # deletes every row, whatever its key
+    IGNORE = 2  # for example, a logical decoding message or a tombstone without a key
+    TRUNCATE = 3  # deletes all rows of the table
 
 
 INT8 = pa.int8()
 OPERATION, BEFORE, AFTER = "op", "before", "after"
-DELETED = "__deleted"  # field of deleted rows; a column of the table with delete-mode `mark`
+DELETED = "__deleted"  # marks deleted rows; a table column if iceberg.ext.delete-mode=mark
 RAW_OPERATIONS = frozenset({"op", "__op"})  # fields with Debezium's operation codes
-SNAPSHOT = "r"  # Debezium's operation code for rows that a snapshot reads
+SNAPSHOT = "r"  # Debezium's operation code for snapshot rows
 _MEANINGS = {
     "c": Change.UPSERT,
     "u": Change.UPSERT,
@@ -45,11 +45,11 @@ _MEANINGS = {
 
 
 def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSERT) -> pa.Int8Array:
-    """Return the `Change` of each row. `read` is the meaning of rows that a snapshot reads.
+    """Return the `Change` of each row. `read` is the change for snapshot rows.
 
-    The first letter of the CDC field decides, regardless of case: D deletes, all others upsert.
-    If the field is Debezium's own `op`, T truncates and M (message) is ignored. A field named
-    `__deleted` deletes if it is true. A tombstone deletes.
+    The first letter of the CDC field determines the change, ignoring case: `d` is a delete, and any
+    other letter is an upsert. In Debezium's own operation field (`op` or `__op`), `t` is a truncate
+    and `m` (message) is ignored. A true `__deleted` field is a delete. A tombstone is a delete.
 
     Raises:
         DataError: A parent of the CDC field has no fields.
@@ -115,10 +115,10 @@ class Envelope:
 
         Args:
             value: The values of the records.
-            read: The meaning of rows that a snapshot reads.
+            read: The change for snapshot rows.
 
         Raises:
-            BadRows: These rows are not change events, or lack the row to write.
+            BadRows: Some records are not change events or lack the row to write.
         """
         tombstone = tombstones(value)
         if tombstone is not None and pc.all(tombstone).as_py():
@@ -153,9 +153,9 @@ class Envelope:
 
 
 def shape(value: Column) -> Column:
-    """Return rows with the columns of the events of a batch.
+    """Return the rows in the change events of a batch, for their columns and types.
 
-    There are as many rows as events, or none if no event has a row.
+    The result has one row for each event, or is empty if no event contains a row.
     """
     if value.null_count == len(value) or not value.is_struct():
         return Column(None, pa.nulls(0))
@@ -174,7 +174,7 @@ def _rows(length: int, before: Column | None, after: Column | None, change: pa.I
         return after
     try:
         return after.mixed(before, deletes)
-    except NotColumnar:  # without schemas; then the key of the record selects the row to delete
+    except NotColumnar:  # schemaless rows of different types; the record key identifies the row
         return after
 
 

@@ -1,4 +1,4 @@
-"""`ChangeConverter`: the effect of each record of a batch on a table in MERGE mode, and its row."""
+"""`ChangeConverter`: converts records to rows and changes for a table in MERGE mode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class ChangeConverter(TableConverter):
-    """Converter for MERGE mode. Rows have the columns `OFFSET` and `CHANGE` in addition."""
+    """Converts batches for MERGE mode. Rows have the additional columns `OFFSET` and `CHANGE`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ChangeConverter(TableConverter):
         read: Change,
         features: Sequence[StagingFeature],
     ) -> None:
-        """`read` is the meaning of rows that a snapshot reads."""
+        """`read` is the change for snapshot rows."""
         super().__init__(layout, config)
         self._changes = self._change_reader(config, read)
         self._skips_null_keys = config.skip_null_keys
@@ -57,7 +57,7 @@ class ChangeConverter(TableConverter):
     def _change_reader(
         config: IcebergSinkConfig, read: Change
     ) -> Callable[[Column], tuple[Column, pa.Int8Array]]:
-        """Return the function that reads rows and changes from the values of records."""
+        """Return a function that extracts rows and changes from record values."""
         if config.envelopes:
 
             def open_envelope(value: Column) -> tuple[Column, pa.Int8Array]:
@@ -78,7 +78,7 @@ class ChangeConverter(TableConverter):
             feature.prepare(rows, converter)
         converted = converter.convert(value, rows.unavailable)
         rows.columns, failures = converted.columns, converted.failures
-        replaced = pc.not_equal(rows.change, Change.UPSERT)  # only the key of such a row matters
+        replaced = pc.not_equal(rows.change, Change.UPSERT)  # only their keys are used
         self._place_keys(rows, converter, failures)
         rows.effect = rows.change
         self._check_keys(rows, failures)
@@ -99,7 +99,7 @@ class ChangeConverter(TableConverter):
     def _place_keys(
         self, rows: ChangeBatch, converter: RowConverter, failures: list[Failure]
     ) -> None:
-        """Take keys from the record keys for tombstones and for columns that values lack."""
+        """Fill key columns from record keys for tombstones and for columns that values lack."""
         tombstone = tombstones(rows.batch.value)
         lacking = [key for key in self.layout.keys if key not in converter.sources]
         if tombstone is None and not lacking:
@@ -120,7 +120,7 @@ class ChangeConverter(TableConverter):
             failures.append(Failure(failed, failure.column, failure.reason))
 
     def _check_keys(self, rows: ChangeBatch, failures: list[Failure]) -> None:
-        """Ignore tombstones without a key. Other rows without a key fail, or are skipped."""
+        """Ignore tombstones without a key, and fail or skip other rows without a key."""
         columns = [rows.columns[self.layout.schema.get_field_index(k)] for k in self.layout.keys]
         nulls = [column.is_null() for column in columns if column.null_count]
         if not nulls or not len(rows.batch):
@@ -133,7 +133,7 @@ class ChangeConverter(TableConverter):
             tombstone = tombstones(rows.batch.value)
             if tombstone is not None:
                 bad = pc.and_not(bad, tombstone)
-            for failure in failures:  # a key that was not converted is null, and was reported
+            for failure in failures:  # a key that was not converted is null and already reported
                 bad = pc.and_not(bad, failure.rows)
             if any_true(bad):
                 failures.append(Failure(bad, ",".join(self.layout.keys), NULL_IN_KEY))
@@ -141,7 +141,7 @@ class ChangeConverter(TableConverter):
 
 
 class Truncates(StagingFeature):
-    """Truncate events of the source, which are applied or ignored."""
+    """Applies or ignores truncate events of the source."""
 
     def __init__(
         self, config: IcebergSinkConfig, table: str, partition_count: Callable[[str], int]
@@ -158,7 +158,7 @@ class Truncates(StagingFeature):
         if not self._config.apply_truncates:
             log.warning(
                 "table %s: ignoring %d truncate events of topic %s; "
-                "iceberg.ext.truncate-events=apply empties the table",
+                "set iceberg.ext.truncate-events=apply to apply them",
                 self._table,
                 pc.sum(truncate).as_py(),
                 topic,
@@ -176,7 +176,10 @@ class Truncates(StagingFeature):
             )
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
-        """Drop the changes before the last truncate. The coordinator empties the table first."""
+        """Drop the changes before the last truncate.
+
+        The coordinator empties the table before it applies the remaining changes.
+        """
         whole = cycle.whole
         truncates = whole.filter(pc.equal(whole.column(CHANGE), Change.TRUNCATE))
         offset = pc.max(truncates.column(OFFSET)).as_py()

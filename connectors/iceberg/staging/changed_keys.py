@@ -1,4 +1,8 @@
-"""`ChangedKeys`: changes of a key, and the staged deletes among them."""
+"""`ChangedKeys`: tracks key changes among the rows of a table.
+
+Debezium emits a change of a primary key as a pair of events: a delete of the old key and an insert
+of the new key. Each event has a header with the key of the other event.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +24,34 @@ from connectors.iceberg.staging.features import ChangeBatch, StagingFeature
 from connectors.iceberg.staging.staged_changes import HALF, OFFSET, PAIR, PLACED, Half
 from connectors.iceberg.staging.table_converter import Findings
 
-_KEYS = "keys"  # old and new key, for messages
+_KEYS = "keys"  # JSON array of the old and the new key
 PAIRS: Final = pa.schema(
     [(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())]
 )
-_FINDING = "pairs"  # halves of changed keys, as `PAIRS`
-_NEW_KEY = "__debezium.newkey"  # header of the delete, the first half of a changed key
-_OLD_KEY = "__debezium.oldkey"  # header of the insert, the second half
+_FINDING = "pairs"  # deletes and inserts of key changes, with the schema `PAIRS`
+_NEW_KEY = "__debezium.newkey"  # header of the delete, which comes first
+_OLD_KEY = "__debezium.oldkey"  # header of the insert
 _KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
 _header_key = attrgetter("key")
 _PAIR_DIGITS = 20
-_MAX_READ_PAIRS = 100_000  # cached pairs of a partition
-_SOURCE = "source"  # field of a change event with its position in the source
+_MAX_READ_PAIRS = 100_000  # maximum number of cached pairs per partition
+_SOURCE = "source"  # field of a change event that contains its position in the source
 
 
 class ChangedKeys(StagingFeature):
-    """Halves of changed keys in one table. Used by the task thread only."""
+    """Tracks the deletes and inserts of key changes in one table. Used by the task thread only."""
 
     def __init__(self) -> None:
-        # Staged deletes of a pair minus its staged inserts. The description of the table contains
-        # the pairs that were committed and are still open.
+        # Number of staged deletes minus staged inserts of each pair. The description of the table
+        # contains the pairs whose committed delete has no committed insert yet.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}  # offset and keys
-        # inserts whose delete was not found
+        # inserts that are staged without a delete
         self._alone: set[tuple[TopicPartition, int]] = set()
-        self._staged: dict[TopicPartition, list[pa.Table]] = {}  # in the open cycle
+        self._staged: dict[TopicPartition, list[pa.Table]] = {}  # pairs of the open cycle
 
     def amend(self, changes: ChangeBatch) -> None:
-        """Find the halves of changed keys."""
+        """Collect the deletes and inserts of key changes."""
         headers = changes.batch.headers
         if headers is None:
             return
@@ -112,13 +116,13 @@ class ChangedKeys(StagingFeature):
                 del read[pair]
 
     def of_cycle(self, partition: TopicPartition) -> list[pa.Table]:
-        """Return the halves in the open cycle."""
+        """Return the deletes and inserts of key changes in the open cycle."""
         return self._staged.get(partition, [])
 
     def read_pairs(self, open_pairs: Iterable[str]) -> Counter[str]:
-        """Return the number of deletes of each pair that were staged or committed.
+        """Return the number of staged or committed deletes of each pair.
 
-        `open_pairs` are the committed ones, from the description of the table.
+        `open_pairs` are the pairs with a committed delete, from the description of the table.
         """
         read = Counter[str]()
         for pairs in self._read_pairs.values():
@@ -126,7 +130,7 @@ class ChangedKeys(StagingFeature):
         return read | Counter(open_pairs)
 
     def stage_alone(self, partition: TopicPartition, offset: int) -> None:
-        """Stage an insert without its delete: values that were not sent are null."""
+        """Stage an insert without its delete. Values that were not sent become null."""
         self._alone.add((partition, offset))
 
     def staged(self, partition: TopicPartition) -> None:
@@ -142,12 +146,12 @@ class ChangedKeys(StagingFeature):
 
 
 def pairs_in(findings: Findings) -> Mapping[TopicPartition, pa.Table]:
-    """Return the halves of changed keys of converted rows."""
+    """Return the deletes and inserts of key changes among converted rows."""
     return findings.get(_FINDING, {})
 
 
 def pairs_of(pairs: pa.Table, half: Half) -> list[str]:
-    """Return the IDs of the pairs that have this half."""
+    """Return the pair IDs of the rows that are this half of a pair."""
     ids: list[str] = pairs.column(PAIR).filter(pc.equal(pairs.column(HALF), int(half))).to_pylist()
     return ids
 

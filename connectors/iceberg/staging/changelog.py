@@ -1,4 +1,4 @@
-"""Changelogs: tables with the row before and the row after each change, and its metadata."""
+"""Changelogs: tables with the rows before and after each change and the metadata of the change."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from connectors.iceberg.staging.partial_rows import Placeholder
 from connectors.iceberg.staging.staged_changes import SEPARATOR
 from connectors.iceberg.staging.table_converter import TableConverter, TableLayout, TableRows
 
-FIRST_NEW_ID = 1_000_000  # field IDs of our columns until the catalog assigns others
+FIRST_NEW_ID = 1_000_000  # first ID of added columns, until the catalog assigns IDs
 _NAMES = {
     "type": "list",
     "element-id": 2 * FIRST_NEW_ID,
     "element": "string",
     "element-required": False,
 }
-# Name and Iceberg type of the columns that follow those of the row.
+# Names and Iceberg types of the metadata columns, which follow the columns of the row.
 CHANGE_COLUMNS: Mapping[str, str | Mapping[str, Any]] = {
     "__op": "string",  # Debezium's operation code: c, r, u, d, t
-    # `before` or `after`; null: a truncate, or the delete of an unknown row
+    # `before` or `after`; null for a truncate and for the delete of an unknown row
     "__image": "string",
     "__topic": "string",
-    "__partition": "int",  # Kafka's
+    "__partition": "int",  # Kafka partition
     "__offset": "long",
-    "__time": "timestamptz",  # of the record
-    "__source_time": "timestamptz",  # of the change in the source
-    "__source_position": "string",  # in the log of the source, if its connector reports it
-    "__tx_id": "string",  # these three with `provide.transaction.metadata` at the source
-    "__tx_order": "long",  # among all changes of the transaction
-    "__tx_collection_order": "long",  # among the changes of the same table
-    "__schema_version": "int",  # of the schema of the record, if it has one
-    "__unavailable": _NAMES,  # columns whose value the source did not send; null: none
+    "__time": "timestamptz",  # timestamp of the record
+    "__source_time": "timestamptz",  # time of the change in the source
+    "__source_position": "string",  # position in the source's log, if the connector reports it
+    # The `__tx` columns require provide.transaction.metadata=true in the source connector.
+    "__tx_id": "string",
+    "__tx_order": "long",  # position among all changes of the transaction
+    "__tx_collection_order": "long",  # position among the transaction's changes to this table
+    "__schema_version": "int",  # version of the record schema, if it has one
+    "__unavailable": _NAMES,  # columns whose values the source did not send; null if none
 }
-# Fields of Debezium's `source` with a position, by source: PostgreSQL, MySQL, SQL Server, Oracle,
-# Db2, MongoDB.
+# Fields of Debezium's `source` block that contain the position, for PostgreSQL, MySQL, SQL Server,
+# Oracle, Db2, and MongoDB.
 _POSITIONS: Sequence[Sequence[str]] = (
     ("lsn",),
     ("file", "pos", "row"),
@@ -54,9 +55,9 @@ _MICROS = pa.timestamp("us", "UTC")
 
 
 def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Iceberg schema of the changelog of a table.
+    """Return the Iceberg schema of a table's changelog.
 
-    All columns are optional, and the log has no identifier fields.
+    All columns are optional, and the changelog has no identifier fields.
     """
     fields = [
         {**field, "required": False}
@@ -69,10 +70,10 @@ def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ChangelogConverter(TableConverter):
-    """Converter of change events to rows of a changelog. Values that were not sent are null."""
+    """Converts change events to changelog rows. Values that were not sent are null."""
 
     def __init__(self, layout: TableLayout, config: IcebergSinkConfig, read: Change) -> None:
-        """`read` is the meaning of rows that a snapshot reads."""
+        """`read` is the change for snapshot rows."""
         super().__init__(layout, config)
         self._read = read
         value = config.unavailable_value
@@ -105,7 +106,7 @@ class ChangelogConverter(TableConverter):
         for at, field in enumerate(schema):
             if field.name in columns:
                 rows = rows.set_column(at, field, as_array(columns[field.name].cast(field.type)))
-        # the images of a change are adjacent, the row before the change first
+        # the images of a change are adjacent, starting with the row before the change
         order = pc.array_sort_indices(row_indexes)
         partitions = batch.origin.partitions.take(row_indexes).take(order)
         return TableRows(rows.take(order), partitions, len(batch) - len(pc.unique(row_indexes)))
@@ -114,15 +115,15 @@ class ChangelogConverter(TableConverter):
 def _images(
     batch: Batch, envelope: Envelope
 ) -> Iterator[tuple[str | None, Column, pa.BooleanArray]]:
-    """Yield the rows of each image, and the mask of their records in the batch.
+    """Yield the name and the rows of each image, and the mask of their records in the batch.
 
-    A truncate has no row. A delete of an unknown row has the columns of the record key.
+    A truncate has no row. A delete of an unknown row contains only the columns of the record key.
     """
     value, change = batch.value, envelope.change
     after = value.member(AFTER) if value.is_struct() else None
     deletes = pc.equal(change, Change.DELETE)
     has_row = pc.or_(pc.equal(change, Change.UPSERT), deletes)
-    without_row = pc.and_(deletes, envelope.operation.is_valid())  # tombstones are not deletes here
+    without_row = pc.and_(deletes, envelope.operation.is_valid())  # excludes tombstones
     if envelope.before is not None:
         null = envelope.before.is_null()
         without_row = pc.and_(without_row, pa.scalar(False) if null is None else null)
@@ -140,7 +141,7 @@ def _images(
 
 
 def _metadata(batch: Batch, envelope: Envelope) -> dict[str, pa.Array]:
-    """Return the metadata of each event, or null where the event does not contain it."""
+    """Return the metadata columns of the events. Values that an event lacks are null."""
     value, origin, count = batch.value, batch.origin, len(batch)
     source = value.member("source") if value.is_struct() else None
     transaction = value.member("transaction") if value.is_struct() else None
@@ -177,7 +178,10 @@ def _metadata(batch: Batch, envelope: Envelope) -> dict[str, pa.Array]:
 
 
 def _unavailable_names(hidden: Mapping[str, pa.BooleanArray], count: int) -> pa.ListArray:
-    """Return the columns that each row lacks, or null if it has all. `hidden` contains masks."""
+    """Return the names of the columns that each row lacks, or null if it lacks none.
+
+    `hidden` contains a mask of rows for each column.
+    """
     if not hidden:
         return pa.nulls(count, pa.list_(pa.string()))
     names = [pc.if_else(rows, f"{SEPARATOR}{name}", "") for name, rows in hidden.items()]
@@ -194,7 +198,7 @@ def _field_names(column: Column | None) -> set[str]:
 
 
 def _member(column: Column | None, name: str, type_: pa.DataType, count: int) -> pa.Array:
-    """Return a field of a struct column as this type, or nulls if it does not exist or fit."""
+    """Return a field of a struct column cast to a type, or nulls if it is missing or invalid."""
     if column is None or name not in _field_names(column):
         return pa.nulls(count, type_)
     member = column.member(name)

@@ -1,4 +1,4 @@
-"""`StagingFeature`: hooks that implement an optional feature of tables in MERGE mode.
+"""`StagingFeature`: hooks that implement an optional feature for tables in MERGE mode.
 
 The code that converts batches and writes files does not depend on optional features. Each feature
 is a subclass. `TableStager` creates the features that the table's configuration enables. Their

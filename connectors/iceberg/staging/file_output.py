@@ -1,4 +1,4 @@
-"""Output of staged files: local paths with pyarrow, all others with PyIceberg's file IO."""
+"""Output of staged files, with pyarrow to local paths and with PyIceberg's `FileIO` otherwise."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from connectors.iceberg.staging.write_settings import (
 )
 from connectors.iceberg.table.table import TableDescription
 
-LARGE_ROW_BYTES = 64 << 10  # on average
-FEW_ROWS = 100  # fit into one row group, whatever its configured size
+LARGE_ROW_BYTES = 64 << 10  # average size of a row
+FEW_ROWS = 100  # form one row group regardless of its configured size
 ENCRYPTION = "encryption.key-id"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class FileOutput:
-    """Files of one table."""
+    """Writes and deletes staged files of one table."""
 
     def __init__(self, description: TableDescription, write_props: Mapping[str, str]) -> None:
         """`write_props` override the properties of the table."""
@@ -45,13 +45,13 @@ class FileOutput:
             _make_folder(self._local)
 
     def write(self, name: str, rows: pa.Table) -> tuple[str, int]:
-        """Write a Parquet file durably, and return its URI and its size in bytes."""
+        """Write a Parquet file durably and return its URI and its size in bytes."""
         uri = f"{self.location}/{name}"
         if self._io is None:
             assert self._local is not None
             path = self._local / name
             self._write(str(path), rows)
-            _sync(path, os.O_RDWR)  # CIFS ignores fsync of files that are open for reading
+            _sync(path, os.O_RDWR)  # CIFS ignores fsync on files that are opened for reading
             _sync_names(path.parent)
             return uri, path.stat().st_size
         # names are unique, and checking for an existing file would cost another request
@@ -74,11 +74,11 @@ class FileOutput:
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is incomplete
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
-            # otherwise, the pool keeps the writer's copies of the largest row indefinitely
+            # otherwise, the pool retains the writer's copies of the largest row indefinitely
             pa.default_memory_pool().release_unused()
 
     def remove(self, uri: str) -> None:
-        """Delete a file that was not reported, if it exists."""
+        """Delete an unreported file if it exists."""
         if self._io is not None:
             self._io.delete(uri)
         elif (path := local_path(uri)) is not None:
@@ -93,14 +93,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_names(folder: Path) -> None:
-    """Write the names in a folder to disk, if the file system supports it."""
-    # some network file systems do not, and folders may be write-only
+    """Sync the entries of a folder to disk if the file system supports it."""
+    # some network file systems do not support it, and folders may be write-only
     with contextlib.suppress(OSError):
         _sync(folder, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:
-    """Write a file or folder to disk. Folders can only be opened for reading."""
+    """Sync a file or folder to disk. A folder can only be opened for reading."""
     file = os.open(path, flags)
     try:
         os.fsync(file)
@@ -109,7 +109,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
-    """Yield the rows in pieces of at most `limit` bytes, or of one larger row."""
+    """Yield the rows in pieces of at most `limit` bytes, or of one row if it is larger."""
     few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
     if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
@@ -120,7 +120,7 @@ def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
 
 
 def unsupported_reason(table: TableDescription) -> str | None:
-    """Return why rows of a table cannot be staged, with the remedy; None: they can."""
+    """Return why rows of a table cannot be staged, with the remedy, or None if they can."""
     if ENCRYPTION in table.properties:
         return (
             f"has the property {ENCRYPTION}, but staged rows are not encrypted; use a table "
@@ -129,16 +129,16 @@ def unsupported_reason(table: TableDescription) -> str | None:
     character = next((c for c in "#?" if c in table.data_location), None)
     if character is not None and local_path(table.data_location) is None:
         return (
-            f"has the data location {table.data_location}, whose part after {character} is lost; "
-            "set write.data.path"
+            f"has the data location {table.data_location}, but the part after {character} would be "
+            "lost; set write.data.path"
         )
     return None
 
 
 def local_path(uri: str) -> Path | None:
-    """Return the path of a local file as Hadoop reads it, or None if the file is remote.
+    """Return the path of a local file as Hadoop interprets it, or None if the file is remote.
 
-    Nothing is decoded: folders of partitions contain `%`, and `#` is a plain character.
+    Special characters are not decoded. Partition folders may contain `%` and `#` literally.
     """
     if not _SCHEME.match(uri):
         return Path(uri)
@@ -149,20 +149,21 @@ def local_path(uri: str) -> Path | None:
 
 # --- dictionaries
 #
-# A dictionary of values that rarely repeat costs the writer a hash table, and the file both the
-# values and their positions: a third of the time of a file of change events, and a fifth of its
-# size. Therefore, a sample of the rows decides.
+# If values rarely repeat, a dictionary costs the writer a hash table, and the file stores both the
+# values and their indexes. For a file of change events, this is a third of the write time and a
+# fifth of the size. Therefore, a column gets a dictionary only if its values repeat in a sample.
 
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512
-# average repetitions of a value; so every fourth row of a place is enough to see runs that pay off
+# Minimum average number of occurrences of a value. Runs of this length are still visible if the
+# sample contains only every fourth row.
 MIN_REPEATS = 4
 DICTIONARY_BYTES = 1 << 20  # the writer abandons larger dictionaries
-SAMPLE_BYTES = 16 << 20  # larger samples are not read
+SAMPLE_BYTES = 16 << 20  # larger samples are not evaluated
 
 
 def dictionary_columns(rows: pa.Table) -> list[str] | bool:
-    """Return the paths of leaves that should have a dictionary; True: all."""
+    """Return the paths of the leaf columns that should have a dictionary, or True for all."""
     sample = _sample(rows)
     if sample is None:
         return True
@@ -176,9 +177,9 @@ def dictionary_columns(rows: pa.Table) -> list[str] | bool:
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:
-    """Return rows from several places, because values repeat in runs or far apart.
+    """Return rows from several places, because values may repeat in runs or far apart.
 
-    None: the rows are too large.
+    Return None if the rows are too large.
     """
     if rows.num_rows <= SAMPLE_PLACES * ROWS_PER_PLACE:
         return rows if rows.nbytes <= SAMPLE_BYTES else None
@@ -194,12 +195,12 @@ def _sample(rows: pa.Table) -> pa.Table | None:
 def _repeats(sample: pa.Array, share: float) -> bool:
     """Return True if the values of a column repeat often enough.
 
-    A row of the sample stands for `share` rows. A column whose dictionary just pays off, with
-    equally frequent values, has `bound` different values in a sample of this size.
+    Each sampled row represents `share` rows. `bound` is the expected number of distinct values in a
+    sample of this size if a dictionary just pays off and all values are equally frequent.
     """
     count = len(sample) - sample.null_count
     if not count:
-        return True  # free
+        return True  # an empty dictionary costs nothing
     width = max(1.0, sample.nbytes / len(sample))
     limit = max(1.0, min(share * count / MIN_REPEATS, DICTIONARY_BYTES / width))
     bound = limit * -math.expm1(-count / limit)

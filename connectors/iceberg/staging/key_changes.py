@@ -1,11 +1,12 @@
-"""Partitions that wait before the insert of a changed key until the delete of its old key is read.
+"""Waits for the delete of a key change before its insert is staged.
 
-The insert lacks values that only the row of the old key has. Their state is known once this task
-staged the delete, or any task committed it. Records do not show which partition contains the
-delete. Therefore, the wait also ends when all other partitions of the topic were read beyond the
-ends that their logs had when the insert was read: then compaction removed the delete, or a
-transformation dropped it. It also ends if nothing was read or committed below these ends for some
-time, because partitions may wait for each other if deletes are missing.
+The insert lacks values that only the row with the old key contains. They are available once this
+task has staged the delete or any task has committed it. The records do not show which partition
+contains the delete. Therefore, the wait also ends when all other partitions of the topic have been
+read up to the log end offsets that they had when the insert was read. In this case, compaction
+removed the delete or a transformation dropped it. Finally, the wait times out if no offsets below
+these ends are read or committed for some time, because partitions may wait for each other if
+deletes are missing.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from typing import Final, NamedTuple
 
 from connect_py.api.record import TopicPartition
 
-WAITING: Final = "key change"  # name in the status
+WAITING: Final = "key change"  # name of the wait in the task status
 _RETRY_MS: Final = 5000
-# descriptions of the table after all other partitions were read: one may have been sent earlier
+# table descriptions to receive after all other partitions have been read; the first may be older
 _ANSWERS: Final = 2
 
 
 class UnreadPair(NamedTuple):
-    """Insert of a changed key that lacks values, and whose delete was not read."""
+    """Insert of a key change that lacks values and whose delete has not been read."""
 
     table: str
     offset: int
     pair: str
-    keys: str  # old and new
+    keys: str  # the old and the new key
 
 
 @dataclass(slots=True)
 class _Wait:
     unread: UnreadPair
     since_ms: int
-    ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None: unknown
-    ask_ms: int = 0  # time of the next request for the ends
-    progress: object = None  # offsets read and committed, limited to the ends
-    answers: int | None = None  # received when the other partitions had been read
+    ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None if unknown
+    ask_ms: int = 0  # time of the next request for the log end offsets
+    progress: object = None  # offsets read and committed, limited to the log end offsets
+    answers: int | None = None  # descriptions received when the other partitions had been read
 
 
 class KeyChangeWaits:
-    """Decisions about waiting partitions, on plain data. Owned by the task thread."""
+    """Decides when waiting partitions continue. Does no I/O. Used by the task thread only."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms
@@ -53,7 +54,7 @@ class KeyChangeWaits:
         return bool(self._waits)
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset before which a partition stops; None: it does not wait."""
+        """Return the offset before which a partition stops, or None if it is not waiting."""
         wait = self._waits.get(partition)
         return None if wait is None else wait.unread.offset
 
@@ -66,22 +67,22 @@ class KeyChangeWaits:
         return self._waits[partition].unread
 
     def begin(self, partition: TopicPartition, unread: UnreadPair, now_ms: int) -> None:
-        """Stop a partition before this offset. A wait for the same pair continues."""
+        """Stop a partition before the insert. A wait for the same pair continues."""
         wait = self._waits.get(partition)
         if wait is None or wait.unread != unread:
             self._waits[partition] = _Wait(unread, now_ms)
 
     def restart_timeouts(self, now_ms: int) -> None:
-        """Ignore the time so far, because the rows that partitions wait for were being read."""
+        """Restart the timeouts because the awaited rows are still being read."""
         for wait in self._waits.values():
             wait.since_ms = now_ms
 
     def end(self, partition: TopicPartition) -> None:
-        """End the wait of a partition, which may have been revoked."""
+        """End the wait of a partition. It may have been revoked, or may not be waiting."""
         self._waits.pop(partition, None)
 
     def answered(self, table: str) -> None:
-        """Count a description of a table from the coordinator."""
+        """Count a table description that the coordinator sent."""
         self._answers[table] = self._answers.get(table, 0) + 1
 
     def read(
@@ -92,9 +93,9 @@ class KeyChangeWaits:
         """Return the partitions that can continue.
 
         Args:
-            read_pairs: Returns the pairs of a table whose delete was read.
-            position: Returns the offset from which a table needs rows of a partition; None:
-                unknown. A restored table may already contain the insert.
+            read_pairs: Returns the pairs of a table whose delete has been read.
+            position: Returns the offset from which a table needs rows of a partition, or None if it
+                is unknown. A restored table may already contain the insert.
         """
         return [
             partition
@@ -110,16 +111,19 @@ class KeyChangeWaits:
         read_to: Callable[[TopicPartition], int | None],
         committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Return the partitions whose delete does not exist, or one that timed out.
+        """Return the partitions whose delete does not exist or, if none, one that timed out.
 
-        The caller ends these waits. The timeouts of the others restart, because a partition that
-        continues may read their deletes.
+        The caller ends these waits. The timeouts of the other waits restart, because a partition
+        that continues may read their deletes.
 
         Args:
-            now_ms: The time of a monotonic clock.
-            ends: Returns the log ends of the other partitions of a topic; None: unknown.
-            read_to: Returns the offset up to which any task read a partition; None: unknown.
-            committed_to: Returns the committed offset, because other tasks wait for commits.
+            now_ms: The time of a monotonic clock, in milliseconds.
+            ends: Returns the log end offsets of the other partitions of the topic, or None if they
+                are unknown.
+            read_to: Returns the offset up to which any task has read a partition, or None if it is
+                unknown.
+            committed_to: Returns the committed offset of a partition. Commits count as progress
+                because other tasks wait for them.
         """
         without_delete = []
         for partition, wait in self._waits.items():
@@ -133,7 +137,7 @@ class KeyChangeWaits:
             if progress != wait.progress:
                 wait.progress, wait.since_ms = progress, now_ms
             answers = self._answers.get(wait.unread.table, 0)
-            # the other partitions may be read again, for example after a rollback
+            # the other partitions may have to be read again, for example after a rollback
             if read != wait.ends:
                 wait.answers = None
             elif wait.answers is None:

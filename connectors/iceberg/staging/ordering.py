@@ -1,7 +1,8 @@
-"""Position of changes in the log of their source, as one string per row: later changes are greater.
+"""Order of changes in the log of their source, as one string per row that sorts like the changes.
 
-Kafka's offsets order the rows of one partition. If changes of a key may be in several partitions,
-they are ordered by Debezium's `source.sequence`, numbers, timestamps, or strings.
+Kafka offsets order the rows of one partition. If several partitions may contain changes of the same
+key, the configured columns order them. These columns contain Debezium's `source.sequence`, numbers,
+timestamps, or strings.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 
 log = logging.getLogger(__name__)
 
-# Usually, the column is not a column of the table, and readers skip it like a dropped column.
-# It needs a field ID because PyIceberg rejects columns without one: above those of table columns,
-# and below those that Iceberg reserves.
+# Usually, the table does not have this column, and readers skip it like a dropped column. It needs
+# a field ID because PyIceberg rejects columns without one. The ID is above the IDs of table columns
+# and below the IDs that Iceberg reserves.
 ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
 _BUFFERED_ORDER = pa.field(ORDER, pa.string())
-_DIGITS = 20  # of the largest number of 64 bits
+_DIGITS = 20  # number of digits of the largest unsigned 64-bit integer
 _SMALLEST = 1 << 63
-_BETWEEN = "\x01"  # lower than the characters of values, so that a shorter one is lower
+_BETWEEN = "\x01"  # sorts before any character of a value, so a prefix sorts first
 _SEQUENCE = r'^\[(?:null|"?(?P<commit>[0-9]{1,20})"?), *"?(?P<position>[0-9]{1,20})"?\]$'
 
 
 class OrderedChanges(StagingFeature):
-    """Order of changes across partitions (`iceberg.ext.ordering-columns`)."""
+    """Orders changes across partitions (`iceberg.ext.ordering-columns`)."""
 
     def __init__(self, config: IcebergSinkConfig, table: str) -> None:
         self._columns = config.ordering_columns
@@ -59,17 +60,20 @@ class OrderedChanges(StagingFeature):
         self._tombstones_repeat = config.envelopes or bool(config.cdc_field)
         self._table = table
         self._last: dict[TopicPartition, str] = {}  # order of the last staged row
-        self._latest: dict[TopicPartition, str] = {}  # of the cycle that is being staged
+        self._latest: dict[TopicPartition, str] = {}  # the same, for the cycle that is being staged
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
-            if column["name"] == ORDER:  # a column of the table, for engines that rewrite rows
+            if column["name"] == ORDER:  # the table has it for engines that rewrite rows
                 field_id = str(column["id"]).encode()
                 return [pa.field(ORDER, pa.string(), metadata={FIELD_ID: field_id})]
         return [ORDER_FIELD]
 
     def amend(self, changes: ChangeBatch) -> None:
-        """Add the order: empty if a row has none, and null for tombstones that repeat a delete."""
+        """Add the order column.
+
+        The order is empty if a row has none, and null if a tombstone without one repeats a delete.
+        """
         try:
             order = order_of(changes.batch, changes.received, self._columns)
         except DataError as error:
@@ -81,19 +85,19 @@ class OrderedChanges(StagingFeature):
         changes.add_column(_BUFFERED_ORDER, values)
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
-        """Give each row at least the order of the row before it."""
+        """Raise the order of each row to at least the order of the preceding row."""
         whole, partition = cycle.whole, cycle.partition
         silent = whole.column(ORDER).is_null()
         order = running_maximum(whole.column(ORDER), self._last.get(partition, ""))
         self._latest[partition] = order[-1].as_py()
         whole = replace_column(whole, ORDER, order, _BUFFERED_ORDER)
-        # A tombstone before all events repeats a delete of an earlier cycle. Without an order, it
-        # would delete later rows of other partitions.
+        # A tombstone before all events repeats a delete from an earlier cycle. Without an order, it
+        # would delete later rows from other partitions.
         repeats = pc.and_(silent, pc.equal(order, ""))
         if any_true(as_array(repeats)):
             log.warning(
-                "table %s: skipping %d tombstones of %s without an order, which precede all "
-                "changes; if the topic has no other deletes, add the order as a header",
+                "table %s: skipping %d tombstones of %s without an order before the first change; "
+                "if tombstones are the only deletes of the topic, add the order as a header",
                 self._table,
                 pc.sum(repeats).as_py(),
                 partition,
@@ -116,9 +120,9 @@ class OrderedChanges(StagingFeature):
 
 
 class OrderedReplays(OrderedChanges):
-    """Order of changes if dead letters are replayed.
+    """Orders changes, including replayed dead-letter records.
 
-    The offsets of replayed records only show when a user replayed them.
+    The offset of a replayed record reflects only when a user replayed it.
     """
 
     def __init__(self, config: IcebergSinkConfig, table: str) -> None:
@@ -131,11 +135,12 @@ class OrderedReplays(OrderedChanges):
             unordered = pc.equal(changes.extra[ORDER][1], "").fill_null(False)
             _check_replays(
                 pc.and_(unordered, pc.not_equal(changes.effect, Change.IGNORE)),
-                "iceberg.ext.ordering-columns have no value, so it may be older than its row",
+                "it has no value for iceberg.ext.ordering-columns, so the table may contain a "
+                "newer row",
             )
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
-        """Sort and renumber the changes, without tombstones that repeat a delete."""
+        """Sort and renumber the changes. Drop tombstones that repeat a delete."""
         if cycle.partition.topic != self._topic:
             yield from super().stage(cycle)
             return
@@ -150,7 +155,10 @@ class OrderedReplays(OrderedChanges):
 
 
 class Inserts(StagingFeature):
-    """Replayed dead letters without an order: the coordinator inserts rows with missing keys."""
+    """Stages replayed dead-letter records if no ordering columns are configured.
+
+    The coordinator inserts these rows only if the table does not contain their key.
+    """
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -165,11 +173,11 @@ class Inserts(StagingFeature):
             _check_replays(
                 bad,
                 "without iceberg.ext.ordering-columns, only a complete row can be replayed, and "
-                "only if its key is missing",
+                "only if the table does not contain its key",
             )
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
-        """Write the last row of each key, instead of other files."""
+        """Write only the last row of each key, as a file of inserts."""
         if cycle.partition.topic != self._topic:
             return
         layout, rows = cycle.layout, cycle.whole
@@ -191,18 +199,18 @@ def _check_replays(bad: pa.BooleanArray, reason: str) -> None:
 def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringArray:
     """Return the order of each row, or null if no column has a value.
 
-    A column is a path into the value, or the name of a header. Debezium's `source.sequence` is a
-    pair of log positions, of the last commit and of the change; a missing first one equals the
-    second. Pairs, numbers (also in strings), and timestamps are ordered as such, and other strings
-    by their characters.
+    A column is a path into the value or the name of a header. Debezium's `source.sequence` is a
+    pair of log positions: the last commit and the change. A missing commit position equals the
+    position of the change. Pairs, numbers (including numbers in strings), and timestamps are
+    compared by value, and other strings by their characters.
 
     Args:
-        batch: The rows, for their headers.
+        batch: The batch, whose headers are used.
         value: The values of the records.
         columns: The most significant column first.
 
     Raises:
-        DataError: The type of a column has no order.
+        DataError: A column has a type that cannot be ordered.
     """
     orders = [(name, _values(batch, value, name)) for name in columns]
     exists = orders[0][1].is_valid()
@@ -214,10 +222,10 @@ def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringAr
 
 
 def running_maximum(order: pa.ChunkedArray, start: str) -> pa.StringArray:
-    """Return the greatest order up to each row of one Kafka partition.
+    """Return the running maximum of the order over the rows of one Kafka partition.
 
-    A row without an order, such as a tombstone, has that of the row before it. `start` precedes the
-    first row.
+    A row without an order, such as a tombstone, gets the maximum of the preceding rows. `start` is
+    the order that precedes the first row.
     """
     orders = pa.concat_arrays([pa.array([start]), as_array(order).fill_null("")])
     rank = pc.rank(orders, sort_keys="ascending", tiebreaker="dense")

@@ -1,8 +1,8 @@
-"""Changes with values that the source did not send, which the coordinator completes.
+"""Staging of changes that lack values because the source did not send them.
 
-A change is written to a file of changes if the coordinator needs it to complete rows: it lacks
-values, it is one of a pair that changes a key, or it is an earlier change of such a key in the same
-cycle.
+The coordinator completes the rows. A change is written to a changes file if the coordinator needs
+it for this purpose: if it lacks values, is part of a key change, or is an earlier change of the
+same key in the same cycle.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ _UNAVAILABLE = pa.field(UNAVAILABLE, pa.string())
 
 
 class PartialRows(StagingFeature):
-    """Staging of changes that lack values, with the changes that are needed to complete them."""
+    """Stages changes that lack values, with the changes that are needed to complete them."""
 
     def __init__(self, placeholder: bytes, changed_keys: ChangedKeys, *, is_ordered: bool) -> None:
         """Create the feature.
 
         Args:
-            placeholder: Debezium's placeholder for values that were not sent; empty: none.
-            changed_keys: Changes of keys in the table.
-            is_ordered: A change may take values from earlier changes of other partitions.
+            placeholder: Debezium's placeholder for values that were not sent, or empty if unused.
+            changed_keys: The key changes of the table.
+            is_ordered: True if ordering columns are configured. In this case, a row can be
+                completed from earlier changes in other partitions.
         """
         self._placeholder = Placeholder(placeholder) if placeholder else None
         self._changed_keys = changed_keys
@@ -92,7 +93,7 @@ class PartialRows(StagingFeature):
             cycle.remove(UNAVAILABLE)
 
     def _pairs(self, cycle: CycleRows) -> pa.Table:
-        """Return the halves of changed keys of a cycle."""
+        """Return the deletes and inserts of key changes in a cycle."""
         halves = self._changed_keys.of_cycle(cycle.partition)
         pairs = pa.concat_tables([PAIRS.empty_table(), *halves])
         if cycle.received_offsets is None:
@@ -139,14 +140,14 @@ class PartialRows(StagingFeature):
 
 
 def _unavailable_columns(rows: pa.Table, layout: TableLayout) -> list[str]:
-    """Return the columns that some rows lack."""
+    """Return the columns whose value is unavailable in at least one row."""
     values = pc.unique(rows.column(UNAVAILABLE)).to_pylist()
     ids = {id_ for value in values if value for id_ in value.strip(SEPARATOR).split(SEPARATOR)}
     return [name for name in layout.schema.names if layout.field_id(name) in ids]
 
 
 class MarkedDeletes(StagingFeature):
-    """Deletes that mark the row with `__deleted` and leave its values unchanged."""
+    """Applies deletes by setting the `__deleted` column, without changing other values."""
 
     def check(self, layout: TableLayout) -> None:
         if layout.schema.get_field_index(DELETED) < 0:
@@ -171,12 +172,12 @@ class MarkedDeletes(StagingFeature):
 
 
 def _unmarked(layout: TableLayout) -> list[str]:
-    """Return the columns that a marked row keeps."""
+    """Return the columns that do not change when a row is marked as deleted."""
     return [name for name in layout.schema.names if name not in layout.keys and name != DELETED]
 
 
 def _only_marks(rows: pa.Table, layout: TableLayout) -> pa.Array | pa.ChunkedArray:
-    """Return a mask of the deletes that mark a row without any of its values."""
+    """Return a mask of the deletes that mark a row and contain only its key."""
     if layout.schema.get_field_index(DELETED) < 0:
         return pa.repeat(pa.scalar(False), rows.num_rows)
     separators = pc.count_substring(rows.column(UNAVAILABLE).fill_null(""), SEPARATOR)
@@ -197,9 +198,10 @@ def changes_to_stage(
     Args:
         rows: Rows of one partition in offset order, with `OFFSET` and `UNAVAILABLE`.
         keys: The key columns.
-        is_last: The last change of each key; None: every row is.
-        pair_offsets: Offsets of changes that belong to a pair.
-        all_earlier: Changes of other partitions may take values from any earlier change.
+        is_last: Mask of the last change of each key, or None if each key occurs once.
+        pair_offsets: Offsets of the deletes and inserts of key changes.
+        all_earlier: Include all earlier changes, because changes in other partitions may need their
+            values.
     """
     needed = pc.or_(
         pc.is_valid(rows.column(UNAVAILABLE)),
@@ -219,7 +221,7 @@ def changes_to_stage(
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Debezium's placeholder for a value that it could not read, in its form for each type."""
+    """Finds Debezium's placeholder for unavailable values in columns of any type."""
 
     value: bytes
 
@@ -237,11 +239,11 @@ class Placeholder:
         for column, source in converter.sources.items():
             if column in keys:
                 continue
-            # the value of a null struct is not an upsert
+            # the fields of null structs need no mask because a null value is not an upsert
             data = value.data.field(value.data.type.get_field_index(source))
             rows = self.rows(data, schemaless=value.schema is None)
             if rows is not None:
-                # the value is in one version of the column
+                # one of these columns contains the existing value, so all must be unchanged
                 for name in (column, *converter.siblings[column]):
                     masks[name] = pc.and_(rows, upsert)
         return {column: rows for column, rows in masks.items() if any_true(rows)}
@@ -280,14 +282,17 @@ class Placeholder:
             forms.append(base64.b64encode(self.value).decode())
         mask: pa.BooleanArray | None = None
         for form in forms:
-            # cheaper than a mask, and usually sufficient
+            # a search is cheaper than a mask and usually finds no placeholder
             if pc.index(data, form).as_py() >= 0:
                 rows = pc.equal(data, form).fill_null(False)
                 mask = rows if mask is None else pc.or_(mask, rows)
         return mask
 
     def _lists(self, data: pa.Array, string: str | None) -> pa.BooleanArray | None:
-        """Find lists of one string, its bytes, or its UUID, and lists of its character codes."""
+        """Return a mask of the lists that consist of the placeholder.
+
+        Debezium encodes it as one string, one UUID, one byte string, or one number for each byte.
+        """
         items = data.type.value_type
         forms: list[list[object]] = []
         if pa.types.is_string(items) and string is not None:

@@ -1,4 +1,4 @@
-"""Rows with exactly the columns of a file: the newest schema of the table."""
+"""Projection of rows to the newest schema of a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from connectors.iceberg.conversion.types import FIELD_ID, initial_values
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of `schema`, followed by those without a field ID.
+    """Return rows with the columns of `schema`, followed by their columns without a field ID.
 
-    Narrower columns are widened. New columns have their initial default, or null.
+    Narrower types are widened. New columns contain their initial default or null.
     """
     extra = [f for f in rows.schema if _id(f) is None]
     target = pa.schema([*schema, *extra])
@@ -69,7 +69,7 @@ def _with_items(
     *,
     keep_nulls: bool = True,
 ) -> pa.Array:
-    """Return a column of lists or maps with changed items."""
+    """Return a column of lists or maps with `change` applied to their items."""
     mask = null_mask(data) if keep_nulls else None
     if pa.types.is_list(type_):
         offsets, _ = list_offsets(data)
@@ -81,9 +81,9 @@ def _with_items(
 
 
 def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Replace nulls of required fields below a null struct with values that readers never see.
+    """Replace nulls of required fields inside null structs with values that readers never see.
 
-    The Parquet writer rejects such nulls as nulls of the required field.
+    The Parquet writer would reject these nulls because the field is required.
     """
     if not _has_required(type_):
         return column
@@ -93,7 +93,7 @@ def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Chunke
 
 
 def _has_required(type_: pa.DataType) -> bool:
-    """Return True if a struct inside of the type has a required field."""
+    """Return True if a struct inside the type has a required field."""
     if pa.types.is_struct(type_):
         return any(not f.nullable or _has_required(f.type) for f in type_)
     if pa.types.is_list(type_):

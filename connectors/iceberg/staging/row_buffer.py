@@ -1,4 +1,4 @@
-"""`RowBuffer`: rows of one table until the cycle closes, in memory or, above a budget, on disk."""
+"""`RowBuffer`: buffers the rows of a table until the cycle closes, in memory or in a spill file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _PAGE: Final = mmap.ALLOCATIONGRANULARITY
 class SpilledRows:
     """Position of a table in a spill file."""
 
-    offset: int  # bytes; a multiple of the page size, so that the rows can be mapped
-    length: int
+    offset: int  # in bytes; a multiple of the page size, as mmap requires
+    length: int  # in bytes
 
 
 class SpillFile:
-    """Tables in a file without a name, which the system deletes when the process exits."""
+    """Unnamed file of Arrow tables. The operating system deletes it when the process exits."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create the file in a folder; None: the folder for temporary files."""
+        """Create the file in `folder`, or in the default temporary folder if it is None."""
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="connect-py-staging-", dir=folder)  # noqa: SIM115 - closed by `close`
         self._end = 0
 
@@ -45,32 +45,32 @@ class SpillFile:
         return SpilledRows(offset, self._end - offset)
 
     def read(self, position: SpilledRows) -> Any:
-        """Return a table that is mapped, not copied. It stays readable after `close`."""
+        """Return a memory-mapped table, which remains valid after `close`."""
         mapped = mmap.mmap(
             self._file.fileno(), position.length, access=mmap.ACCESS_READ, offset=position.offset
         )
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:
-        """Release the file. The system deletes it when no table uses it any longer."""
+        """Release the file. The system deletes it when no table is mapped to it."""
         self._file.close()
 
 
 class MemoryBudget:
-    """Bytes of rows of all tables that a task may hold in memory. Task thread only."""
+    """Limits the memory for the buffered rows of a task. Used by the task thread only."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.spilled = 0  # bytes on disk, as counted in memory
+        self.spilled = 0  # bytes on disk, measured by their size in memory
         self._buffers: WeakSet[RowBuffer] = WeakSet()
 
     def share(self, buffer: RowBuffer) -> None:
-        """Register the rows of a table, which may be spilled."""
+        """Register a buffer, which may be spilled."""
         self._buffers.add(buffer)
 
     def relieve(self) -> None:
-        """Above the limit, spill the largest buffers until half of the budget is free."""
+        """If the limit is exceeded, spill the largest buffers until half of the budget is free."""
         if self.used <= self.limit:
             return
         for buffer in sorted(self._buffers, key=lambda each: each.buffered_bytes, reverse=True):
@@ -90,7 +90,7 @@ class _PartitionRows:
 
 
 class RowBuffer:
-    """Rows of one table by Kafka partition. Used by the task thread only."""
+    """Buffers the rows of one table by Kafka partition. Used by the task thread only."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -104,7 +104,7 @@ class RowBuffer:
         return list(self._partitions)
 
     def add(self, partition: TopicPartition, rows: pa.Table) -> None:
-        """Add rows. The caller relieves the budget afterwards."""
+        """Add rows. The caller must call `MemoryBudget.relieve` afterward."""
         buffered = self._partitions.setdefault(partition, _PartitionRows())
         buffered.chunks.append(rows)
         size = rows.nbytes
@@ -113,11 +113,11 @@ class RowBuffer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows in memory."""
+        """Size of the rows in memory, in bytes."""
         return sum(buffered.bytes for buffered in self._partitions.values())
 
     def spill(self) -> None:
-        """Move all rows to disk."""
+        """Move all rows to the spill file."""
         for buffered in self._partitions.values():
             if not buffered.chunks:
                 continue
@@ -138,21 +138,21 @@ class RowBuffer:
         return projected[0] if len(projected) == 1 else pa.concat_tables(projected)
 
     def evolve(self, schema: pa.Schema) -> None:
-        """Set the columns of the table, to which all rows are converted."""
+        """Set the schema to which all rows are projected when they are read or spilled."""
         self._schema = schema
 
     def pieces(self, partition: TopicPartition) -> Iterator[pa.Table]:
-        """Yield the rows in offset order: spilled rows, then those in memory."""
+        """Yield the rows in offset order: first the spilled rows, then the rows in memory."""
         buffered = self._partitions[partition]
         for position in buffered.spilled:
-            # open as long as a partition has spilled rows
+            # the file is open while any partition has spilled rows
             assert self._spill_file is not None
             yield project(self._spill_file.read(position), self._schema)
         if buffered.chunks:
             yield self._joined(buffered.chunks)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forget the rows of a partition."""
+        """Discard the rows of a partition."""
         buffered = self._partitions.pop(partition, None)
         if buffered is None:
             return

@@ -1,4 +1,4 @@
-"""Keys of rows: equal keys, and the last change of each key."""
+"""Comparison of row keys, and the last change of each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def last_per_key(
 ) -> pa.Array | None:
     """Return the highest `order` of each key, or None if every key occurs once.
 
-    Values of `order` are unique, so the result identifies rows.
+    The values of `order` are unique, so the result identifies rows.
     """
     names = [f"k{i}" for i in range(len(keys))]
     table = pa.table([*map(_groupable, keys), order], names=[*names, "order"])
@@ -25,7 +25,7 @@ def last_per_key(
 
 
 def key_numbers(columns: Sequence[pa.ChunkedArray]) -> pa.Int64Array:
-    """Return a number for each row, which is the same for rows with equal keys."""
+    """Return a number for each row. Rows with equal keys have equal numbers."""
     numbers: pa.Int64Array | None = None
     for column in columns:
         encoded = _groupable(column).dictionary_encode()
@@ -39,7 +39,10 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> pa.Int64Array:
 
 
 def _groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give equal numbers equal bits: Arrow groups by bits, Spark by values."""
+    """Return keys in which equal floating-point values have equal bits.
+
+    Arrow groups by bits, but Spark groups by value.
+    """
     key = as_array(key)
     if pa.types.is_floating(key.type):
         one_zero = pc.add(key, pa.scalar(0.0, key.type))

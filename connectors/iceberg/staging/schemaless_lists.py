@@ -1,4 +1,4 @@
-"""Schemaless lists with items of different types, converted so that a column can hold them."""
+"""Conversion of schemaless lists with mixed item types to a form that fits an Arrow column."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import Schema, Value
 
-_LARGEST_EXACT = 1 << 53  # integer that a double holds, and all below it
+_LARGEST_EXACT = 1 << 53  # a double represents every integer up to this one exactly
 
 
 def column_batches(
     records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, NotColumnar], None]
 ) -> Iterator[Batch]:
-    """Yield batches of records. `refuse` is called for records that no column can hold."""
+    """Yield batches of records. `refuse` is called for each record without a columnar form."""
     try:
         batches = Batch.of(records)
     except NotColumnar:
@@ -35,20 +35,21 @@ def column_batches(
 
 
 def unify(records: Sequence[SinkRecord]) -> list[SinkRecord]:
-    """Return the records with items of the same types in each schemaless list.
+    """Return the records with a single item type in each schemaless list.
 
-    Integers become doubles if the list also contains doubles, regardless of other records. Objects
-    in lists get the fields of other objects, as nulls, over all records.
+    Integers become doubles if the same list also contains doubles, regardless of other records.
+    Objects in lists get a null for each field that only other objects have, in this or another
+    record.
 
     Raises:
-        NotColumnar: An integer in a list with doubles has no exact double, or lists are nested too
-            deeply.
+        NotColumnar: A list with doubles contains an integer that has no exact double, or lists are
+            nested too deeply.
     """
     try:
         keys = _unify_side([r.key_schema for r in records], [r.key for r in records])
         values = _unify_side([r.value_schema for r in records], [r.value for r in records])
     except RecursionError as error:
-        raise NotColumnar("lists nest too deep") from error
+        raise NotColumnar("lists are nested too deeply") from error
     return [r.replace(key=k, value=v) for r, k, v in zip(records, keys, values, strict=True)]
 
 
@@ -60,14 +61,14 @@ def _unify_side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> li
 
 
 def _unify(value: Any) -> Any:
-    """Return a value with the same type of numbers in each list."""
+    """Return a value with a single number type in each list."""
     if type(value) is dict:
         return {name: _unify(member) for name, member in value.items()}
     return _unify_items(value) if type(value) is list else value
 
 
 def _unify_items(items: Sequence[Any]) -> list[Any]:
-    """Return the items of a list, or all items at one path, with the same type of numbers."""
+    """Return the items of a list, or all items at one path, with a single number type."""
     kinds = set(map(type, items)) - {type(None)}
     if kinds == {int, float}:
         return [_double(item) if type(item) is int else item for item in items]
@@ -85,7 +86,7 @@ def _double(number: int) -> float:
 
 
 def _completed(values: Sequence[Any], *, in_list: bool = False) -> list[Any]:
-    """Return the values with all fields in all objects that are items of lists."""
+    """Return the values with the same fields in all objects inside corresponding lists."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {list}:
         return _by_list(values, lambda items: _completed(items, in_list=True))
@@ -95,7 +96,7 @@ def _completed(values: Sequence[Any], *, in_list: bool = False) -> list[Any]:
 
 
 def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    """Change the items of all lists in one call."""
+    """Apply `change` to the items of all lists in one call."""
     items = iter(change(list(chain.from_iterable(v for v in lists if type(v) is list))))
     return [[next(items) for _ in v] if type(v) is list else v for v in lists]
 
@@ -103,7 +104,7 @@ def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]])
 def _by_member(
     objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool
 ) -> list[Any]:
-    """Change the values of each field in one call. `adds`: objects without it get a null."""
+    """Apply `change` to each field of all objects. If `adds`, missing fields are passed as null."""
     results: list[Any] = [{} if type(v) is dict else v for v in objects]
     for name in dict.fromkeys(chain.from_iterable(v for v in objects if type(v) is dict)):
         indexes = [

@@ -1,4 +1,4 @@
-"""Columns of staged files of changes, in addition to the columns of the table."""
+"""Additional columns of staged change files, which the table does not have."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from connectors.iceberg.conversion.types import FIELD_ID
 
 OFFSET: Final = "__connect_py_offset"
 CHANGE: Final = "__connect_py_change"  # a `Change`
-# field IDs of columns without a value, each between two separators; null: all values were sent
+# field IDs of the columns whose values were not sent, each enclosed in separators; null if none
 UNAVAILABLE: Final = "__connect_py_unavailable"
 # true for an upsert that lacks values and is the last change of its key in the partition
 PARTIAL: Final = "__connect_py_partial"
-# true if the row is left out when the table does not have it: deletes that only mark
+# true for a delete that only marks a row, and has no effect if the table lacks the row
 OPTIONAL: Final = "__connect_py_optional"
-# ID of a changed key, the same for both halves; null for other changes
+# ID of a key change, shared by its delete and its insert; null for other changes
 PAIR: Final = "__connect_py_pair"
 HALF: Final = "__connect_py_half"  # a `Half`; null for other changes
-# suffix of pair IDs that contain the position in the source, which makes them unique
+# suffix of pair IDs that are derived from a position in the source and are therefore unique
 PLACED: Final = "@"
 SEPARATOR: Final = "\x1f"
-# field IDs above those of table columns, and below those that Iceberg reserves
+# above the field IDs of table columns and below the IDs that Iceberg reserves
 _FIRST_ID: Final = 2_000_000_002
 PLAIN: Final = (
     (OFFSET, "long"),
@@ -50,9 +50,9 @@ EXTRA_SCHEMA: Final = pa.schema(
 
 
 class Half(IntEnum):
-    """Role of a change of a key: a delete with the new key, or an insert with the old key."""
+    """Role of an event in a key change: the delete of the old key or the insert of the new key."""
 
     DELETE = 0
     INSERT = 1
-    INSERT_ALONE = 2  # the delete was not found: values that were not sent are null
-    NOTHING = 3  # delete of a missing row, for example because the table was created later
+    INSERT_ALONE = 2  # insert without a delete; values that were not sent become null
+    NOTHING = 3  # delete of a nonexistent row, for example from before the table was created

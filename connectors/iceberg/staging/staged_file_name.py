@@ -1,6 +1,6 @@
-"""Names of staged files, which contain their writer, so that orphan files can be found.
+"""Names of staged files, which identify the writer so that orphan files can be detected.
 
-This module imports the standard library only.
+This module imports neither pyarrow nor PyIceberg.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _ESCAPE = re.compile(r"~([0-9a-f]{6})")
 
 @dataclass(frozen=True, slots=True)
 class StagedFileName:
-    """Parts of a file name.
+    """Parts of a staged file's name.
 
     The name is `connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<Kafka
     partition>-<random>.parquet`. Dots and unsafe characters are encoded as `~` and six hexadecimal
-    digits. Therefore, the files of a connector, and of one of its epochs in one table, have a
-    unique prefix: tables may share a folder, and a renamed table keeps its folder.
+    digits. Therefore, a prefix identifies the files of a connector or of one of its epochs in one
+    table, even if tables share a folder or a renamed table retains its folder.
     """
 
     connector: str
     epoch: Epoch
-    table: str  # its `table_digits`
+    table: str  # `table_digits` of the table
     cycle: int
     task: str
-    partition: int  # Kafka's
+    partition: int  # Kafka partition
 
     def encode(self) -> str:
-        """Return a new name, which is different for each call."""
+        """Return a file name that is unique to this call."""
         prefix = self.epoch_prefix(self.connector, self.epoch, self.table)
         return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"  # noqa: E501 - one literal
 
@@ -53,12 +53,12 @@ class StagedFileName:
 
     @staticmethod
     def epoch_prefix(connector: str, epoch: Epoch, table: str) -> str:
-        """Return the prefix of the files of one epoch in one table, given its `table_digits`."""
+        """Return the prefix of one epoch's files in the table with these `table_digits`."""
         return f"{StagedFileName.prefix(connector)}{epoch.number}-{_quote(epoch.nonce)}.{table}."
 
     @staticmethod
     def decode(name: str) -> StagedFileName | None:
-        """Parse the last part of a path, or return None if it is not a staged file."""
+        """Parse a file name without folders, or return None if it is not a staged file."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -79,14 +79,13 @@ class StagedFileOwner:
 
     connector: str
     epoch: Epoch
-    table: str  # its `table_digits`
+    table: str  # `table_digits` of the table
 
 
 def owner_of(path: str) -> StagedFileOwner | None:
-    """Return the owner of a file by its name or that of its folder, or None.
+    """Return the owner of a file, or None if no part of its path identifies one.
 
-    In addition to staged files, delete files, completed rows, and other files of commits have an
-    owner.
+    Staged files, delete files, completed rows, and other files of commits have an owner.
     """
     for part in reversed(path.split("/")):
         if (match := _OWNER.fullmatch(part)) is not None:

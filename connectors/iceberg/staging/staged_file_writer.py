@@ -1,4 +1,4 @@
-"""`StagedFileWriter`: the files of a Kafka partition and cycle."""
+"""`StagedFileWriter`: writes the staged files of one Kafka partition and cycle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 
 class StagedFileWriter:
-    """Writer for one layout of a table. In MERGE mode, it writes the last change of each key."""
+    """Writes staged files for one layout of a table.
+
+    In MERGE mode, it writes only the last change of each key.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class StagedFileWriter:
         features: Sequence[StagingFeature],
         unreported: set[str],
     ) -> None:
-        """`unreported` collects the files of cycles that were not completed."""
+        """`unreported` collects the files of incomplete cycles."""
         description = layout.description
         self._layout = layout
         self._features = features
@@ -54,10 +57,10 @@ class StagedFileWriter:
     def write(
         self, cycle: int, partition: TopicPartition, pieces: Iterator[pa.Table]
     ) -> list[StagedFile]:
-        """Write the rows of a partition, which are in offset order.
+        """Write the rows of a partition. `pieces` are in offset order.
 
         Raises:
-            OSError, ConnectError: The storage failed. Files of this call are deleted.
+            OSError, ConnectError: Writing failed. Files that this call wrote are deleted.
         """
         files: list[StagedFile] = []
         name = self._name(cycle=cycle, partition=partition.partition)
@@ -67,14 +70,14 @@ class StagedFileWriter:
             else:
                 for piece in pieces:
                     files.extend(self._row_files(name, piece))
-        except BaseException:  # `files` contains the complete ones
+        except BaseException:  # `files` contains only complete files
             self._unreported.update(file.path for file in files if file.path)
             self.remove_unreported()
             raise
         return files
 
     def remove_unreported(self) -> None:
-        """Delete the files of cycles that were not completed."""
+        """Delete the files of incomplete cycles."""
         for uri in [*self._unreported]:
             self.output.remove(uri)
             self._unreported.remove(uri)
@@ -142,9 +145,9 @@ class StagedFileWriter:
 
 
 def sort_rows(rows: pa.Table, sort_by: Sequence[tuple[str, bool, bool]]) -> pa.Table:
-    """Sort rows. Equal rows keep their order, and missing columns are ignored.
+    """Sort rows. The sort is stable, and missing columns are ignored.
 
-    `sort_by` contains the path of each column, True for descending, and True for nulls first.
+    `sort_by` contains for each column its path, True if descending, and True if nulls sort first.
     """
     columns: list[pa.Array] = []
     directions: list[str] = []

@@ -1,4 +1,4 @@
-"""`StagingArea`: the tables of a task, one `TableStager` each, under one memory budget."""
+"""`StagingArea`: one `TableStager` for each table of a task, with a shared memory budget."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import StagedRows, TableStager
 from connectors.iceberg.table.table import StagedFile, TableDescription
 
-_RENEW_AHEAD_MS = 300_000  # before vended credentials expire; a commit may take that long
-_RENEW_SHARE = 2  # but not before half of their lifetime
-# closing a cycle takes that long, and must not begin with credentials that expire meanwhile
+# Vended credentials are renewed this long before they expire, because a commit may take as long,
+# but not before half of their lifetime has passed.
+_RENEW_AHEAD_MS = 300_000
+_RENEW_SHARE = 2
+# A cycle is not closed with credentials that expire within this time or within the last 1/20 of
+# their lifetime, whichever is shorter.
 _WRITE_AHEAD_MS = 10_000
 _WRITE_SHARE = 20
 
 
 @dataclass(slots=True)
 class _StagedTable:
-    """Stager of a table, and the answer of the coordinator that describes the table."""
+    """Stager of a table, with the coordinator's response that describes the table."""
 
     stager: TableStager
     answer: str
     received_ms: int
-    is_replaced: bool = False  # the newest answer describes another table of the same name
+    is_replaced: bool = False  # the newest response describes a new table of the same name
 
 
 class StagingArea:
-    """Rows and files of the open cycle, for all tables. Used by the task thread only.
+    """Stages the rows of all tables for the open cycle. Used by the task thread only.
 
-    Tables are identified by their name and the answer of the coordinator, a description as JSON.
+    Methods identify a table by its name and `answer`, the coordinator's response. The response is a
+    table description in JSON.
     """
 
     def __init__(
@@ -54,8 +58,8 @@ class StagingArea:
         Args:
             config: The configuration of the connector.
             task: The name of the task.
-            partition_count: Returns the number of partitions of a topic. Its errors are raised.
-            clock: Returns the milliseconds since 1970.
+            partition_count: Returns the number of partitions of a topic. Its errors propagate.
+            clock: Returns the current time in milliseconds since the epoch.
         """
         self._config = config
         self._partition_count = partition_count
@@ -67,18 +71,18 @@ class StagingArea:
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes of rows of the open cycle, in memory and on disk."""
+        """Size of the rows of the open cycle, in memory and on disk, in bytes."""
         return self._budget.used + self._budget.spilled
 
     def description(self, table: str, answer: str, epoch: Epoch) -> TableDescription:
-        """Return the description of an open table, the same object until the answer changes."""
+        """Return the description of an open table: the same object until `answer` changes."""
         return self._stager(table, answer, epoch).description
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:
-        """Convert rows of an open table, and keep nothing.
+        """Convert rows of an open table without buffering them.
 
         Raises:
-            BadRows: These rows do not fit.
+            BadRows: Some rows do not fit the table.
         """
         return self._stager(table, answer, epoch).prepare(batch)
 
@@ -95,18 +99,18 @@ class StagingArea:
         rows.stager.add(rows)
 
     def read_pairs(self, table: str) -> Counter[str]:
-        """Return `TableStager.read_pairs`, which is empty for a table without staged rows."""
+        """Return `TableStager.read_pairs`, or an empty counter if the table has no stager."""
         staged = self._tables.get(table)
         return Counter() if staged is None else staged.stager.read_pairs()
 
     def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:
-        """Stage the insert of a changed key without its delete."""
+        """Stage the insert of a key change without its delete."""
         if (staged := self._tables.get(table)) is not None:
             staged.stager.stage_alone(partition, offset)
 
     def _stager(self, table: str, answer: str, epoch: Epoch) -> TableStager:
         if epoch != self._epoch:
-            self.close()  # rows of another epoch will not be committed
+            self.close()  # rows of an earlier epoch will not be committed
             self._epoch = epoch
         staged = self._tables.get(table)
         if staged is not None and staged.answer == answer:
@@ -132,11 +136,11 @@ class StagingArea:
         return stager
 
     def expiring(self) -> list[str]:
-        """Return the tables that need new credentials soon, because the vended ones expire."""
+        """Return the tables whose vended credentials expire soon."""
         return list(self._expiring(_RENEW_AHEAD_MS, _RENEW_SHARE))
 
     def expired(self) -> list[str]:
-        """Return the tables with rows whose credentials have expired, or will while writing."""
+        """Return the tables with buffered rows whose credentials may expire before a write ends."""
         return [
             table
             for table in self._expiring(_WRITE_AHEAD_MS, _WRITE_SHARE)
@@ -144,7 +148,10 @@ class StagingArea:
         ]
 
     def _expiring(self, milliseconds: int, share: int) -> Iterator[str]:
-        """Yield tables whose credentials expire so soon, or in the last part of their lifetime."""
+        """Yield the tables whose credentials are about to expire.
+
+        The threshold is `milliseconds` or 1/`share` of the lifetime, whichever is shorter.
+        """
         for name, table in self._tables.items():
             end = credentials_expiry_ms(table.stager.description.io_properties)
             if end is not None and not table.is_replaced:
@@ -153,7 +160,10 @@ class StagingArea:
                     yield name
 
     def renew(self, answer: Callable[[str], str | None]) -> None:
-        """Use newer answers for the same tables, which may contain newer credentials."""
+        """Apply newer descriptions of the tables, which may contain newer credentials.
+
+        `answer` returns the latest response for a table.
+        """
         for name, table in list(self._tables.items()):
             newer = answer(name)
             if newer is None or newer == table.answer or self._epoch is None:
@@ -164,10 +174,10 @@ class StagingArea:
                 table.is_replaced = True
 
     def close_cycle(self, cycle: int) -> dict[tuple[TopicPartition, str], list[StagedFile]]:
-        """Write all rows, and return the files by partition and table.
+        """Write all rows and return the files by partition and table.
 
         Raises:
-            OSError, ConnectError: The storage failed.
+            OSError, ConnectError: Writing failed.
         """
         return {
             (partition, name): table.stager.close_cycle(cycle, partition)

@@ -1,4 +1,4 @@
-"""Conversion of batches to rows of one table."""
+"""Conversion of batches to rows of a table."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Findings = Mapping[str, Mapping[TopicPartition, pa.Table]]  # results of feature
 
 
 class TableLayout:
-    """Columns of a table according to one description.
+    """Column layout of a table, derived from one description.
 
     Raises:
         DataError: The table lacks a key column.
     """
 
     def __init__(self, description: TableDescription, extra: Sequence[pa.Field] = ()) -> None:
-        """`extra` are the columns that staged rows and deletes contain in addition."""
+        """`extra` are the additional columns of staged rows and deletes."""
         self.description = description
         self.spec_id: int = json.loads(description.spec).get("spec-id", 0)
         self.schema = arrow_schema(writable_fields(json.loads(description.schema)["fields"]))
@@ -58,16 +58,16 @@ class TableLayout:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Converted rows of one batch, without the rows that have no effect on the table."""
+    """Converted rows of one batch, except the rows that have no effect on the table."""
 
     rows: pa.Table
     partitions: pa.Int32Array  # Kafka partition of each row
-    ignored: int  # records without an effect
+    ignored: int  # number of records that have no effect on the table
     findings: Findings = field(default_factory=dict)
 
 
 class TableConverter(ABC):
-    """Converter of batches for one layout, with a cache of compiled conversions."""
+    """Converts batches for one layout. Caches a compiled conversion for each incoming schema."""
 
     def __init__(self, layout: TableLayout, config: IcebergSinkConfig) -> None:
         self.layout = layout
@@ -79,11 +79,16 @@ class TableConverter(ABC):
         """Convert a batch.
 
         Raises:
-            BadRows: These rows do not fit the table, by their index in the batch.
+            BadRows: Some rows do not fit the table. They are identified by their batch index.
         """
 
     def row_converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
-        """Return the conversion of rows, or of record keys, which fill the key columns only."""
+        """Return the compiled conversion of rows.
+
+        Args:
+            rows: The rows to convert.
+            of_key: True if the rows are record keys, which fill only the key columns.
+        """
         only, unchecked = (self.layout.keys, ()) if of_key else (None, self.layout.keys)
         try:
             return self._compiled(rows.schema, rows.data.type, self._options, only, unchecked)
@@ -97,12 +102,12 @@ class TableConverter(ABC):
         excused: pa.BooleanArray | None = None,
         row_indexes: pa.Int64Array | None = None,
     ) -> None:
-        """Raise BadRows if rows were not converted.
+        """Raise BadRows if the conversion failed for any row.
 
         Args:
             failures: The failures of the conversion.
-            excused: Rows whose columns may fail, except the key columns.
-            row_indexes: The index of each row in the batch; None: the same index.
+            excused: Rows whose failures are ignored except in key columns.
+            row_indexes: The batch index of each converted row, or None if all rows were converted.
         """
         errors: dict[int, Exception] = {}
         for failure in failures:
@@ -120,7 +125,7 @@ class TableConverter(ABC):
             raise BadRows(dict(sorted(errors.items())))
 
     def convert_keys(self, key: Column) -> Converted | None:
-        """Convert record keys to the key columns. None: they cannot be keys of the table."""
+        """Convert record keys to the key columns, or return None if they do not fit the key."""
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):
             return None
@@ -152,7 +157,7 @@ class TableConverter(ABC):
 
 
 class AppendConverter(TableConverter):
-    """Converter for APPEND mode: every record with a value is a row."""
+    """Converts batches for APPEND mode, in which every record with a value becomes a row."""
 
     def convert(self, batch: Batch) -> TableRows:
         converted = self.row_converter(batch.value).convert(batch.value)

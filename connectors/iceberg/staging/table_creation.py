@@ -1,4 +1,4 @@
-"""`TableCreation`: requests for missing tables, and rows that cannot create one."""
+"""`TableCreation`: derives requests to create missing tables from rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from connectors.iceberg.table.table import TableRequest, WriteMode
 
 
 class TableCreation:
-    """Schemas of new tables, according to the configuration."""
+    """Derives the schemas of new tables from rows and the configuration."""
 
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
         self._options = TypeOptions.of(config)
 
     def columns(self, table: str, batch: Batch) -> Column:
-        """Return the rows of a batch, without the envelope of change events.
+        """Return the rows of a batch, extracted from change events if necessary.
 
         There may be fewer rows than records.
         """
@@ -37,7 +37,7 @@ class TableCreation:
         return self._config.envelopes and table != self._config.dead_letter_table
 
     def request(self, table: str, batch: Batch) -> str:
-        """Return the request for a table that is not open, with the schema that it would have."""
+        """Return the request to open a table, with the schema to use if it must be created."""
         config = self._config
         keys = config.table(table).id_columns or self._key_of(table, batch)
         try:
@@ -53,12 +53,12 @@ class TableCreation:
             return TableRequest(None, str(error), keys=keys).to_text()
 
     def refused_rows(self, table: str, batch: Batch) -> BadRows | None:
-        """Return the rows that prevent the creation of a table; None: the batch can create it."""
+        """Return the rows that prevent the creation of a table, or None if there are none."""
         if self._has_envelopes(table):
             try:
                 Envelope.of(batch.value)
             except BadRows as bad:
-                return bad  # whatever the schema will be
+                return bad  # invalid with any schema
         rows = self.columns(table, batch)
         try:
             self._schema(rows, ())
@@ -78,11 +78,11 @@ class TableCreation:
             type_ = _type_of_values(rows.data) if rows.schema is None else rows.data.type
             if type_ == rows.data.type:
                 raise
-            # other rows, which were refused, had more fields
+            # a field without values is left over from rows that were rejected
             return new_table_schema(None, type_, self._options, keys)
 
     def _key_of(self, table: str, batch: Batch) -> tuple[str, ...]:
-        """Return the fields of the record keys if they are the key of the table."""
+        """Return the fields of the record keys if they form the key of the table."""
         if not self._config.record_keys or self._config.mode_of(table) is WriteMode.APPEND:
             return ()
         for column in (batch.key, column_at(batch.value, ("_cdc", "key"))):
@@ -102,7 +102,7 @@ def _type_of_values(data: pa.Array) -> pa.DataType:
 def _rows_with_refused_names(data: pa.Array) -> pa.BooleanArray | None:
     """Return a mask of the schemaless rows with a field whose name conflicts with earlier fields.
 
-    None: there are none.
+    Return None if there are no such rows.
     """
     if not pa.types.is_struct(data.type):
         return None

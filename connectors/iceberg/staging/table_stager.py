@@ -1,4 +1,4 @@
-"""`TableStager`: rows of one table, from their conversion to staged files."""
+"""`TableStager`: converts the rows of one table, buffers them, and writes staged files."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from connectors.iceberg.staging.table_converter import (
 )
 from connectors.iceberg.table.table import StagedFile, TableDescription, WriteMode
 
-# average of rows; smaller pieces cost the writer more than copying them to one
+# average rows per piece; below this, copying rows is cheaper than writing many small pieces
 _MIN_PIECE_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of one batch that fit a table, by Kafka partition."""
+    """Converted rows of one batch and table, by Kafka partition."""
 
     stager: TableStager
     parts: Mapping[TopicPartition, pa.Table]
@@ -59,13 +59,14 @@ def _findings_of(findings: Findings, partitions: Mapping[TopicPartition, object]
 
 
 class TableStager:
-    """Rows of one table that will be part of the next cycle. Used by the task thread only.
+    """Stages the rows of one table for the next cycle. Used by the task thread only.
 
-    A batch is staged in two steps, so that either all of its tables accept it or none: `prepare`
-    converts rows and may reject some, `add` cannot fail. `close_cycle` writes the rows of one
-    partition and forgets them. In MERGE mode, it writes the last change of each key.
+    A batch is staged in two steps because either all of its tables or none must accept it.
+    `prepare` converts the rows and may reject some of them, and `add` cannot fail. `close_cycle`
+    writes the rows of one partition and removes them from the buffer. In MERGE mode, it writes only
+    the last change of each key.
 
-    The caller drops rows that the ledger of the table covers.
+    The caller drops rows that the ledger of the table already covers.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class TableStager:
         Args:
             description: The table.
             config: The configuration of the connector.
-            epoch: The epoch, for names of files.
-            task: The task, for names of files.
+            epoch: The epoch, which is part of file names.
+            task: The name of the task, which is part of file names.
             budget: The memory budget of the task.
             partition_count: Returns the current number of partitions of a topic.
         """
@@ -98,10 +99,10 @@ class TableStager:
         self.evolve(description)
 
     def evolve(self, description: TableDescription) -> None:
-        """Use a newer schema or spec of the same table, also for buffered rows.
+        """Use a newer schema or partition spec of the same table, including for buffered rows.
 
         Raises:
-            DataError: The table lacks a column that its rows need.
+            DataError: The table lacks a required column.
         """
         columns = json.loads(description.schema)["fields"]
         extra = [field for feature in self._features for field in feature.file_fields(columns)]
@@ -125,10 +126,10 @@ class TableStager:
         return ChangeConverter(layout, config, read, self._features)
 
     def prepare(self, batch: Batch) -> StagedRows:
-        """Convert a batch, and keep nothing.
+        """Convert a batch without buffering its rows.
 
         Raises:
-            BadRows: These rows do not fit, by their index in the batch.
+            BadRows: Some rows do not fit the table. They are identified by their batch index.
         """
         converted = self._converter.convert(batch)
         parts = _by_partition(batch.origin.topic, converted.rows, converted.partitions)
@@ -144,16 +145,16 @@ class TableStager:
         self._budget.relieve()
 
     def read_pairs(self) -> Counter[str]:
-        """Return the number of deletes of each changed key that were staged or committed."""
+        """Return the number of staged or committed deletes of each key change."""
         return self._changed_keys.read_pairs(self.description.open_pairs)
 
     def stage_alone(self, partition: TopicPartition, offset: int) -> None:
-        """Stage the insert of a changed key without its delete."""
+        """Stage the insert of a key change without its delete."""
         self._changed_keys.stage_alone(partition, offset)
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows in memory."""
+        """Size of the rows in memory, in bytes."""
         return self._buffer.buffered_bytes
 
     def partitions(self) -> list[TopicPartition]:
@@ -161,13 +162,13 @@ class TableStager:
         return self._buffer.partitions()
 
     def close_cycle(self, cycle: int, partition: TopicPartition) -> list[StagedFile]:
-        """Write the buffered rows of a partition, and forget them.
+        """Write the buffered rows of a partition and remove them from the buffer.
 
-        The caller owns the files: `discard` does not delete them.
+        The caller owns the returned files. `discard` does not delete them.
 
         Raises:
-            OSError, ConnectError: The storage failed. Rows stay buffered, and files of this call
-                are deleted.
+            OSError, ConnectError: Writing failed. The rows remain buffered, and files that this
+                call wrote are deleted.
         """
         if partition not in self._buffer.partitions():
             return []
@@ -178,13 +179,13 @@ class TableStager:
         return files
 
     def drop_partition(self, partition: TopicPartition) -> None:
-        """Forget a partition that was revoked, or whose rows are read again."""
+        """Discard the rows of a partition that was revoked or will be read again."""
         self._buffer.forget(partition)
         for feature in self._features:
             feature.forget(partition)
 
     def discard(self) -> None:
-        """Forget all rows, and delete files that were not reported."""
+        """Discard all rows and delete the files that were not reported."""
         for partition in self._buffer.partitions():
             self.drop_partition(partition)
         for feature in self._features:
@@ -198,7 +199,7 @@ def _features(
     partition_count: Callable[[str], int],
     changed_keys: ChangedKeys,
 ) -> list[StagingFeature]:
-    """Return the optional features that a table uses, in the order of their calls."""
+    """Return the optional features that a table uses, in the order of their hook calls."""
     if description.mode is WriteMode.APPEND or config.is_changelog(description.name):
         return []
     name, unavailable = description.name, config.unavailable_value
@@ -221,7 +222,7 @@ def _features(
 def _by_partition(
     topic: str, rows: pa.Table, partitions: pa.Int32Array
 ) -> dict[TopicPartition, pa.Table]:
-    """Return the rows of each partition, without copies if a partition's rows are adjacent."""
+    """Return the rows by partition, without copying them unless partitions alternate often."""
     numbers = pc.unique(partitions).to_pylist()
     if len(numbers) == 1:
         return {TopicPartition(topic, numbers[0]): rows}

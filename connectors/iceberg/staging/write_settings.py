@@ -1,4 +1,4 @@
-"""`WriteSettings`: settings of staged files, from the table properties that begin with `write.`."""
+"""`WriteSettings`: settings for staged files, parsed from the `write.*` table properties."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOOM_COLUMN = "write.parquet.bloom-filter-enabled.column."
 BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 
-# in Arrow's format; the writer buffers several copies of an incomplete group
+# size in memory, in Arrow's format; the writer buffers several copies of an incomplete group
 DEFAULT_ROW_GROUP_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 _BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
@@ -40,14 +40,14 @@ _WITH_LEVEL = ("zstd", "gzip", "brotli")
 _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, BLOOM_BYTES)
 _PARQUET_ONLY = "staged files are Parquet"
 _AS_ROUTED = "staged files are in the table's data location, which write.data.path sets"
-_IN_ORDER = "rows are staged in the order of their offsets; rewrite_data_files sorts them"
+_IN_ORDER = "rows are staged in offset order; rewrite_data_files sorts them"
 _IGNORED: Mapping[
     str, tuple[tuple[str, ...], str]
-] = {  # key: values without an effect, and the behavior of the sink
+] = {  # by key: the values that match the sink's behavior, and the reason for that behavior
     "write.format.default": (("parquet",), _PARQUET_ONLY),
     "write.upsert.enabled": (
         ("false",),
-        "the configuration of the connector decides whether rows are upserts",
+        "the connector configuration decides whether rows are upserts",
     ),
     "write.object-storage.enabled": (("false",), _AS_ROUTED),
     "write.location-provider.impl": ((), _AS_ROUTED),
@@ -62,22 +62,22 @@ _IGNORED_PREFIXES = {
 @dataclass(frozen=True, slots=True)
 class _BloomFilter:
     fpp: float
-    ndv: int | None  # None: the number of rows
+    ndv: int | None  # None to use the number of rows
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """Properties of a table that the sink supports."""
+    """Write properties of a table that the sink supports."""
 
-    options: Mapping[str, Any]  # of Arrow's Parquet writer, the same for every file
-    file_bytes: int | None  # None: not set
+    options: Mapping[str, Any]  # options of Arrow's Parquet writer for every file
+    file_bytes: int | None  # None if not set
     row_group_bytes: int
     bloom_bytes: int
-    bloom_filters: Mapping[str, _BloomFilter]  # by column name in Iceberg
+    bloom_filters: Mapping[str, _BloomFilter]  # by Iceberg column name
 
     @staticmethod
     def of(props: Mapping[str, str]) -> WriteSettings:
-        """Parse the properties of a table; `ignored_properties` returns those without an effect."""
+        """Parse the properties of a table. Unsupported properties are ignored."""
         filters = {
             key.removeprefix(BLOOM_COLUMN): _BloomFilter(
                 _share(props.get(BLOOM_FPP + key.removeprefix(BLOOM_COLUMN))) or _BLOOM_FPP,
@@ -126,7 +126,7 @@ class WriteSettings:
 
 
 def ignored_properties(props: Mapping[str, str]) -> Sequence[str]:
-    """Return the table properties without an effect on staged files, with the reason."""
+    """Return a message for each table property that has no effect on staged files."""
     return [f"{key}={props[key]} has no effect: {why}" for key, why in sorted(_ignored(props))]
 
 
@@ -139,7 +139,7 @@ def _ignored(props: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if rule is not None and text not in rule[0]:
             yield key, rule[1]
         elif key == CODEC and text not in _CODECS:
-            yield key, f"staged files support {', '.join(_CODECS)}, and use zstd"
+            yield key, f"staged files use zstd; supported codecs are {', '.join(_CODECS)}"
         elif (key in _SIZES or key.startswith(BLOOM_NDV)) and _size(value) is None:
             yield key, "it must be a number greater than 0"
         elif key.startswith(BLOOM_FPP) and _share(value) is None:
@@ -147,12 +147,12 @@ def _ignored(props: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _size(text: str | None) -> int | None:
-    """Return a number greater than 0, or None."""
+    """Return an integer greater than 0, or None if the value is invalid."""
     return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else None
 
 
 def _share(text: str | None) -> float | None:
-    """Return a number between 0 and 1, or None."""
+    """Return a number between 0 and 1, or None if the value is invalid."""
     try:
         number = float(text or "")
     except ValueError:
@@ -161,5 +161,8 @@ def _share(text: str | None) -> float | None:
 
 
 def _most_values(size: int, fpp: float) -> int:
-    """Return the capacity of a split block filter of this size and rate of false positives."""
+    """Return how many values fit into a split block Bloom filter of `size` bytes.
+
+    `fpp` is the false-positive probability.
+    """
     return int(-size * math.log1p(-(fpp ** (1 / 8))))
