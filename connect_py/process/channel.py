@@ -1,8 +1,8 @@
-"""`Channel`: calls, replies, and notifications between two processes, over one connection.
+"""`Channel`: exchanges calls, replies, and notifications between two processes.
 
-Both ends have the same class. A message is plain data that can be pickled. A call is answered by
-exactly one reply, in any order; a notification has no reply. If the connection ends, the outcome of
-the calls in progress is unknown, and they fail with the reason.
+Both ends of the connection use this class. Messages are plain data that can be pickled. Each call
+receives exactly one reply, in any order; notifications receive none. If the channel closes, the
+calls in progress fail with the reason, and their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Any, Final, TypeAlias
 from connect_py.api.errors import ConfigError, ConnectError
 
 Handler: TypeAlias = Callable[[Any], Future[Any] | None]
-"""Processes a request or a notification, in order and without blocking. Returns the future result
-of a request."""
+"""Handles requests and notifications in order, without blocking. Returns a future for the result
+of a request, and None for a notification."""
 
 _END: Final = b"end"
-OUR_ERRORS: Final = ("connect_py.", "builtins")  # modules whose classes the other end can import
+OUR_ERRORS: Final = ("connect_py.", "builtins")  # prefixes of modules that both ends can import
 
 log = logging.getLogger(__name__)
 
 
 class ChannelClosedError(ConnectError):
-    """The channel ended before the reply to a call: its outcome is unknown."""
+    """The channel closed before the reply to a call arrived. The outcome of the call is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,17 @@ class _Reply:
     number: int
     value: Any = None
     error: Exception | None = None
-    cause: Exception | None = None  # pickle drops `__cause__`
+    cause: Exception | None = None  # a separate field, because pickle drops `__cause__`
 
 
 class Channel:
-    """One end of a connection. One thread reads; all other methods are thread-safe.
+    """One end of a connection. A single thread calls `receive`; all other methods are thread-safe.
 
-    With `buffered`, sending never blocks: a dedicated thread writes the messages in order. The
-    worker uses it, because a suspended or busy child does not read, and a pipe has a small buffer.
-    Without it, the sender writes: a child waits for a suspended worker, and a message that was sent
-    is not lost when the process exits.
+    A buffered channel never blocks the sender, because a dedicated thread writes the messages in
+    order. The worker's ends are buffered: a suspended or busy child does not read, and the buffer
+    of a pipe is small. On an unbuffered channel, the calling thread writes. The children's ends are
+    unbuffered: a child blocks while the worker is suspended, and no message that it has sent is
+    lost when it exits.
     """
 
     def __init__(
@@ -70,23 +71,23 @@ class Channel:
         buffered: bool = False,
         error_modules: Sequence[str] = OUR_ERRORS,
     ) -> None:
-        """Create the channel, which owns the connection.
+        """Create the channel and take ownership of the connection.
 
         Args:
             connection: A pipe or socket.
-            name: Prefix of the names of threads.
-            buffered: See the class.
+            name: Prefix of the thread names.
+            buffered: True to write messages on a dedicated thread.
             error_modules: Prefixes of the modules whose error classes are sent unchanged.
         """
         self._connection = connection
         self._name = name
         self._error_modules = tuple(error_modules)
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()  # of the calls
+        self._lock = threading.Lock()  # guards `_calls` and `_closed_because`
         self._calls: dict[int, Future[Any]] = {}
         self._closed_because: Exception | None = None
         self._writing = threading.Lock()
-        self._messages: SimpleQueue[bytes | None] = SimpleQueue()  # None: close
+        self._messages: SimpleQueue[bytes | None] = SimpleQueue()  # None closes the connection
         self._writer: threading.Thread | None = None
         if buffered:
             self._writer = threading.Thread(
@@ -96,17 +97,18 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Return True if either end has closed the channel and this end has noticed it."""
+        """Return True if this end was closed, or has detected that the other end was closed."""
         return self._closed_because is not None
 
     def fileno(self) -> int:
-        """Return the file descriptor, which is readable if there is a message or the end."""
+        """Return the file descriptor, which is readable if `receive` would not block."""
         return self._connection.fileno()
 
     def call(self, request: object) -> Future[Any]:
-        """Send a request. Return the future reply; ChannelClosedError if the channel ends before.
+        """Send a request and return a future for the reply.
 
-        The callbacks of the future run on the thread that reads.
+        If the channel closes first, the future fails with the reason, by default a
+        ChannelClosedError. The callbacks of the future run on the reading thread.
         """
         reply: Future[Any] = Future()
         reply.set_running_or_notify_cancel()
@@ -127,21 +129,21 @@ class Channel:
         return reply
 
     def notify(self, message: object) -> None:
-        """Send a notification. It is dropped if the channel has ended."""
+        """Send a notification. It is dropped if the channel is closed."""
         self._send(message)
 
     def has_message(self) -> bool:
-        """Return True if a message, or the end of the channel, can be received without waiting."""
+        """Return True if `receive` would not block."""
         return self._connection.poll(0)
 
     def receive(self, handle: Handler) -> bool:
         """Wait for one message and process it.
 
-        Return False at the end of the channel, which the caller closes.
+        Returns False at the end of the channel. The caller must then close the channel.
         """
         try:
             data = self._connection.recv_bytes()
-        except (EOFError, OSError, TypeError):  # TypeError: closed by another thread meanwhile
+        except (EOFError, OSError, TypeError):  # TypeError if another thread closed it
             return False
         try:
             message = pickle.loads(data)
@@ -161,7 +163,7 @@ class Channel:
                 try:
                     result = handle(request)
                     assert result is not None, f"no reply to {type(request).__name__}"
-                except Exception as error:  # noqa: BLE001 - the caller gets it
+                except Exception as error:  # noqa: BLE001 - sent to the caller
                     self._reply(_Reply(number, error=error))
                 else:
                     result.add_done_callback(partial(self._send_result, number))
@@ -175,7 +177,7 @@ class Channel:
     def start_reading(self, handle: Handler, on_end: Callable[[], None] | None = None) -> None:
         """Process messages on a dedicated thread.
 
-        At the end, it calls `on_end`, or closes the channel.
+        When the channel ends, the thread calls `on_end`, or closes the channel if `on_end` is None.
         """
 
         def read() -> None:
@@ -189,16 +191,19 @@ class Channel:
         threading.Thread(target=read, name=f"{self._name}-reader", daemon=True).start()
 
     def end(self) -> None:
-        """Report the end to the other process, after all messages. Its messages still arrive."""
+        """Shut down the sending direction after all queued messages have been written.
+
+        Messages from the other process can still be received.
+        """
         if self._writer is None:
             self._shut_down(socket.SHUT_WR)
         else:
             self._messages.put(_END)
 
     def close(self, reason: Exception | None = None) -> None:
-        """Close this end after all messages have been written, or the other end was closed.
+        """Close this end after all queued messages have been written or the other end was closed.
 
-        Calls in progress fail with the reason. May be called repeatedly, by any thread.
+        Calls in progress fail with the reason. May be called repeatedly and from any thread.
         """
         error = reason or ChannelClosedError("the channel was closed")
         with self._lock:
@@ -264,7 +269,8 @@ class Channel:
             try:
                 self._connection.send_bytes(data)
             except (OSError, ValueError):
-                log.debug("dropped a message: the channel has ended")  # the reading thread reports
+                # the reading thread handles the end of the channel
+                log.debug("dropped a message because the channel is closed")
 
     def _write_messages(self) -> None:
         while (data := self._messages.get()) is not None:
@@ -275,7 +281,7 @@ class Channel:
         self._disconnect()
 
     def _disconnect(self) -> None:
-        self._shut_down(socket.SHUT_RDWR)  # wakes a thread that reads or writes
+        self._shut_down(socket.SHUT_RDWR)  # wakes threads that are reading or writing
         with self._writing:
             self._connection.close()
 

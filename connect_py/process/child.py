@@ -1,4 +1,4 @@
-"""`Child`: a child process, the channel to it, and its liveness, owned by one thread."""
+"""`Child`: runs a child process, exchanges messages with it, and monitors its liveness."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from connect_py.log_context import LogLine
 from connect_py.process.channel import Channel, Handler
 from connect_py.process.child_runtime import EXIT_LEASE_ENDED, Heartbeat
 
-CHECK_SECONDS: Final = 1.0  # interval for checking the liveness
-EXIT_SECONDS: Final = 3.0  # from the last message of a process to its exit; then it is killed
+CHECK_SECONDS: Final = 1.0  # interval of the liveness check
+EXIT_SECONDS: Final = 3.0  # from a process's last message to its exit; it is killed afterward
 
 log = logging.getLogger(__name__)
 
 
 class RunningProcess(Protocol):
-    """A started process. Only one thread uses `status` and `wait`."""
+    """A started process. Only one thread may use `status` and `wait`."""
 
     @property
     def pid(self) -> int:
@@ -31,32 +31,33 @@ class RunningProcess(Protocol):
 
     @property
     def status(self) -> int | None:
-        """Exit status, negative for a signal; None while the process is running."""
+        """Exit status, which is negative after a signal, or None while the process is running."""
 
     @property
     def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the process has exited."""
+        """A file descriptor that becomes readable when the process exits."""
 
     @property
     def output(self) -> Connection[Any, Any] | None:
-        """The pipe with the output of the process, if it is captured. The caller closes it."""
+        """Pipe with the captured output, or None if it is not captured. The caller closes it."""
 
     def send_kill(self) -> None:
         """Send SIGKILL without waiting. Does nothing if the process has exited."""
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait for the exit. Return False on timeout."""
+        """Wait for the process to exit. Return False on timeout."""
 
 
 Launch: TypeAlias = "Callable[[Connection[Any, Any]], RunningProcess]"
-"""Starts a process that gets this end of a pipe."""
+"""Starts a process that inherits this end of a pipe."""
 
 
 class Child:
-    """One child process. `channel` accepts messages before the process runs, and after its end.
+    """Runs one child process.
 
-    One thread, the owner, calls `run` (or `launch`, `step`, and `finish`) and then `close`; it
-    processes the messages of the child. `kill` and the channel may be used by any thread.
+    A single owner thread calls `run` (or `launch`, `step`, and `finish`) and then `close`, and
+    processes the child's messages. Any thread may use `kill` and `channel`. The channel accepts
+    messages even before the process has started and after it has exited.
     """
 
     def __init__(
@@ -69,16 +70,16 @@ class Child:
         on_heartbeat: Callable[[Any], None] = lambda _: None,
         on_output: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create the channel; the process is not started yet.
+        """Create the channel without starting the process.
 
         Args:
-            name: Prefix of the names of threads.
+            name: Prefix of the thread names.
             launch: Starts the process.
             clock: Source of monotonic time.
-            liveness_seconds: Time without a message after which the process is killed. None: see
-                `require_messages`.
-            on_heartbeat: Receives the report of a heartbeat.
-            on_output: Receives each line of the captured output.
+            liveness_seconds: Time without a message after which the process is killed, or None for
+                no limit. `require_messages` changes it.
+            on_heartbeat: Called with the report of each heartbeat.
+            on_output: Called with each line of the captured output.
         """
         self._launch = launch
         self._clock = clock
@@ -86,9 +87,9 @@ class Child:
         self._on_heartbeat = on_heartbeat
         self._output = LineSplitter(on_output)
         ours, self._theirs = Pipe()
-        self._ours: Connection[Any, Any] | None = ours  # None: the channel has ended
+        self._ours: Connection[Any, Any] | None = ours  # None after the end of the channel
         self.channel = Channel(ours, name=name, buffered=True)
-        self._lock = threading.Lock()  # of the process and of its kill
+        self._lock = threading.Lock()  # guards `_process` and `_killed_because`
         self._process: RunningProcess | None = None
         self._output_pipe: Connection[Any, Any] | None = None
         self._killed_because: str | None = None
@@ -97,17 +98,17 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """ID of the process, if it was started."""
+        """ID of the process, or None if it has not been started."""
         return None if self._process is None else self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Exit status, negative for a signal; None while the process is running."""
+        """Exit status, which is negative after a signal, or None while the process is running."""
         return None if self._process is None else self._process.status
 
     @property
     def outcome(self) -> str:
-        """A message that explains how the process ended."""
+        """Message that explains how the process ended."""
         return self._killed_because or f"ended unexpectedly: {exit_reason(self.status)}"
 
     @property
@@ -116,7 +117,7 @@ class Child:
         return self._killed_because is not None
 
     def require_messages(self, seconds: float | None) -> None:
-        """Set the time without a message after which the process is killed. None: no limit."""
+        """Kill the process after this time without a message. None removes the limit."""
         self._liveness_seconds = seconds
         self._silent_seconds = 0.0
 
@@ -126,14 +127,14 @@ class Child:
             self._exit_deadline = self._clock.monotonic() + seconds
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the process, or do not start it. Never blocks."""
+        """Kill the process, or prevent it from being started. Never blocks."""
         with self._lock:
             self._killed_because = self._killed_because or reason or "was killed"
             if self._process is not None:
                 self._process.send_kill()
 
     def run(self, handle: Handler) -> None:
-        """Run the process to its end. `outcome` explains it, and the owner calls `close`.
+        """Run the process until it exits. The owner calls `close` afterward.
 
         Raises:
             OSError: The process could not be started.
@@ -146,7 +147,7 @@ class Child:
             self.finish(handle)
 
     def launch(self) -> bool:
-        """Start the process. Return False if it was killed before."""
+        """Start the process. Return False if `kill` was called before."""
         with self._lock:
             if self._killed_because is not None:
                 return False
@@ -155,15 +156,15 @@ class Child:
         self._output_pipe = process.output
         with self._lock:
             self._process = process
-            if self._killed_because is not None:  # meanwhile
+            if self._killed_because is not None:  # `kill` was called during the launch
                 process.send_kill()
         return True
 
     def step(self, handle: Handler, timeout: float, *wake: int) -> None:
-        """Wait for a message, the exit, output, or one of the descriptors, and process it.
+        """Wait for a message, output, the exit, or a `wake` descriptor, and process it.
 
-        A process whose liveness timeout or exit deadline has passed is killed. Waits are counted up
-        to their timeout: a worker that was suspended did not read meanwhile.
+        Kills the process if its liveness timeout or exit deadline has passed. Each wait counts
+        toward the liveness timeout only up to `timeout`, because a suspended worker cannot read.
         """
         process = self._process
         assert process is not None
@@ -243,7 +244,7 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Pass on complete lines."""
+        """Add output and emit the lines that are complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._on_line(line.decode(errors="replace"))
@@ -251,7 +252,7 @@ class LineSplitter:
             self.end()
 
     def end(self) -> None:
-        """Pass on an incomplete last line."""
+        """Emit an incomplete last line."""
         rest, self._rest = self._rest, b""
         if rest:
             self._on_line(rest.decode(errors="replace"))
@@ -270,7 +271,7 @@ def exit_reason(status: int | None) -> str:
         hint = ", possibly out of memory" if -status == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
     if status == EXIT_LEASE_ENDED:
-        return "the worker's lease in its group ended"
+        return "the worker's lease in its group expired"
     if status == 255:
         return "exit status 255, or the fork server exited"
     return f"exit status {status}"

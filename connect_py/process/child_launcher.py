@@ -1,6 +1,8 @@
-"""Becomes a program that ends with its parent: `python -I -S child_launcher.py PARENT COMMAND...`.
+"""Executes a program that is killed when its parent exits.
 
-`die_with_parent` is for children that run Python themselves. This file imports only the standard
+Usage: `python -I -S child_launcher.py PARENT COMMAND...`
+
+Children that run Python code call `die_with_parent` directly. This file imports only the standard
 library.
 """
 
@@ -16,9 +18,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread that forked it ends (Linux only).
+    """Request a SIGKILL for this process when the thread that forked it ends (Linux only).
 
-    This process exits immediately if its parent is not `parent`, which has exited before.
+    If `parent`, the expected parent process ID, has already exited, this process exits immediately.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

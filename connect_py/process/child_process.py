@@ -1,10 +1,10 @@
 """`ChildProcess`: a program that runs as a child and does not outlive this process.
 
 On Linux, the kernel kills the child (PR_SET_PDEATHSIG) when the *thread* that forked it ends.
-Therefore, each child has a dedicated thread, which forks, waits for the exit, and lives exactly as
-long as the child. `child_launcher` requests the signal and then becomes the program: running Python
-between fork and exec is not safe in a process with threads. On other systems, a child that reads
-its standard input notices the end of this process.
+Therefore, each child has a dedicated thread, which forks it and ends when it exits.
+`child_launcher` requests the signal and then executes the program, because running Python code
+between fork and exec is not safe in a multithreaded process. On other systems, a child that reads
+its standard input can detect that this process has exited.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ class ChildProcess:
         captured: bool = False,
         connection: Connection[Any, Any] | None = None,
     ) -> None:
-        """Start the program in its own session, so that Ctrl-C in a terminal does not reach it.
+        """Start the program in its own session, which protects it from Ctrl-C in the terminal.
 
         Args:
             command: Absolute path of an executable, and its arguments.
-            log_path: Output and errors are appended here. None: they are written to the output of
-                this process.
-            detached: The child outlives this process: for daemons with a PID file. Otherwise, the
-                rest of its process group is killed after its exit.
-            environment: Variables in addition to the current ones.
-            output_path: A new file for the output alone.
-            captured: Output and errors are written to the pipe `output`, which the caller reads.
-            connection: A pipe that the child inherits; the command names its descriptor.
+            log_path: File to which standard output and standard error are appended. If it is None,
+                the child inherits both from this process.
+            detached: True if the child may outlive this process, for daemons with a PID file.
+                Otherwise, the rest of its process group is killed when it exits.
+            environment: Environment variables in addition to the current ones.
+            output_path: New file that receives only standard output.
+            captured: True to write standard output and standard error to the pipe `output`, which
+                the caller reads.
+            connection: Pipe that the child inherits. Its file descriptor is part of the command.
 
         Raises:
             OSError: The program could not be started.
@@ -72,8 +73,8 @@ class ChildProcess:
         self._errors: Connection[Any, Any] | None = None
         if captured:
             self.output, self._errors = Pipe(duplex=False)
-        self._exit, self._running = Pipe(duplex=False)  # closed at the exit
-        self._lock = threading.Lock()  # the ID of the process is valid
+        self._exit, self._running = Pipe(duplex=False)  # `_running` is closed when the child exits
+        self._lock = threading.Lock()  # held while the process ID must remain valid
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
@@ -109,7 +110,7 @@ class ChildProcess:
                 output = files.enter_context(self._output_path.open("xb"))
             return subprocess.Popen(
                 self._command,
-                # a pipe that remains open as long as this process is running
+                # the pipe remains open as long as this process is running
                 stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
@@ -119,8 +120,11 @@ class ChildProcess:
             )
 
     def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill the rest of the process group before the exit is reported: its ID is still valid."""
-        if self._detached or not hasattr(os, "waitid"):  # macOS before Python 3.13
+        """Wait for the exit, then kill the rest of the process group while its ID is still valid.
+
+        The child is reaped only after that.
+        """
+        if self._detached or not hasattr(os, "waitid"):  # macOS has it since Python 3.13
             process.wait()
         else:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -134,12 +138,12 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """ID of the process."""
-        assert self._process is not None  # the constructor waited for it
+        assert self._process is not None  # the constructor has waited for the start
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Exit status, negative for a signal; None while the process is running."""
+        """Exit status, which is negative after a signal, or None while the process is running."""
         if not self.wait(0):
             return None
         assert self._process is not None
@@ -147,11 +151,11 @@ class ChildProcess:
 
     @property
     def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the process has exited."""
+        """A file descriptor that becomes readable when the process exits."""
         return self._exit.fileno()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait for the exit, without a limit if the timeout is None. Return False on timeout."""
+        """Wait for the process to exit. Return False on timeout; None waits indefinitely."""
         return bool(wait([self._exit], timeout_seconds))
 
     def signal(self, number: signal.Signals) -> None:
@@ -166,7 +170,7 @@ class ChildProcess:
         self.signal(signal.SIGKILL)
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask the process to exit, and kill it after the grace period."""
+        """Send SIGTERM, then kill the process if it does not exit within the grace period."""
         self.signal(signal.SIGTERM)
         if not self.wait(grace_seconds):
             self.kill()
@@ -175,11 +179,12 @@ class ChildProcess:
         """Kill the process and wait for its exit.
 
         Raises:
-            TimeoutError: It did not exit, possibly because of an uninterruptible disk wait.
+            TimeoutError: The process did not exit, possibly because of an uninterruptible disk
+                wait.
         """
         self.send_kill()
         if not self.wait(_KILL_SECONDS):
             raise TimeoutError(
-                f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL"
+                f"process {self.pid} did not exit within {_KILL_SECONDS:.0f} s after SIGKILL"
             )
         self._thread.join(_KILL_SECONDS)

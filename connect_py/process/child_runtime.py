@@ -1,7 +1,7 @@
-"""The child's side of `Child`: setup, logging to the worker, heartbeats, and the worker's lease.
+"""The child's side of `Child`: setup, log forwarding, heartbeats, and the worker's lease.
 
-A child ends when the channel ends, when the thread of the worker that started it ends (Linux), and
-at the end of the worker's lease, even if the worker is suspended.
+A child exits when its channel ends, when the worker thread that started it ends (Linux), or when
+the worker's lease expires, even if the worker is suspended.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from connect_py.process.child_launcher import die_with_parent
 EXIT_WORKER_LOST: Final = 70
 EXIT_LEASE_ENDED: Final = 71
 HEARTBEAT_SECONDS: Final = 1.0
-# a wait does not include the time during which the machine was suspended
+# short, because a wait does not count the time during which the machine is suspended
 _LEASE_CHECK_SECONDS: Final = 0.5
 _RETAINED_BYTES: Final = 64 << 20
 _COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
-_M_TRIM_THRESHOLD: Final = -1  # glibc's
+_M_TRIM_THRESHOLD: Final = -1  # from glibc's malloc.h, like the next two
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2  # each arena retains freed memory
@@ -48,25 +48,23 @@ _MMAP_BYTES: Final = 32 << 20  # the largest threshold that glibc accepts
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Notification of a child: it is running. Some contain a report, such as metrics."""
+    """Notification that a child is running, with an optional report such as metrics."""
 
     report: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class SetLogLevels:
-    """Set log levels by logger name. "" is the root logger; None resets a level."""
+    """Sets log levels by logger name. "" is the root logger; None resets a level."""
 
     levels: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """Time by which the process must exit, unless a later message follows.
+    """Sets the time by which the process must exit, unless a later message changes it.
 
-    It is on the machine's monotonic clock.
-
-    None: there is no such time.
+    The time is in seconds on the machine's monotonic clock, or None if the process need not exit.
     """
 
     until: float | None
@@ -77,10 +75,10 @@ def run_child(
 ) -> None:
     """Call `module:function` with the channel and one argument, in the worker's environment.
 
-    The first function of a forked process. It imports the main function by name, so that the worker
-    need not import it.
+    This function is the entry point of a forked process. It imports the main function by name, so
+    the worker does not need to import it.
     """
-    # The fork server still has the environment of its own start.
+    # The fork server's environment is the one with which it was started.
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
@@ -100,15 +98,15 @@ def prepare_child(
     relay_logs(channel)
     set_levels(log_levels)
     if "pyarrow" in sys.modules:
-        import pyarrow as pa  # here: it is slow to import, and some children do not use it
+        import pyarrow as pa  # slow to import, and not used by all children
 
-        # a task has work for one thread; pools only add context switches and memory
+        # a task uses only one thread; larger pools add context switches and memory
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
 
 
 def relay_logs(channel: Channel) -> None:
-    """Log to the channel. The worker applies its levels and format."""
+    """Send log records to the channel. The worker applies its own levels and format."""
     root = logging.getLogger()
     root.handlers = [_ChannelHandler(channel)]
     root.filters = [_is_relevant]
@@ -135,18 +133,18 @@ def _is_relevant(record: logging.LogRecord) -> bool:
 
 
 def set_levels(levels: Mapping[str, int | None]) -> None:
-    """Set log levels by logger name. "" is the root logger; None resets a level."""
+    """Set log levels by logger name. "" is the root logger; None resets a logger's level."""
     for name, level in levels.items():
         logging.getLogger(name or None).setLevel(logging.NOTSET if level is None else level)
 
 
 def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], Any]) -> None:
-    """Process the worker's messages and send heartbeats, on two threads.
+    """Start one thread that processes the worker's messages and one that sends heartbeats.
 
     The process exits when the channel ends. `make_report` returns the report of a heartbeat.
 
-    The worker may have extended its lease while this process was starting: of the leases among the
-    first messages, only the last one counts.
+    If several leases have already arrived, only the last one is applied: the worker may have
+    extended an expired one while this process was starting.
     """
     lease = LeaseGuard()
     first_leases: list[float | None] = []
@@ -178,12 +176,10 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
 
 
 class LeaseGuard:
-    """Exits the process at the end of the lease.
+    """Exits the process when the lease expires.
 
-    A suspended or blocked worker cannot stop its children in time.
-
-    Worker and children share the monotonic clock of the machine. The thread starts with the first
-    lease.
+    A suspended or blocked worker could not stop its children in time. The worker and its children
+    share the machine's monotonic clock. The thread is started with the first lease.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -193,7 +189,7 @@ class LeaseGuard:
         self._thread: threading.Thread | None = None
 
     def extend(self, until: float | None) -> None:
-        """Set the time by which this process must exit. None: no such time."""
+        """Set the time by which this process must exit, or None if it need not exit."""
         with self._changed:
             self._until = until
             self._changed.notify()
@@ -206,7 +202,7 @@ class LeaseGuard:
             while True:
                 remaining = None if self._until is None else self._until - self._clock.monotonic()
                 if remaining is not None and remaining <= 0:
-                    # immediately: another worker may start these items at any moment
+                    # exit immediately: another worker may start these tasks at any moment
                     os._exit(EXIT_LEASE_ENDED)
                 self._changed.wait(
                     None if remaining is None else min(remaining, _LEASE_CHECK_SECONDS)
@@ -214,21 +210,21 @@ class LeaseGuard:
 
 
 def collect_rarely() -> None:
-    """Make Python's garbage collector run less often, and exclude all existing objects.
+    """Run Python's garbage collector less often, and exclude all existing objects from it.
 
-    A task holds thousands of messages, none of which is part of a cycle. With the default
-    thresholds, the collector traverses them several times per poll, which costs 10 to 20 % of the
-    CPU time.
+    A task has thousands of messages in memory, none of which is part of a reference cycle. With the
+    default thresholds, the collector traverses them several times per poll, which takes 10% to 20%
+    of the CPU time.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
 
 
 def keep_freed_memory() -> None:
-    """Make glibc retain up to `_RETAINED_BYTES` of freed memory per arena.
+    """Configure glibc to retain up to `_RETAINED_BYTES` of freed memory per arena.
 
-    Each poll reuses the memory that the previous one freed; otherwise this causes a third of a
-    task's page faults.
+    Each poll can then reuse the memory that the previous poll freed. If glibc returned this memory
+    to the kernel, a third of a task's page faults would result from it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:
@@ -238,7 +234,7 @@ def keep_freed_memory() -> None:
 
 
 def exit_now() -> None:
-    """Exit the process successfully and immediately, regardless of threads of plugins."""
+    """Exit immediately with status 0, even if threads of plugins are still running."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`ForkServer`: a process with preloaded modules from which children start quickly."""
+"""`ForkServer`: starts children quickly by forking a process with preloaded modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _starting = threading.Lock()
 
 
 def _kill_children() -> None:
-    """Kill child processes on exit, before Python joins them: they ignore SIGTERM."""
+    """Kill child processes on exit before Python joins them, because they ignore SIGTERM."""
     for child in multiprocessing.active_children():
         child.kill()
 
@@ -42,21 +42,19 @@ util.Finalize(None, _kill_children, exitpriority=10)
 
 
 class ForkServer:
-    """Starts children that share the memory of the imported libraries.
+    """Starts children that share the memory of the preloaded modules.
 
-    The server creates no clients.
-
-    One server serves the whole process: the modules of its first user are preloaded; children
-    import the others as needed.
+    All instances share one server process. It preloads the modules of the first instance that is
+    used; children import other modules as needed. The server process creates no Kafka clients.
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        """Create the server with further modules to import, in order."""
+        """Create the object. `preload` lists additional modules to preload, in order."""
         self._context = multiprocessing.get_context("forkserver")
         self._preload = [*PRELOAD, *preload]
 
     def start(self) -> None:
-        """Start the server. It imports modules in the background."""
+        """Start the server process, which preloads modules in the background."""
         with _starting:
             self._context.set_forkserver_preload(self._preload)
             forkserver.ensure_running()
@@ -87,7 +85,7 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process.pid is not None  # it was started
+        assert self._process.pid is not None  # the process has been started
         return self._process.pid
 
     @property
@@ -108,7 +106,7 @@ class ForkedProcess:
 
 @contextmanager
 def _hidden_main() -> Iterator[None]:
-    """Prevent children from importing the worker's main module, including the web server."""
+    """Prevent children from importing the worker's main module, which includes the web server."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

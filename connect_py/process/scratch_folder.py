@@ -1,7 +1,7 @@
-"""Temporary folders of a process.
+"""Creates temporary folders for this process.
 
-Folders left behind by a process that was killed are removed when the next folder with the same
-prefix is created.
+If a process is killed, its folders are removed when another process creates a folder with the same
+prefix.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-# folders of this process, with the file descriptor that holds each lock
+# file descriptor of the lock on each folder of this process
 _locks: dict[Path, int] = {}
 
 
 def scratch_folder(prefix: str, parent: Path | None = None) -> Path:
-    """Create a folder for this process, which removes it. Folders of killed processes are removed.
+    """Create a folder for this process, and remove the folders of killed processes.
 
-    The name consists of `prefix`, the process ID, and random characters. The process holds a lock
-    on the folder, which shows that it is running. The default of `parent` is the folder for
-    temporary files.
+    The caller must remove the new folder. Its name consists of `prefix`, the process ID, and random
+    characters. A lock on the folder shows that the process is still running. The default of
+    `parent` is the system's folder for temporary files.
     """
     parent = parent or Path(tempfile.gettempdir())
     with _lock:
@@ -34,7 +34,7 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Path:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
             lock = _acquire(folder)
-            if lock is not None and folder.exists():  # not removed by another process meanwhile
+            if lock is not None and folder.exists():  # another process may have removed it
                 _locks[folder] = lock
                 return folder
             if lock is not None:
@@ -53,9 +53,9 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def _acquire(folder: Path) -> int | None:
-    """Return the file descriptor that holds the lock.
+    """Lock a folder, and return the file descriptor that holds the lock.
 
-    None: a process holds it, the folder does not exist, or it belongs to another user.
+    Returns None if a process holds the lock, the folder does not exist, or another user owns it.
     """
     try:
         if folder.stat(follow_symlinks=False).st_uid != os.getuid():
