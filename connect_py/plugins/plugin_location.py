@@ -1,6 +1,7 @@
-"""Imports from a folder of `plugin.path`.
+"""Imports modules from a folder of `plugin.path`.
 
-The worker's own packages take precedence; the folder adds missing packages.
+The worker's own packages take precedence. The folder adds only packages that the worker does not
+have.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _lock = threading.Lock()
 
 
 def add_location(location: str) -> None:
-    """Permanently allow this process to import from a folder."""
+    """Add a folder permanently to the import path of this process."""
     with _lock:
         if location not in _added:
             site.addsitedir(location)
@@ -27,11 +28,11 @@ def add_location(location: str) -> None:
 
 
 def import_from(module: str, location: str | None) -> ModuleType:
-    """Import a module; with a location, only from that folder.
+    """Import a module. If `location` is not None, the module must be in that folder.
 
     Raises:
         ImportError: The module does not exist.
-        ConnectError: The name belongs to a package of the worker or of another folder.
+        ConnectError: The worker or another folder has a module with the same name.
     """
     if location is not None:
         add_location(location)
@@ -40,7 +41,7 @@ def import_from(module: str, location: str | None) -> ModuleType:
         origin = imported.__file__ or next(iter(getattr(imported, "__path__", [])), "")
         if not Path(origin).resolve().is_relative_to(Path(location).resolve()):
             raise ConnectError(
-                f"cannot import module {module} from {location}: in this process, the name "
-                f"belongs to {origin}"
+                f"cannot import module {module} from {location}: this process imports it "
+                f"from {origin}"
             )
     return imported

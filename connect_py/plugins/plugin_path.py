@@ -1,6 +1,6 @@
-"""`plugin.path`: folders with plugins that are not installed with the worker.
+"""Scans `plugin.path` for plugins that are not installed with the worker.
 
-Each is scanned in its own process.
+Each folder is scanned in a separate process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 
 log = logging.getLogger(__name__)
 
-SCAN_SECONDS: Final = 60.0  # for all folders, which are scanned concurrently
+SCAN_SECONDS: Final = 60.0  # timeout for each folder; folders are scanned concurrently
 _SHOWN_CHARACTERS: Final = 2_000
 
 
 def plugin_locations(paths: Iterable[str]) -> list[Path]:
-    """Return the paths and their subfolders that contain packages with metadata.
+    """Return the paths, and their immediate subfolders, that contain Python package metadata.
 
-    This is the structure that `pip install --target` creates. Unreadable folders are logged and
+    `pip install --target` creates such a folder. Folders that cannot be read are logged and
     skipped.
     """
     locations: list[Path] = []
@@ -58,9 +58,9 @@ def plugin_locations(paths: Iterable[str]) -> list[Path]:
 
 
 def scan(locations: Sequence[Path]) -> list[PluginTable]:
-    """Return the tables of these folders.
+    """Scan these folders and return their plugin tables.
 
-    A folder that fails or times out is logged and skipped.
+    If the scan of a folder fails or times out, the folder is logged and skipped.
     """
     started = [
         (
@@ -121,30 +121,30 @@ def _decode(entry: dict[str, Any]) -> PluginTable:
 
 
 def _tables(location: Path) -> Iterator[PluginTable]:
-    """Yield the tables of the distributions in a folder.
+    """Yield the plugin tables of the distributions in a folder.
 
-    Called in the scanning process; broken distributions are reported and skipped.
+    Runs in the scanning process. Broken distributions are reported and skipped.
     """
     add_location(str(location))
     for distribution in distributions(path=[str(location)]):
         for entry in distribution.entry_points.select(group=GROUP):
             try:
                 yield read_table(entry, distribution.version, str(location))
-            except Exception as error:  # noqa: BLE001 - whatever a plugin's module raises
+            except Exception as error:  # noqa: BLE001 - a plugin's module may raise any error
                 print(
-                    f"{entry.name} ({entry.value}) is not usable: {type(error).__name__}: {error}",
+                    f"failed to load {entry.name} ({entry.value}): {type(error).__name__}: {error}",
                     file=sys.stderr,
                 )
 
 
 def main(location: Path) -> None:
-    """Print the plugins of one folder to standard output.
+    """Print the plugins of one folder to standard output as JSON.
 
-    Output of the plugins is redirected to standard error.
+    Output that the plugins print is redirected to standard error.
     """
-    answer, sys.stdout = sys.stdout, sys.stderr
-    answer.write(json.dumps([_encode(table) for table in _tables(location)]))
-    answer.flush()
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    stdout.write(json.dumps([_encode(table) for table in _tables(location)]))
+    stdout.flush()
 
 
 if __name__ == "__main__":

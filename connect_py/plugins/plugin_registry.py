@@ -1,4 +1,4 @@
-"""`PluginRegistry`: the installed plugins and the lookup of their names."""
+"""`PluginRegistry`: looks up installed plugins by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 CONNECTORS = (PluginKind.SINK, PluginKind.SOURCE)
 KAFKAS = "org.apache.kafka."
 
-# Longest first: "SimpleHeaderConverter" is "Simple" as a header converter.
+# Longest suffix first: the alias of the header converter "SimpleHeaderConverter" is "Simple".
 _SUFFIXES: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.SINK: ("Connector",),
     PluginKind.SOURCE: ("Connector",),
@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 
 
 class UnknownPluginError(NotFoundError):
-    """No installed plugin has this name. The message is Connect's."""
+    """No installed plugin has this name. The message is Kafka Connect's."""
 
 
 class AmbiguousPluginError(ConnectError):
-    """Several plugins have this alias. The message is Connect's and lists their full names."""
+    """Several plugins have this alias. The message is Kafka Connect's and lists the classes."""
 
 
 class PluginRegistry:
-    """Finds plugins by full name, simple name, or alias. Immutable and thread-safe.
+    """Looks up plugins by full name, simple name, or alias. Immutable and thread-safe.
 
-    Creating a registry imports only the modules of entry points. Classes are imported by `load`, in
-    the process that uses them.
+    Creating a registry imports only the modules of entry points. `load` imports a plugin class in
+    the process that uses it.
     """
 
     def __init__(self, tables: Iterable[PluginTable]) -> None:
@@ -61,9 +61,9 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, paths: Iterable[str] = ()) -> Self:
-        """Read the tables of all installed distributions and of the folders of `plugin.path`.
+        """Create a registry of the installed distributions and the folders of `plugin.path`.
 
-        A table that cannot be read is logged and skipped.
+        A distribution whose plugin table cannot be read is logged and skipped.
         """
         tables = []
         for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
@@ -76,10 +76,7 @@ class PluginRegistry:
 
     @property
     def tables(self) -> Sequence[PluginTable]:
-        """Tables of this registry as plain data.
-
-        Another process can create the same registry from them.
-        """
+        """Plugin tables as plain data, from which another process can create the same registry."""
         return self._tables
 
     def preload(self) -> Sequence[str]:
@@ -94,13 +91,13 @@ class PluginRegistry:
         )
 
     def version(self, plugin: Plugin) -> str | None:
-        """Return the version of the plugin or of its distribution."""
+        """Return the version of the plugin, which defaults to the version of its distribution."""
         return self._versions.get(plugin) or plugin.version
 
     def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:
         """Return True if a plugin's version is in a range.
 
-        Plugins with Kafka's names also have Kafka's version.
+        A plugin that has the class name of a Kafka plugin also matches with Kafka's version.
         """
         return self.version(plugin) in version_range or (
             plugin.name.startswith(KAFKAS) and KAFKA_VERSION in version_range
@@ -109,12 +106,12 @@ class PluginRegistry:
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin with this name and kind (any kind by default).
 
-        If Kafka's own plugin and others share an alias, Kafka's plugin is returned: configurations
-        may be older than the other plugins. Of several versions, the newest, or the newest in the
-        range `versions`, is returned.
+        If several plugins share an alias, one of Kafka's own plugins takes precedence, because a
+        configuration may be older than the other plugins. If several versions are installed, the
+        newest one in the range `versions` is returned (by default, the newest of all).
 
         Raises:
-            UnknownPluginError: There is none.
+            UnknownPluginError: No plugin matches.
             AmbiguousPluginError: The alias matches several classes.
             ConnectError: No version is in the range; ConfigError if the range is invalid.
         """
@@ -143,7 +140,7 @@ class PluginRegistry:
     def _newest(self, plugins: Sequence[Plugin], versions: str | None) -> Plugin:
         """Return the newest version in the range.
 
-        Installed plugins win over equal versions in folders.
+        Between equal versions, an installed plugin takes precedence over one in a folder.
         """
         if versions is not None:
             version_range = VersionRange.parse(versions)
@@ -158,13 +155,13 @@ class PluginRegistry:
         return max(plugins, key=lambda plugin: version_order(self.version(plugin) or ""))
 
     def find_connector(self, name: str, versions: str | None = None) -> Plugin:
-        """Find a sink or source connector, for `connector.class`."""
+        """Return the sink or source connector with this name, as used in `connector.class`."""
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """Return the connector of a configuration in its requested version.
+        """Return the connector class and version that a configuration requests.
 
-        Errors as for `find`.
+        Raises the same errors as `find`.
         """
         return self.find_connector(
             (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
@@ -174,13 +171,17 @@ class PluginRegistry:
         """Import the plugin's class.
 
         Raises:
-            ConnectError: The module cannot be imported or does not have the class.
+            ConnectError: The module cannot be imported or does not contain the class.
         """
         return load_class(plugin.python, plugin.location)
 
 
 def load_class(python: str, location: str | None = None) -> type[Any]:
-    """Import `module:Class`, from the location if one is given. ConnectError if that fails."""
+    """Import the class `module:Class`, from the folder `location` unless it is None.
+
+    Raises:
+        ConnectError: The module cannot be imported or does not contain the class.
+    """
     module, _, name = python.partition(":")
     try:
         loaded: Any = import_from(module, location)
@@ -204,7 +205,7 @@ def _aliases(plugin: Plugin) -> list[str]:
 
 
 def _version(entry: EntryPoint) -> str | None:
-    """Return the version of the distribution, or our own."""
+    """Return the version of the entry point's distribution, which defaults to connect-py's."""
     if entry.dist is not None:
         return entry.dist.version
     try:

@@ -1,4 +1,4 @@
-"""Plugins of one distribution: the table in the module of its entry point."""
+"""`PluginTable`: the plugins that the entry point of a distribution declares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.plugin import Plugin
 from connect_py.plugins.plugin_location import import_from
 
-GROUP: Final = "connect_py.plugins"  # group of entry points; each names a module with PLUGINS
+GROUP: Final = "connect_py.plugins"  # entry point group; each entry names a module with PLUGINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,17 @@ class PluginTable:
     """Plugins of one entry point."""
 
     plugins: tuple[Plugin, ...]
-    preload: tuple[
-        str, ...
-    ] = ()  # modules that are slow to import, to be preloaded by the fork server of tasks
+    # slow modules that the fork server imports before it forks task processes
+    preload: tuple[str, ...] = ()
     version: str | None = None  # version of the distribution
 
 
 def read_table(entry: EntryPoint, version: str | None, location: str | None = None) -> PluginTable:
-    """Import the module of an entry point, and nothing else of the plugin.
+    """Return the plugins that an entry point declares. Imports only the module of the entry point.
 
     Raises:
-        ConfigError: Its PLUGINS contain something else.
-        Exception: Any error of the module.
+        ConfigError: PLUGINS contains an object that is not a `Plugin`.
+        Exception: Any error that the import of the module raises.
     """
     module = import_from(entry.module, location)
     plugins = tuple(getattr(module, "PLUGINS", ()))
