@@ -1,4 +1,4 @@
-"""`ConnectorHost`: the worker's side of the connector process."""
+"""`ConnectorHost`: manages a connector process for the worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
-STOP_SECONDS: Final = 5.0  # timeout of a connector's stop; the connector is abandoned afterward
+STOP_SECONDS: Final = 5.0  # timeout for stopping a connector, which is abandoned afterward
 STOPPING: Final = "the worker is stopping"
 
 log = logging.getLogger(__name__)
@@ -49,18 +49,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _HostedConnector:
-    """A connector that runs or has failed on this worker."""
+    """A connector instance that is running or has failed on this worker."""
 
-    user: int  # of its services; distinguishes instances with the same name
+    user: int  # number of the service user; distinguishes instances with the same name
     failed: bool = False
 
 
 class ConnectorHost:
-    """Starts the connector process on demand, and again after a crash.
+    """Starts the connector process on demand, and restarts it after a crash.
 
-    A crash fails the connectors in the process.
-
-    All methods are thread-safe and never block.
+    A crash fails all connectors in the process. All methods except `close` never block. All methods
+    are thread-safe.
     """
 
     def __init__(
@@ -73,9 +72,9 @@ class ConnectorHost:
         worker_props: Mapping[str, str],
         create_user: Callable[[str], ServiceUser],
     ) -> None:
-        """Create the host without a process.
+        """Create the host without starting the process.
 
-        `create_user` creates a user of shared services with a label.
+        `create_user` creates a user of shared services with the given label.
         """
         self._worker_props = worker_props
         self._create_user = create_user
@@ -85,18 +84,18 @@ class ConnectorHost:
         self._clock = clock
         self._liveness_seconds = liveness_seconds
         self._lock = threading.RLock()
-        # requests in progress and instances; None until one uses a service
+        # service user of each instance and request in progress; None until it uses a service
         self._users: dict[int, ServiceUser | None] = {}
-        # callbacks of operations, by user
+        # progress callbacks of operations, by user number
         self._progress: dict[int, Callable[[str], None]] = {}
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
-        # for the next process, after the lease of the current one has ended
+        # requests for the next process, because the lease of the current one has expired
         self._next: list[tuple[Request, Future[Any]]] = []
         self._child: Child | None = None
         self._thread: threading.Thread | None = None
-        self._retired = False  # the process exits at the end of its lease
+        self._retired = False  # True if the process has been killed at the end of its lease
         self._closing = False
 
     @property
@@ -120,7 +119,7 @@ class ConnectorHost:
         for _, future in waiting:
             future.set_exception(ConnectError(STOPPING))
         if thread is not None and child is not None:
-            child.kill()  # it has no state: everything in it was stopped or abandoned before
+            child.kill()  # all of its connectors have been stopped or abandoned
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
@@ -131,9 +130,9 @@ class ConnectorHost:
     def start_connector(
         self, name: str, config: Mapping[str, str], target: TargetState
     ) -> Future[None]:
-        """Start an instance; the listener receives the result.
+        """Start an instance. The listener is notified of the result.
 
-        An existing instance must be stopped first.
+        The caller must stop an existing instance first.
         """
         request = StartConnector(name, dict(config), target)
         with self._lock:
@@ -147,11 +146,10 @@ class ConnectorHost:
         self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop an instance.
+        """Stop an instance and deregister it immediately.
 
-        Completes when it has stopped or failed, or after 5 s; it is deregistered immediately.
-
-        The listener is notified even if another instance follows.
+        The future completes when the instance has stopped or failed to stop, or after 5 s. The
+        listener is notified even if a new instance is started.
         """
         with self._lock:
             instance = self._instances.pop(name, None)
@@ -181,7 +179,7 @@ class ConnectorHost:
         return stopped
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Change the target state of an instance; the listener receives the result."""
+        """Change the target state of an instance. The listener is notified of the result."""
         with self._lock:
             if name not in self._instances:
                 return
@@ -196,7 +194,7 @@ class ConnectorHost:
         return self.request(MakeTaskConfigs(name, max_tasks))
 
     def request(self, request: Request) -> Future[Any]:
-        """Send a request to the process. Return its future result."""
+        """Send a request to the process and return a future for its result."""
         with self._lock:
             if self._closing:
                 return failed(ConnectError(STOPPING))
@@ -211,9 +209,9 @@ class ConnectorHost:
     def operate(
         self, request: Operate, progress: Callable[[str], None]
     ) -> tuple[Future[Any], Callable[[], None]]:
-        """Send an `Operate` request. Return its response and a function that cancels it.
+        """Send an `Operate` request. Return a future for the result and a cancel function.
 
-        `progress` is called with each step that the connector reports, on the reading thread.
+        `progress` is called on the reading thread with each step that the connector reports.
         """
         with self._lock:
             self._progress[request.user] = progress
@@ -228,14 +226,14 @@ class ConnectorHost:
         return future, cancel
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """Change log levels in the current process and in later ones."""
+        """Change log levels in the current process and in all later ones."""
         with self._lock:
             self._log_levels |= levels
             if self._child is not None:
                 self._child.channel.notify(SetLogLevels(dict(levels)))
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time by which the process must exit, now and for later processes. None: never."""
+        """Set the time by which the current process and later ones must exit, or None."""
         with self._lock:
             self._end_with_lease()
             self._lease_until = until
@@ -247,16 +245,13 @@ class ConnectorHost:
         return self._lease_until is not None and self._clock.monotonic() >= self._lease_until
 
     def _end_with_lease(self) -> None:
-        """Kill a process whose lease has ended, in case it is still running.
-
-        It accepts no more requests.
-        """
+        """Kill a process whose lease has expired, and send no more requests to it."""
         if self._lease_ended() and self._child is not None:
             self._retired = True
             self._child.kill("was killed at the end of its lease")
 
     def _send_next(self) -> None:
-        """Send the requests that arrived after the end of a lease, if the process has exited."""
+        """Send the requests that arrived after a lease had expired, if that process has exited."""
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:
@@ -271,7 +266,7 @@ class ConnectorHost:
         return reply
 
     def _stop_instance(self, name: str) -> Future[None]:
-        """Stop an instance without starting a process for it: an instance ends with its process."""
+        """Stop an instance. Does not start a process, because without one nothing is running."""
         with self._lock:
             if self._child is None:
                 return done(None)
@@ -279,7 +274,7 @@ class ConnectorHost:
             return self._child.channel.call(StopConnector(name))
 
     def _running_child(self) -> Child:
-        """Return the process, which is started if necessary."""
+        """Return the process. Start it if necessary."""
         if self._child is None:
             spec = ConnectorProcessSpec(
                 self._plugins.tables, dict(self._log_levels), self._worker_props
@@ -372,7 +367,7 @@ class ConnectorHost:
             self._users.pop(number, None)
 
     def _close_user(self, number: int) -> None:
-        """Release the services of a user. It may use others later."""
+        """Release the services of a user, which may use services again later."""
         with self._lock:
             user = self._users.get(number)
             if user is not None:
@@ -384,7 +379,7 @@ class ConnectorHost:
         with self._lock:
             instance = self._instances.get(event.name)
             if instance is None or instance.user != event.user:
-                return  # of an abandoned instance
+                return  # the event of an abandoned instance
             if isinstance(event.event, State):
                 instance.failed = event.event is State.FAILED
         with log_context(event.name, scope="worker"):

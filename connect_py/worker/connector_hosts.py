@@ -1,6 +1,7 @@
-"""`ConnectorHosts`: processes for the installed connectors and for folders of `plugin.path`.
+"""`ConnectorHosts`: one connector process for the installed connectors, and one for each folder.
 
-Two folders may contain different versions of one package, which a single process cannot import.
+The folders of `plugin.path` may contain different versions of the same package, which a single
+process cannot import.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from connect_py.worker.connector_host import ConnectorHost
 
 
 class ConnectorHosts:
-    """Selects the `ConnectorHost` for a request. Thread-safe; methods never block."""
+    """Selects the `ConnectorHost` for a request. Thread-safe; only `close` blocks."""
 
     def __init__(
         self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry
     ) -> None:
         """Create the hosts.
 
-        `make_host` is called now for the installed connectors (None), and for a folder at its first
-        use.
+        `make_host` is called immediately with None for the installed connectors, and with each
+        folder when it is first used.
         """
         self._make_host = make_host
         self._plugins = plugins
@@ -37,10 +38,10 @@ class ConnectorHosts:
         try:
             return self.host_of(self._plugins.connector_of(config).location)
         except ConnectError:
-            return self._installed  # the process reports the error, and the connector is FAILED
+            return self._installed  # the process reports the error, which fails the connector
 
     def host_of(self, location: str | None) -> ConnectorHost:
-        """Return the host of a folder of `plugin.path`; None for the installed connectors."""
+        """Return the host of a `plugin.path` folder, or of the installed connectors for None."""
         with self._lock:
             if location not in self._hosts:
                 host = self._hosts[location] = self._make_host(location)
@@ -53,14 +54,14 @@ class ConnectorHosts:
             return list(self._hosts.values())
 
     def holder(self, name: str) -> ConnectorHost:
-        """Return the host on which a connector runs.
+        """Return the host that runs a connector.
 
-        The default is the host of the installed connectors.
+        If none runs it, return the host of the installed connectors.
         """
         return next((host for host in self._all() if name in host.names()), self._installed)
 
     def start(self) -> None:
-        """Start the process of the installed connectors. Others start on demand."""
+        """Start the process of the installed connectors. The other processes start on demand."""
         self._installed.start()
 
     def close(self, timeout: float) -> None:

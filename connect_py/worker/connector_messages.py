@@ -16,7 +16,7 @@ from connect_py.task.messages import AcquireService, ReleaseService, RequestServ
 
 @dataclass(frozen=True, slots=True)
 class ConnectorProcessSpec:
-    """Initial data of the connector process."""
+    """Data with which the connector process is started."""
 
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int | None]
@@ -31,14 +31,14 @@ _users = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class ServiceUserRequest:
-    """A request whose processing may use shared services, as a user with a unique number."""
+    """A request that may use shared services, as the service user with this unique number."""
 
     user: int = field(default_factory=lambda: next(_users), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class StartConnector(ServiceUserRequest):
-    """Start an instance, or prepare it if paused.
+    """Start an instance, or only initialize it if the target state is not STARTED.
 
     `user` distinguishes instances with the same name.
     """
@@ -81,19 +81,17 @@ class Validate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Return a plugin's definitions."""
+    """Return the configuration definitions of a plugin."""
 
     plugin: Plugin
 
 
 @dataclass(frozen=True, slots=True)
 class ListServices:
-    """List the services that tasks of these connectors will request.
+    """List the services that tasks of these connectors will need.
 
-    The reply is a list of `ConnectorService`.
-
-    `connectors`: name, plugin, and configuration. A connector whose class raises an error is logged
-    and skipped.
+    The reply is a list of `ConnectorService`. `connectors` contains the name, plugin, and
+    configuration of each connector. A connector whose class raises an error is logged and skipped.
     """
 
     connectors: Sequence[tuple[str, Plugin, Mapping[str, str]]]
@@ -101,7 +99,7 @@ class ListServices:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorService:
-    """A service that tasks of a connector will request."""
+    """A service that tasks of a connector will need."""
 
     connector: str
     service: SharedService
@@ -109,9 +107,9 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector(ServiceUserRequest):
-    """Call a method of a new instance of a connector class with plain arguments.
+    """Call a method of a new instance of a connector class; the reply is its result.
 
-    The reply is its result.
+    The arguments are plain data.
     """
 
     plugin: Plugin
@@ -132,9 +130,9 @@ class Operate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """Notification: cancel the `Operate` request of this user, because its client has disconnected.
+    """Notification to cancel the `Operate` request of this user after its client has disconnected.
 
-    It is still answered, with an error.
+    The reply to that request is then an error.
     """
 
     user: int
@@ -144,8 +142,8 @@ class CancelOperation:
 class AlterOffsets(ServiceUserRequest):
     """Call `alter_offsets` of a new instance of a connector class; the reply is its result.
 
-    `offsets` is a mapping for a sink, a list of pairs for a source. The connector's `ConnectError`
-    and `NotImplementedError` are returned as they are; other errors become a `RuntimeError`.
+    `offsets` is a mapping for a sink and a list of pairs for a source. A `ConnectError` or
+    `NotImplementedError` of the connector keeps its class; other errors become a `RuntimeError`.
     """
 
     plugin: Plugin
@@ -172,7 +170,7 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OperationProgress:
-    """Current step of the `Operate` request of this user, for its client."""
+    """Current step of the `Operate` request of this user, to show to its client."""
 
     user: int
     step: str
@@ -183,12 +181,12 @@ class OperationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """The connector requests to be asked for its task configurations again."""
+    """The connector has requested a reconfiguration of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEvent:
-    """Event of an instance: a state (FAILED with a stack trace), a wait, or a request."""
+    """New state, waiting reason, or request of an instance. FAILED includes a stack trace."""
 
     name: str
     user: int
@@ -201,15 +199,15 @@ class ConnectorEvent:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """Request of a user: a call for `AcquireService`, otherwise a notification."""
+    """Request of a service user: a call for `AcquireService`, otherwise a notification."""
 
     user: int
-    name: str  # of the connector
+    name: str  # connector name
     message: AcquireService | RequestService | ReleaseService
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceUserEnded:
-    """A user no longer uses any service."""
+    """Notification that a user no longer uses any service."""
 
     user: int

@@ -1,4 +1,4 @@
-"""`ConnectorOffsets`: reads and changes the offsets that connectors have committed."""
+"""`ConnectorOffsets`: reads and changes the committed offsets of connectors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from connect_py.storage.transactional_offset_writer import write_in_transaction
 from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_messages import AlterOffsets
 
-REQUEST_SECONDS: Final = 90.0  # maximum time that a user waits
+REQUEST_SECONDS: Final = 90.0  # maximum duration of a user's request
 READ_SECONDS: Final = 30.0
-COPY_SECONDS: Final = 10.0  # the change itself has been stored by then
+COPY_SECONDS: Final = 10.0  # for the copy only; the change itself is already stored
 THREADS: Final = 4  # requests that may wait for Kafka or a connector at the same time
 
 Props: TypeAlias = Mapping[str, str]
@@ -42,12 +42,11 @@ T = TypeVar("T")
 
 
 class ConnectorOffsets:
-    """Reads and changes committed offsets on its own threads, and returns futures.
+    """Reads and changes committed offsets on dedicated threads, and returns futures.
 
-    Configurations are unresolved.
-
-    The caller checks that the connector is stopped. Running tasks of a sink prevent changes of its
-    group; tasks of a source with exactly-once support must have been fenced by the caller.
+    Configurations are passed unresolved. Before a change, the caller must check that the connector
+    is stopped, and must fence the tasks of a source with exactly-once support. The consumer group
+    of a sink cannot be changed while tasks are running.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class ConnectorOffsets:
         resolve: Callable[[Props], Props],
         clock: Clock,
     ) -> None:
-        """Create the object. Without `stores`, requests about sources fail."""
+        """Create the object. If `stores` is None, requests for source connectors fail."""
         self._worker_props = worker_props
         self._plugins = plugins
         self._connectors = connectors
@@ -69,15 +68,15 @@ class ConnectorOffsets:
         self._executor = ThreadPoolExecutor(THREADS, "connector-offsets")
 
     def close(self) -> None:
-        """Reject further requests, and cancel those that have not started."""
+        """Reject new requests, and cancel requests that have not started."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     # Reading
 
     def read(self, name: str, config: Props) -> Future[list[ConnectorOffset]]:
-        """Return all committed offsets of a connector, running or not.
+        """Return all committed offsets of a connector, whether it is running or not.
 
-        ConnectError with Connect's message.
+        Errors: ConnectError with Kafka Connect's message.
         """
         return self._submit(name, lambda: self._read(name, config))
 
@@ -95,21 +94,22 @@ class ConnectorOffsets:
         ):
             return [ConnectorOffset(partition, offset) for partition, offset in store.offsets()]
 
-    # Changing a sink's
+    # Changing the offsets of a sink
 
     def alter_sink(
         self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
     ) -> Future[str]:
-        """Change a sink's offsets, or reset them all (None). Returns Connect's message.
+        """Change a sink's offsets, or reset all of them. Returns Kafka Connect's message.
 
         Args:
             name: Name of the connector.
             config: Configuration of the connector.
-            offsets: The next offsets to read; None resets a partition.
+            offsets: Offset of the next record to read by partition, or None to reset the partition.
+                If the mapping is None, all offsets are reset.
             start_number: Config topic offset of the record that last started or changed the
                 connector.
 
-        Errors: ConnectError, with Connect's message where it has one.
+        Errors: ConnectError, with Kafka Connect's message if there is one.
         """
         return self._submit(name, lambda: self._alter_sink(name, config, offsets, start_number))
 
@@ -129,31 +129,31 @@ class ConnectorOffsets:
                     new_offsets = dict.fromkeys(admin.group_offsets(group))
             else:
                 new_offsets = offsets
-            answer = self._call_alter_offsets(
+            response = self._call_alter_offsets(
                 name, plugin, props, new_offsets, start_number, "sink", deadline
             )
             with _wrapped_group_errors(name, reset=offsets is None):
-                if isinstance(answer, Mapping):
+                if isinstance(response, Mapping):
                     admin.alter_group_offsets(
-                        group, {tp: at for tp, at in answer.items() if at is not None}
+                        group, {tp: at for tp, at in response.items() if at is not None}
                     )
                     admin.delete_group_offsets(
-                        group, [tp for tp, at in answer.items() if at is None]
+                        group, [tp for tp, at in response.items() if at is None]
                     )
                 elif offsets is None:
                     admin.delete_group(group)
                 else:
                     _alter_group(admin, group, new_offsets)
-            return _message(offsets is None, bool(answer) or isinstance(answer, Mapping))
+            return _message(offsets is None, bool(response) or isinstance(response, Mapping))
 
-    # Changing a source's
+    # Changing the offsets of a source
 
     def alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
     ) -> Future[str]:
-        """Change a source's offsets, or reset them all (None).
+        """Change a source's offsets, or reset all of them if `offsets` is None.
 
-        Arguments and errors as for `alter_sink`.
+        The other arguments and the errors are the same as for `alter_sink`.
         """
         return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
 
@@ -172,7 +172,7 @@ class ConnectorOffsets:
                 for partition, offset in new_offsets:
                     check_primitives(partition)
                     check_primitives(offset)
-                answer = self._call_alter_offsets(
+                response = self._call_alter_offsets(
                     name, plugin, props, new_offsets, start_number, "source", deadline
                 )
                 if new_offsets:
@@ -185,15 +185,15 @@ class ConnectorOffsets:
                                 name,
                             )
                 else:
-                    log.info("no offsets found for source connector %s: nothing to reset", name)
-            return _message(offsets is None, bool(answer))
+                    log.info("source connector %s has no offsets to reset", name)
+            return _message(offsets is None, bool(response))
 
     def _transaction(
         self, name: str, props: Props, store: ConnectorOffsetStore
     ) -> Callable[[Records], None] | None:
         """Return a function that writes offsets in a transaction.
 
-        None if source tasks do not use transactions.
+        Returns None if source tasks do not use transactions.
         """
         if not exactly_once_sources(self._worker_props):
             return None
@@ -205,7 +205,7 @@ class ConnectorOffsets:
 
         return write
 
-    # Both
+    # Common methods
 
     def _submit(self, name: str, call: Callable[[], T]) -> Future[T]:
         def run() -> T:
@@ -247,11 +247,11 @@ class ConnectorOffsets:
         deadline: float,
     ) -> Any:
         """Call the connector's `alter_offsets`."""
-        answer = self._connectors.host_of(plugin.location).request(
+        response = self._connectors.host_of(plugin.location).request(
             AlterOffsets(plugin, name, dict(props), offsets, self._worker_props, start_number)
         )
         try:
-            return answer.result(max(0.0, deadline - self._clock.monotonic()))
+            return response.result(max(0.0, deadline - self._clock.monotonic()))
         except NotImplementedError as error:
             raise ConnectError(
                 f"Failed to modify offsets for connector {name} because it doesn't support "
@@ -265,9 +265,9 @@ class ConnectorOffsets:
 
 @contextlib.contextmanager
 def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
-    """Wrap errors in a ConnectError with Connect's message.
+    """Wrap errors in a ConnectError with this message, which is Kafka Connect's.
 
-    With `keep`, pass on ConnectError unchanged.
+    If `keep` is true, raise a ConnectError unchanged.
     """
     try:
         yield
@@ -279,7 +279,7 @@ def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _wrapped_group_errors(connector: str, *, reset: bool) -> Iterator[None]:
-    """Wrap errors of a consumer group change, which fails while the group has members."""
+    """Wrap the errors of changing a consumer group, which fails while the group has members."""
     verb = "reset" if reset else "alter"
     try:
         yield

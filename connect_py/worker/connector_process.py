@@ -1,4 +1,4 @@
-"""The main function of the connector process. Each connector instance has its own thread."""
+"""Main function of the connector process, in which each connector instance has its own thread."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from connect_py.worker.connector_messages import (
     Validate,
 )
 
-# subject of the waiting reason: a connector whose `task_configs` fails
+# subject of the waiting reason of a connector whose `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
 VALIDATORS: Final = 4  # validations that may run, or hang, at the same time
-# operations that may run at the same time; they may take hours and therefore have their own threads
+# operations that may run at the same time, on their own threads because they may take hours
 OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
@@ -63,26 +63,33 @@ T = TypeVar("T")
 
 
 class ConnectorServices(WorkerSharedServices):
-    """Shared services for one user in this process."""
+    """Shared services for one service user in the connector process."""
 
     def __init__(
         self, user: int, name: str, channel: Channel, worker_props: Mapping[str, str]
     ) -> None:
-        """Create the services of one user, see `ServiceUserRequest`. `name` is the connector."""
+        """Create the object.
+
+        Args:
+            user: Number of the service user (see `ServiceUserRequest`).
+            name: Name of the connector.
+            channel: Channel to the worker.
+            worker_props: Resolved properties of the worker.
+        """
         worker = WorkerClient(
-            lambda request: channel.call(ServiceRequest(user, name, request)),  # type: ignore[arg-type]  # only these kinds
-            lambda message: channel.notify(ServiceRequest(user, name, message)),  # type: ignore[arg-type]  # as above
+            lambda request: channel.call(ServiceRequest(user, name, request)),  # type: ignore[arg-type]  # the client sends only service requests
+            lambda message: channel.notify(ServiceRequest(user, name, message)),  # type: ignore[arg-type]  # see above
         )
         super().__init__(worker, worker_props)
         self._user = user
         self._channel = channel
 
     def request_early(self, service: SharedService) -> None:
-        """Start a service for future users."""
+        """Request a service in advance for its future users."""
         self._worker.notify(RequestService(service, hold=False))
 
     def stop(self) -> None:
-        """End all waiting calls."""
+        """Cancel all waiting calls."""
         self._worker.stop()
 
     def end(self) -> None:
@@ -91,7 +98,7 @@ class ConnectorServices(WorkerSharedServices):
 
 
 class ConnectorInstance:
-    """One connector, created and started for a target state. Its methods run on its own thread."""
+    """Runs one connector instance on its own thread."""
 
     _connector: Connector
 
@@ -102,9 +109,10 @@ class ConnectorInstance:
         send_event: Callable[[ConnectorEvent], None],
         services: ConnectorServices,
     ) -> None:
-        """Create the object.
+        """Create the object without creating the connector.
 
-        `make` loads the class and creates the connector; it may be slow, fail, or hang.
+        `create` loads the class and creates the connector. It is called by `make`, and may be slow,
+        fail, or hang.
         """
         self._make = create
         self.services = services
@@ -120,7 +128,7 @@ class ConnectorInstance:
         self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call on the instance's thread, after the earlier ones."""
+        """Run a call on the instance's thread after all earlier calls."""
         return self._executor.submit(self._in_context, call)
 
     def _in_context(self, call: Callable[[], T]) -> T:
@@ -130,7 +138,7 @@ class ConnectorInstance:
     def _send_event(self, event: State | Reconfigure | Waits, trace: str | None = None) -> None:
         self._send(ConnectorEvent(self._name, self.user, event, trace))
 
-    # ConnectorContext; called on any thread
+    # Implementation of ConnectorContext, called on any thread
 
     @property
     def connector(self) -> str:
@@ -147,7 +155,7 @@ class ConnectorInstance:
     # Called on the instance's thread
 
     def make(self) -> None:
-        """Create the connector. Errors of its class or constructor are reported and raised."""
+        """Create the connector. Errors of its class or constructor are reported and re-raised."""
         try:
             self._connector = self._make()
         except Exception as error:
@@ -157,7 +165,7 @@ class ConnectorInstance:
     def begin(self, target: TargetState) -> None:
         """Initialize the connector and apply the first target state.
 
-        Errors are reported and raised.
+        Errors are reported and re-raised.
         """
         try:
             self._connector.services = self.services
@@ -168,9 +176,9 @@ class ConnectorInstance:
         self.change_target(target)
 
     def change_target(self, target: TargetState) -> None:
-        """Start or stop the connector according to the target.
+        """Start or stop the connector according to the target state.
 
-        A failed connector only follows STOPPED.
+        A failed connector ignores all target states except STOPPED.
         """
         if self._failed and target is not TargetState.STOPPED:
             log.warning("ignoring target state %s: the connector has failed", target.value)
@@ -189,7 +197,7 @@ class ConnectorInstance:
             raise
 
     def _request_services(self) -> None:
-        """Start the services that tasks will request."""
+        """Request the services that tasks will need in advance."""
         try:
             for service in self._connector.shared_services(
                 dict(self._config), self.services.worker_settings
@@ -220,20 +228,20 @@ class ConnectorInstance:
         self._send_event(State.FAILED, stack_trace(error))
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the task configurations. ConnectError unless the connector is running."""
+        """Return the task configurations. Raise ConnectError if the connector is not running."""
         if not self._running or self._failed:
             raise ConnectError(f"connector {self._name} is not running")
         try:
             configs = [dict(config) for config in self._connector.task_configs(max_tasks)]
         except Exception as error:
-            # retried indefinitely
+            # reported as a waiting reason, because the worker retries indefinitely
             self.waits(TASK_CONFIGS, f"{type(error).__name__}: {error}")
             raise
         self.waits(TASK_CONFIGS, None)
         return configs
 
     def end(self) -> None:
-        """Stop permanently."""
+        """Stop the connector and its thread permanently."""
         try:
             if self._running:
                 self._running = False
@@ -243,7 +251,7 @@ class ConnectorInstance:
 
 
 class ConnectorProcess:
-    """Receives requests on the reader's thread, and runs each on a thread that may hang."""
+    """Receives requests on the reading thread, and runs each one on a thread that may hang."""
 
     def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
         self._channel = channel
@@ -251,20 +259,20 @@ class ConnectorProcess:
         self._worker_props = spec.worker_props
         self._instances: dict[str, ConnectorInstance] = {}
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
-        # a hanging connector must not block validations
+        # a separate thread, because a hanging connector must not block validations
         self._service_lister = ThreadPoolExecutor(1, "services")
         self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
-        # by user; None while waiting for a thread
+        # operations by user number; None while waiting for a thread
         self._operations: dict[int, tuple[Connector, ConnectorServices] | None] = {}
         self._operations_lock = threading.Lock()
 
     def send_waiting(self) -> None:
-        """Send the waiting reasons of the instances that have changed. Thread-safe."""
+        """Send the waiting reasons that have changed. Thread-safe."""
         for instance in list(self._instances.values()):
             instance.send_waiting()
 
     def handle(self, message: object) -> Future[Any] | None:
-        """Process one message. Return the future result of a request."""
+        """Process one message. Return a future for the result of a request."""
         match message:
             case StartConnector():
                 return self._start(message)
@@ -296,7 +304,7 @@ class ConnectorProcess:
         return ConnectorServices(request.user, name, self._channel, self._worker_props)
 
     def _new_connector(self, plugin: Plugin, request: ServiceUserRequest, name: str) -> Any:
-        """Return a new instance of a connector class for one request."""
+        """Create an instance of a connector class for one request."""
         connector = self._registry.load(plugin)()
         connector.services = self._services_of(request, name)
         return connector
@@ -304,7 +312,8 @@ class ConnectorProcess:
     def _start(self, request: StartConnector) -> Future[None]:
         """Start an instance.
 
-        The class is not imported on the reader's thread, which must receive lease messages.
+        Its class is imported on the instance's thread, because the reading thread must remain able
+        to receive lease messages.
         """
 
         def begin() -> None:
@@ -312,7 +321,7 @@ class ConnectorProcess:
                 instance.make()
             except Exception:
                 if self._instances.get(request.name) is instance:
-                    del self._instances[request.name]  # nothing to stop
+                    del self._instances[request.name]  # there is no connector to stop
                 raise
             instance.begin(request.target)
 
@@ -393,7 +402,8 @@ class ConnectorProcess:
             except (ConfigError, NotFoundError):
                 raise
             except ConnectError as error:
-                raise ConnectError(str(error)) from error  # its class may be defined in the plugin
+                # the worker cannot load an error class that the plugin defines
+                raise ConnectError(str(error)) from error
             finally:
                 with self._operations_lock:
                     self._operations.pop(request.user, None)
@@ -402,9 +412,9 @@ class ConnectorProcess:
         with self._operations_lock:
             operation = self._operations.pop(user, None)
         if operation is None:
-            return  # it has ended, or will not be started
+            return  # the operation has ended, or will not be started
         connector, services = operation
-        services.stop()  # it may be waiting for a driver
+        services.stop()  # the operation may be waiting for a service
         try:
             connector.cancel_operation()
         except Exception:
@@ -434,21 +444,20 @@ class ConnectorProcess:
             except NotImplementedError:
                 raise
             except ConnectError as error:
-                raise ConnectError(
-                    str(error)
-                ) from error  # its class may be defined in the plugin; the message is for the user
+                # the worker cannot load an error class that the plugin defines
+                raise ConnectError(str(error)) from error
             except Exception as error:
                 log.exception("alter_offsets failed")
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:
-    """Return definitions without functions, which can be pickled."""
+    """Return the definitions without their functions, which cannot be pickled."""
     return [dataclasses.replace(key, validator=None, recommender=None) for key in config_def]
 
 
 def plain_value(value: ConfigValue) -> ConfigValue:
-    """Return a value as plain data."""
+    """Return a copy of a value that consists of plain data."""
     return ConfigValue(
         value.name,
         value.value,
@@ -459,7 +468,7 @@ def plain_value(value: ConfigValue) -> ConfigValue:
 
 
 def run_connector_process(channel: Channel, spec: ConnectorProcessSpec) -> None:
-    """Process requests until the worker closes the channel, which exits the process."""
+    """Process requests until the worker closes the channel. The process then exits."""
     prepare_child(channel, NOTHING, spec.log_levels)
     process = ConnectorProcess(channel, spec)
     serve_worker(channel, process.handle, process.send_waiting)

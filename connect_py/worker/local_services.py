@@ -1,4 +1,4 @@
-"""`LocalServices`: shared services for one user in this process, without a worker."""
+"""`LocalServices`: provides shared services to one user in this process, without a worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from connect_py.worker.service_registry import ServiceRegistry
 class LocalServices(WorkerSharedServices):
     """Implements `connect_py.api.service.SharedServices`.
 
-    Services end with the `with` block or this process.
+    The services are stopped at the end of the `with` block or of this process.
     """
 
     def __init__(
@@ -22,15 +22,15 @@ class LocalServices(WorkerSharedServices):
         registry: ServiceRegistry | None = None,
         location: str | None = None,
     ) -> None:
-        """Create the user. If `registry` is shared, its services end when it is closed."""
+        """Create the user. The services of a shared `registry` run until the registry is closed."""
         self._owns_registry = registry is None
         self._registry = registry or ServiceRegistry()
         self._user = self._registry.user(label, location)
-        worker = WorkerClient(self._user.acquire, self._user.notify)  # type: ignore[arg-type]  # only requests for services
+        worker = WorkerClient(self._user.acquire, self._user.notify)  # type: ignore[arg-type]  # the client sends only service requests
         super().__init__(worker, props or {})
 
     def stop(self) -> None:
-        """End all waiting calls."""
+        """Cancel all waiting calls."""
         self._worker.stop()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`ProcessTaskHost`: runs a task in its own process, watched by a thread of the worker."""
+"""`ProcessTaskHost`: runs a task in its own process, supervised by a thread of the worker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProcessTaskHost:
             on_heartbeat=self._set_report,
         )
         self._lock = threading.Lock()
-        self._reported = False  # the last message was forwarded, or no more are
+        self._reported = False  # True if no more messages may be forwarded
         self._ended = threading.Event()
         self._report = TaskReport()
         self._thread = threading.Thread(
@@ -65,7 +65,7 @@ class ProcessTaskHost:
 
     @property
     def pid(self) -> int | None:
-        """ID of the process, if it was started."""
+        """ID of the process, or None if it has not been started."""
         return self._child.pid
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class ProcessTaskHost:
         with log_context(self._spec.id.connector, self._spec.id.task):
             try:
                 self._child.run(self._handle)
-                self._fail(f"the process {self._child.pid} of the task {self._child.outcome}")
+                self._fail(f"process {self._child.pid} of the task {self._child.outcome}")
             except Exception as error:
                 log.exception("unexpected error while watching the process of the task")
                 self._fail(f"failed to start or watch the process of the task: {error}")

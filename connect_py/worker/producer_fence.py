@@ -12,7 +12,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.client_log import client_log
 
-THREADS: Final = 8  # each acquires one ID at a time
+THREADS: Final = 8  # producers that are fenced at the same time
 FENCE_SECONDS: Final = 30.0
 GRANT_SECONDS: Final = 5.0
 GRANT_TRANSACTION_MS: Final = 10_000
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def fence_producers(clients: ClientConfigs, count: int) -> None:
-    """Fence the producers of tasks 0 to `count - 1` of a connector. Blocks.
+    """Fence the producers of tasks 0 to `count - 1` of a connector, and abort their transactions.
 
-    Their open transactions are aborted.
+    Blocks until all producers are fenced.
 
     Raises:
         ConnectError: A producer could not be fenced.
     """
-    log.info("fencing the producers of %d tasks of connector %s", count, clients.connector)
+    log.info("fencing %d producers of connector %s", count, clients.connector)
     with ThreadPoolExecutor(min(THREADS, max(count, 1)), "fence") as pool:
         for future in [pool.submit(_fence, clients, task) for task in range(count)]:
             future.result()
@@ -45,9 +45,10 @@ def _fence(clients: ClientConfigs, task: int) -> None:
 
 
 def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
-    """Return the reason why a transactional ID is denied, by acquiring it. Blocks.
+    """Return the reason why the client may not use a transactional ID. Blocks.
 
-    Returns None if it is granted or the cluster does not respond. The ID must be unused.
+    Returns None if it may use the ID or the cluster does not respond. The check acquires the ID,
+    which must not be in use.
     """
     settings = {
         **clients.producer(),

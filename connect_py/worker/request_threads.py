@@ -1,4 +1,4 @@
-"""`RequestThreads`: threads on which requests of source tasks wait for Kafka."""
+"""`RequestThreads`: provides the threads on which requests of source tasks wait for Kafka."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ class _Pool:
 
 
 class RequestThreads:
-    """Separate threads for each connector.
+    """Provides separate threads for each connector. Thread-safe; never blocks.
 
-    If requests of a connector hang, for example because its own cluster is down, only its own tasks
-    wait.
-
-    Thread-safe; never blocks.
+    If the requests of one connector hang, for example because its own cluster is down, the tasks of
+    other connectors are not affected.
     """
 
     def __init__(self) -> None:
@@ -31,7 +29,7 @@ class RequestThreads:
         self._closed = False
 
     def enter(self, connector: str) -> Executor:
-        """Return the threads of a connector. Each call must be matched by one of `leave`."""
+        """Return the threads of a connector. Each call must be paired with a call of `leave`."""
         with self._lock:
             pool = self._pools.get(connector)
             if pool is None:
@@ -43,7 +41,7 @@ class RequestThreads:
             return pool.threads
 
     def leave(self, connector: str) -> None:
-        """Remove one user. Submitted requests still complete."""
+        """Remove one user of a connector's threads. Submitted requests still complete."""
         with self._lock:
             pool = self._pools[connector]
             pool.users -= 1
@@ -52,7 +50,7 @@ class RequestThreads:
                 pool.threads.shutdown(wait=False)
 
     def close(self) -> None:
-        """Cancel requests that have not started."""
+        """Cancel the requests that have not started, and reject new ones."""
         with self._lock:
             self._closed = True
             for pool in self._pools.values():

@@ -2,8 +2,8 @@
 
     python -P -m connect_py.worker.service_main DESCRIPTOR MODULE [LOCATION]
 
-DESCRIPTOR is the file descriptor of a pipe to the worker. LOCATION is the `plugin.path` folder that
-contains MODULE.
+DESCRIPTOR is the file descriptor of a pipe to the worker. LOCATION is the `plugin.path` folder of
+MODULE.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunningProgram:
 
 
 def main(descriptor: int, module: str, location: str | None = None) -> None:
-    """Run the module's main function with a program that is connected to the worker."""
+    """Run the module's main function with a `ServiceProgram` that is connected to the worker."""
     os.set_inheritable(descriptor, False)
     connection: Connection[Any, Any] = Connection(descriptor)
     channel = Channel(connection, name="service")

@@ -1,4 +1,4 @@
-"""`ServiceRegistry`: the shared services of a worker, and their users."""
+"""`ServiceRegistry`: manages the shared services of a worker and their users."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MAX_KEY: Final = "connect_py.services.max"
 DEFAULT_MAX: Final = 16
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 FOLDER_PREFIX: Final = "connect-py-services-"
-# of the parent folder, in bytes; socket paths are limited to 103 bytes on some systems
+# maximum length of the parent folder in bytes: some systems limit socket paths to 103 bytes
 LONGEST_PARENT: Final = 60
-KILLED_SECONDS: Final = 3.0  # after the grace period, for killed processes to exit
+KILLED_SECONDS: Final = 3.0  # time for killed processes to exit after the grace period
 
 log = logging.getLogger(__name__)
 
 
 class ServiceRegistry:
-    """Starts services at their first request, and stops them after their last user.
+    """Starts each service when it is first requested, and stops it when it has no users.
 
     Thread-safe; only `close` blocks.
     """
@@ -59,7 +59,8 @@ class ServiceRegistry:
             maximum: Maximum number of running services with the same name.
             clock: Source of monotonic time.
             times: Time limits.
-            folder: Parent folder of the sockets; the default is the folder for temporary files.
+            folder: Parent folder of the socket folder. The default is the system's folder for
+                temporary files.
         """
         self._maximum = maximum
         self._times = times or ServiceTimes()
@@ -73,14 +74,14 @@ class ServiceRegistry:
         self._closed = False
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
-        """Return a user (task or connector) of services.
+        """Create a service user for a task or connector.
 
-        `location` is the folder of `plugin.path` with its plugin.
+        `location` is the `plugin.path` folder of its plugin.
         """
         return ServiceUser(self, label, location)
 
     def close(self) -> None:
-        """Stop all services and reject further requests."""
+        """Stop all services and reject new requests."""
         with self._lock:
             self._closed = True
             runners = list(self._runners.values())
@@ -104,24 +105,24 @@ class ServiceRegistry:
             up = sum(runner.address is not None for runner in service_runners)
             yield OwnSample(
                 "connect_py_service_starts_total",
-                "Started processes of a shared service.",
+                "Processes of a shared service that were started.",
                 counts.starts,
                 tags,
             )
             yield OwnSample(
                 "connect_py_service_deaths_total",
-                "Processes that ended unexpectedly.",
+                "Processes of a shared service that ended unexpectedly.",
                 counts.deaths,
                 tags,
             )
             yield OwnSample(
                 "connect_py_service_users",
-                "Tasks and connectors that use a service.",
+                "Tasks and connectors that use a shared service.",
                 len(users),
                 tags,
             )
             yield OwnSample(
-                "connect_py_service_up", "Processes of a service that are ready.", up, tags
+                "connect_py_service_up", "Processes of a shared service that are ready.", up, tags
             )
         for runner in runners:
             tags = {"service": runner.service.name, "instance": str(runner.instance)}
@@ -130,10 +131,10 @@ class ServiceRegistry:
                     f"connect_py_service_{metric}", "Reported by a shared service.", value, tags
                 )
 
-    # For users
+    # Methods for service users
 
     def request(self, user: ServiceUser, service: SharedService, *, hold: bool) -> None:
-        """Start a service. With `hold`, the user is counted."""
+        """Start a service if necessary. If `hold` is true, add the user to it."""
         with self._lock:
             if user.closed or service_key(service, user.location) in user.failures:
                 return
@@ -146,10 +147,9 @@ class ServiceRegistry:
     def prestart(self, user: ServiceUser, service: SharedService) -> None:
         """Start a service before it is needed.
 
-        It stops after `ServiceTimes.prestart` unless it gets a user.
-
-        Does nothing if its name has reached its limit, so that it does not displace a service in
-        use.
+        The service stops after `ServiceTimes.prestart` if it has no user by then. It is not started
+        if the number of services with its name has reached the limit, because it could displace a
+        service in use.
         """
         with self._lock:
             exists = service_key(service, user.location) in self._runners
@@ -166,7 +166,10 @@ class ServiceRegistry:
         broken: int | None,
         timeout: float,
     ) -> Future[ServiceAddress]:
-        """Start a service if necessary, count the user, and return its address when it is ready."""
+        """Start a service if necessary and add the user to it.
+
+        The future completes with the address when the service is ready.
+        """
         with self._lock:
             if user.closed:
                 raise RetriableError(f"{user.label} has ended and cannot use services")
@@ -177,7 +180,7 @@ class ServiceRegistry:
             return runner.wait_for(user, broken, timeout)
 
     def release(self, user: ServiceUser, service: SharedService | None = None) -> None:
-        """Remove a user from a service, or permanently from all services if none is given."""
+        """Remove a user from a service, or permanently from all services if `service` is None."""
         replies: list[Future[ServiceAddress]] = []
         with self._lock:
             if service is None:
@@ -194,7 +197,7 @@ class ServiceRegistry:
             reply.set_exception(RetriableError(f"{user.label} has released the service"))
 
     def _runner(self, user: ServiceUser, service: SharedService) -> ServiceRunner:
-        """Return the runner of a service; created if necessary."""
+        """Return the runner of a service. Create it if necessary."""
         if self._closed:
             raise RetriableError(f"service {service.name}: the worker is stopping")
         if not NAME.fullmatch(service.name):
@@ -210,7 +213,7 @@ class ServiceRegistry:
             len(running) >= limit
             and (unused := next((each for each in running if not each.users), None)) is not None
         ):
-            unused.drop()  # it was only started in advance
+            unused.drop()  # it was started in advance and has no users
             running.remove(unused)
         if len(running) >= limit:
             raise ConnectError(
@@ -246,7 +249,7 @@ class ServiceRegistry:
 
 
 class _SocketFolder:
-    """The private folder for the sockets of the services, created at first use. Thread-safe."""
+    """Private folder for the sockets of the services. Created on first use. Thread-safe."""
 
     def __init__(self, parent: Path) -> None:
         is_short = len(os.fsencode(parent)) <= LONGEST_PARENT
@@ -266,14 +269,14 @@ class _SocketFolder:
 
 
 class ServiceUser(UserState):
-    """One run of a task or connector. A closed user is not counted."""
+    """One run of a task or connector that uses services. It releases them when it is closed."""
 
     def __init__(self, registry: ServiceRegistry, label: str, location: str | None) -> None:
         super().__init__(label, location)
         self._registry = registry
 
     def notify(self, message: RequestService | ReleaseService) -> None:
-        """Process a request of a task. Never blocks."""
+        """Process a notification of the task or connector. Never blocks."""
         try:
             if isinstance(message, ReleaseService):
                 self._registry.release(self, message.service)
@@ -285,7 +288,7 @@ class ServiceUser(UserState):
             )
 
     def acquire(self, request: AcquireService) -> Future[ServiceAddress]:
-        """Process a request of a task. Return the future address. Never blocks."""
+        """Request a service. Return a future for its address. Never blocks."""
         try:
             return self._registry.acquire(
                 self, request.service, request.broken, request.timeout_seconds
@@ -294,5 +297,5 @@ class ServiceUser(UserState):
             return failed(error)
 
     def close(self) -> None:
-        """Note that the task or connector has ended. May be called repeatedly."""
+        """Release all services permanently. May be called repeatedly."""
         self._registry.release(self)

@@ -1,4 +1,4 @@
-"""`ServiceRunner`: keeps one shared service running while it has users, on a dedicated thread."""
+"""`ServiceRunner`: runs one shared service while it has users, on a dedicated thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from connect_py.process.channel import Handler
 from connect_py.process.child import Child, exit_reason
 from connect_py.process.child_process import ChildProcess
 
-# reserved for our own metrics
+# names that a service may report; the excluded names are used by the worker's own metrics
 METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")
 LONGEST_WAIT: Final = 60.0
 
@@ -44,16 +44,18 @@ log = logging.getLogger(__name__)
 class ServiceTimes:
     """Time limits in seconds."""
 
-    start: float = 180.0  # until a process reports that it is ready; then it is killed
-    first_backoff: float = 0.5  # doubled with each failure
+    start: float = 180.0  # a process that is not ready after this time is killed
+    first_backoff: float = 0.5  # doubled after each failure
     longest_backoff: float = 30.0
     stable: float = 60.0  # a process that was ready for this long resets the backoff
-    grace: float = 5.0  # from closing standard input to the kill
-    linger: float = 2.0  # without users: a restarted connector reuses its service
-    early: float = 60.0  # for a service that was requested in advance, until its first user
-    # the same for a service that was started with the worker: another worker may get the task
+    grace: float = 5.0  # from closing the channel to killing the process
+    # a service without users stops after this time, so a restarted connector can reuse it
+    linger: float = 2.0
+    early: float = 60.0  # a service that was requested in advance waits this long for a user
+    # a service that was started with the worker waits longer, until its tasks have been assigned
     prestart: float = 600.0
-    broken: float = 1.0  # for detecting that a process has exited after a user reports it as broken
+    # a process that a user has reported as broken is reused if it is still running after this time
+    broken: float = 1.0
 
 
 @dataclass(slots=True)
@@ -66,18 +68,18 @@ class ServiceCounts:
 
 @dataclass(eq=False, slots=True)
 class UserState:
-    """State of a user of services."""
+    """State of one service user."""
 
     label: str
-    location: str | None  # the folder of `plugin.path` with its plugin
+    location: str | None  # `plugin.path` folder of its plugin
     closed: bool = False
     failures: dict[tuple[object, ...], ConnectError] = field(default_factory=dict)
-    """Failures of services that it requested; raised at its next request."""
+    """Failures of the user's services by service key. The user's next request raises them."""
 
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A user that waits for an address."""
+    """A user's pending request for the address of a service."""
 
     user: UserState
     reply: Future[ServiceAddress]
@@ -88,7 +90,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class _ProcessState:
-    """State of one process."""
+    """State of one process of a service."""
 
     address: ServiceAddress
     started_at: float
@@ -99,9 +101,9 @@ class _ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class RunnerParts:
-    """Objects shared by the runners of a worker."""
+    """Objects that all runners of a worker share."""
 
-    lock: threading.Lock  # protects users and waiters of all services
+    lock: threading.Lock  # guards the users and waiters of all services
     clock: Clock
     times: ServiceTimes
     folder: Callable[[], Path]
@@ -110,7 +112,7 @@ class RunnerParts:
 
 
 class ServiceRunner:
-    """Public methods are called with the shared lock held and never block."""
+    """Runs one service. Public methods are called with the shared lock held and never block."""
 
     def __init__(
         self,
@@ -122,13 +124,13 @@ class ServiceRunner:
     ) -> None:
         """Start the runner.
 
-        `ended` is called with the lock held when it ends; it accepts no users afterward.
+        When the runner ends, it calls `ended` with the lock held. It accepts no users afterward.
         """
         self.service = service
         self.instance = next(parts.instances)
         self.users: set[UserState] = set()
         self.metrics: Mapping[str, float] = {}
-        self.address: ServiceAddress | None = None  # of the ready process
+        self.address: ServiceAddress | None = None  # None unless the process is ready
         self._location = location
         self._lock = parts.lock
         self._parts = parts
@@ -152,7 +154,7 @@ class ServiceRunner:
 
     @property
     def wanted(self) -> bool:
-        """Return True if there are users, or may be soon."""
+        """Return True if the service has users or may soon have some."""
         return not self._closing and (
             bool(self.users) or self._clock.monotonic() < self._keep_until
         )
@@ -163,7 +165,7 @@ class ServiceRunner:
         self._wake()
 
     def remove(self, user: UserState) -> Sequence[Future[ServiceAddress]]:
-        """Remove a user. Return its pending replies."""
+        """Remove a user. Return the futures of its pending requests."""
         self.users.discard(user)
         replies = [waiter.reply for waiter in self._waiters if waiter.user is user]
         self._waiters = [waiter for waiter in self._waiters if waiter.user is not user]
@@ -175,7 +177,7 @@ class ServiceRunner:
     def wait_for(
         self, user: UserState, broken: int | None, timeout: float
     ) -> Future[ServiceAddress]:
-        """Return the future address, which the runner's thread sets."""
+        """Return a future for the address, which the runner's thread completes."""
         now = self._clock.monotonic()
         reply: Future[ServiceAddress] = Future()
         reply.set_running_or_notify_cancel()
@@ -184,20 +186,20 @@ class ServiceRunner:
         return reply
 
     def keep(self, seconds: float) -> None:
-        """Keep running for this long without users."""
+        """Continue to run for at least this long, even without users."""
         self._keep_until = max(self._keep_until, self._clock.monotonic() + seconds)
         self._wake()
 
     def drop(self) -> None:
-        """Stop running without users.
+        """Stop immediately if there are no users.
 
-        A service that gets a user before it has stopped continues to run.
+        The service continues to run if a user is added before it has stopped.
         """
         self._keep_until = self._clock.monotonic()
         self._wake()
 
     def close(self) -> None:
-        """Stop, even while in use."""
+        """Stop the service even if it has users."""
         self._closing = True
         self._wake()
 
@@ -221,9 +223,9 @@ class ServiceRunner:
         self._finish(failure)
 
     def _should_end(self) -> bool:
-        """Return True if the runner ends.
+        """Return True if the runner must end.
 
-        Decided with the lock held, so that no user is added too late.
+        The decision is made with the lock held, so no user can be added at the same time.
         """
         with self._lock:
             if self.wanted:
@@ -251,7 +253,7 @@ class ServiceRunner:
 
     @property
     def service_key(self) -> tuple[object, ...]:
-        """Key that distinguishes this service from others."""
+        """Key that identifies this service."""
         return service_key(self.service, self._location)
 
     def _back_off(self) -> None:
@@ -284,7 +286,7 @@ class ServiceRunner:
                 os.read(self._wake_read, 1 << 12)
 
     def _next_deadline(self) -> float:
-        """Return the seconds until a waiter or the time without users must be checked."""
+        """Return the seconds until the waiters, or the time without users, must be checked."""
         now = self._clock.monotonic()
         with self._lock:
             times = [waiter.deadline for waiter in self._waiters]
@@ -295,7 +297,7 @@ class ServiceRunner:
         return max(0.0, min([LONGEST_WAIT, *(at - now for at in times)]))
 
     def _respond(self) -> None:
-        """Respond to the waiters whose outcome is known or whose timeout has passed."""
+        """Complete the requests that can use the ready process, and fail those that timed out."""
         now = self._clock.monotonic()
         ready, late = [], []
         with self._lock:
@@ -363,7 +365,7 @@ class ServiceRunner:
             child.finish(handle)
             child.close(ConnectError("the service has ended"))
             with self._lock:
-                # even if its last message was that it is ready
+                # clear the address again, because a last message may have set it
                 self.address, self.metrics = (None, {})
             socket.unlink(missing_ok=True)
         if state.failed is not None and child.status == EXIT_FAILED:
@@ -389,7 +391,7 @@ class ServiceRunner:
         self._last_failure = reason
 
     def _step(self, child: Child, state: _ProcessState, handle: Handler) -> None:
-        """Wait for an event of the process or its users, and process it."""
+        """Wait for one event of the process or of its users, and process it."""
         timeout = self._next_deadline()
         deadline = None
         if state.ready_at is None and not state.ending:
@@ -444,9 +446,9 @@ class ServiceRunner:
 def launch_service(
     program: str, location: str | None, connection: Connection[Any, Any]
 ) -> ChildProcess:
-    """Start the process of a service.
+    """Start a process of a service.
 
-    `location` is the folder of `plugin.path` with its program.
+    `location` is the `plugin.path` folder of its program, or None.
     """
     command = [
         sys.executable,
@@ -465,5 +467,5 @@ def _is_number(value: object) -> bool:
 
 
 def service_key(service: SharedService, location: str | None) -> tuple[object, ...]:
-    """Return the key of a service; services with equal keys share a process."""
+    """Return the key of a service. Services with equal keys share a process."""
     return location, service.name, service.program, tuple(sorted(service.settings.items()))

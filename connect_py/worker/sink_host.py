@@ -1,4 +1,4 @@
-"""`CommandSinkHost`: a connector's cluster and shared services for a command."""
+"""`CommandSinkHost`: provides a connector's cluster and shared services to a command."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from connect_py.task.sink.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.local_services import LocalServices
 
-_BELOW_WORKERS: Final = -(2**52)  # remains below zero after adding the milliseconds since 1970
+_BELOW_WORKERS: Final = -(2**52)  # remains negative after adding the milliseconds since 1970
 
 
 def _start_number() -> int:
-    """Return a start number below every worker's and above that of earlier commands.
+    """Return a start number below those of all workers and above those of earlier commands.
 
-    Runs with different numbers do not mix.
+    Therefore, runs are never confused with each other.
     """
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 
 
 class CommandSinkHost(KafkaSinkCluster, LocalServices):
-    """Implements `connect_py.api.sink_host.SinkHost`. Services end with the `with` block."""
+    """Implements `connect_py.api.sink_host.SinkHost`.
+
+    The services are stopped at the end of the `with` block.
+    """
 
     def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str]) -> None:
-        """Create the host from the resolved configurations, without any request."""
+        """Create the host from resolved configurations. Sends no requests."""
         name = connector["name"]
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
@@ -45,7 +48,7 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
     def consumer_properties(self) -> Mapping[str, str]:
         settings = self._configs.consumer_properties()
         if self._selection.has_replays:
-            settings["isolation.level"] = "read_committed"  # same as the tasks' own consumers
+            settings["isolation.level"] = "read_committed"  # as in the consumers of the tasks
         return settings
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

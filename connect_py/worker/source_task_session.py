@@ -28,7 +28,7 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.request_threads import RequestThreads
 
-# an open transaction of a killed producer blocks readers for a minute
+# long, because an open transaction of a killed producer blocks readers for one minute
 READ_SECONDS: Final = 120.0
 
 log = logging.getLogger(__name__)
@@ -37,24 +37,24 @@ T = TypeVar("T")
 
 
 class SourceTaskGate(Protocol):
-    """Actions of the herder before a source task may write in transactions. Thread-safe."""
+    """Actions of the herder that permit a source task to write in transactions. Thread-safe."""
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
-        """Complete when no producer of an earlier task set of this connector can write any more."""
+        """Fence the producers of all earlier task sets of this connector."""
 
-    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
-        """Complete if the task with this start number belongs to this worker.
+    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - named as in Kafka Connect
+        """Verify that the task with this start number is assigned to this worker.
 
-        TaskNotWantedError if not.
+        The future fails with TaskNotWantedError if it is not.
         """
 
 
 class SourceTaskSession:
-    """Serves one task. Requests are processed on threads of the connector, where they may block.
+    """Processes the requests of one task on the threads of its connector, where they may block.
 
-    Offset writes may still be in progress when the task has ended. The next run may start only
-    after `ended` returns True; otherwise they could overwrite the offsets of the next run or of a
-    user.
+    Offset writes may still be in progress after the task has ended. They could overwrite offsets of
+    the next run or offsets that a user sets. Therefore, the next run must not start before `ended`
+    returns True.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class SourceTaskSession:
     ) -> None:
         """Create the session.
 
-        With `stores`, the connector may have its own topic; otherwise, only `offsets` is used.
+        If `stores` is None, the connector cannot have its own offsets topic, and only `offsets` is
+        used.
         """
         self._spec = spec
         self._offsets = offsets
@@ -83,7 +84,7 @@ class SourceTaskSession:
         self._store: ConnectorOffsetStore | None = None
 
     def call(self, request: SourceTaskCall) -> Future[Any]:
-        """Process a request and return its future result. Never blocks."""
+        """Process a request and return a future for the result. Never blocks."""
         result: Future[Any] = Future()
         result.set_running_or_notify_cancel()
 
@@ -91,7 +92,7 @@ class SourceTaskSession:
             try:
                 with log_context(self._spec.id.connector, self._spec.id.task):
                     self._process_and_track(request).add_done_callback(partial(pass_on, result))
-            except Exception as error:  # noqa: BLE001 - passed on to the task
+            except Exception as error:  # noqa: BLE001 - sent to the task
                 result.set_exception(error)
 
         if self._submit(work) is None:
@@ -99,9 +100,9 @@ class SourceTaskSession:
         return result
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Copy offsets of the connector's own topic to the worker's.
+        """Copy offsets from the connector's own offsets topic to the worker's topic.
 
-        In progress until `ended` returns True.
+        The copy is complete when `ended` returns True.
         """
         with self._writing:
             closed = self._closed
@@ -131,7 +132,7 @@ class SourceTaskSession:
             submitted.add_done_callback(watch)
 
     def close(self) -> None:
-        """Release the connector's own topic. May be called repeatedly; never blocks."""
+        """Release the connector's own offsets topic. May be called repeatedly. Never blocks."""
         with self._writing:
             closed, self._closed = self._closed, True
         if not closed:
@@ -139,9 +140,9 @@ class SourceTaskSession:
             self._threads.leave(self._spec.id.connector)
 
     def ended(self, timeout: float) -> bool:
-        """Wait until all writes of the task are complete, after `close`.
+        """Wait until all writes of the task are complete. Return False on timeout.
 
-        Return False on timeout.
+        Must be called after `close`.
         """
         with self._writing:
             return self._writing.wait_for(lambda: self._writes == 0, timeout)
@@ -149,7 +150,7 @@ class SourceTaskSession:
     def _release(self) -> None:
         """Release the store.
 
-        Waits for a request that is opening the topic, on a thread that may block.
+        Runs on a thread that may block, because it waits for a request that is opening the store.
         """
         with self._lock:
             self._store = None
@@ -160,7 +161,7 @@ class SourceTaskSession:
         try:
             return self._executor.submit(work)
         except RuntimeError:
-            log.debug("the worker is stopping, and so is its task")
+            log.debug("dropped a request of a task because the worker is stopping")
             return None
 
     def _process_and_track(self, request: SourceTaskCall) -> Future[Any]:
@@ -214,7 +215,8 @@ class SourceTaskSession:
         copied = store.set(request.offsets)
         with self._writing:
             self._writes += 1
-        copied.add_done_callback(lambda _: self._write_ended())  # the task need not wait for it
+        # the task does not wait for the copy
+        copied.add_done_callback(lambda _: self._write_ended())
         return done(None)
 
     def _require_gate(self) -> SourceTaskGate:
@@ -228,7 +230,7 @@ class SourceTaskSession:
         return self._offsets
 
     def _open_store(self) -> ConnectorOffsetStore:
-        """Return the connector's store, which the first request opens while others wait."""
+        """Return the connector's store. The first call opens it while concurrent calls wait."""
         with self._lock:
             if self._store is None:
                 if self._closed or self._stores is None:

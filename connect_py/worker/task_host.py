@@ -11,10 +11,10 @@ from connect_py.model import TargetState
 from connect_py.task.messages import FromTask, TaskSpec
 
 TaskListener: TypeAlias = Callable[[FromTask], Future[Any] | None]
-"""Receives the messages of one task in order on a thread of the host. `Stopped`, `Failed`, and
-`cancel` end the sequence.
+"""Receives the messages of one task, in order, on a thread of the host.
 
-It must not block. It returns the future result of a `TaskCall`.
+No messages follow `Stopped`, `Failed`, or a call of `cancel`. The listener must not block. It
+returns a future for the result of a `TaskCall`.
 """
 
 
@@ -30,7 +30,7 @@ class TaskHost(Protocol):
         """Latest metrics of the task."""
 
     def start(self) -> None:
-        """Start the task; the listener receives its messages."""
+        """Start the task. The listener receives its messages."""
 
     def set_target_state(self, target: TargetState) -> None:
         """Pause or resume the task."""
@@ -39,16 +39,16 @@ class TaskHost(Protocol):
         """Change log levels in the task."""
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time on the machine's monotonic clock by which the task must have exited.
+        """Set the time by which the task must have exited, or None if it need not exit.
 
-        None: never.
+        The time is on the machine's monotonic clock.
         """
 
     def stop(self) -> None:
-        """Ask the task to stop in order."""
+        """Request a graceful stop of the task."""
 
     def cancel(self) -> None:
-        """Kill the task, without a final commit and without further messages."""
+        """Kill the task without a final commit. No further messages are received."""
 
     def wait(self, timeout: float) -> bool:
         """Wait until the task has ended completely. Return False on timeout."""

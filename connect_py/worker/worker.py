@@ -1,4 +1,4 @@
-"""`Worker`: runs connectors and tasks on this machine, and reports their states."""
+"""`Worker`: runs connectors and tasks on this machine and reports their states."""
 
 from __future__ import annotations
 
@@ -67,24 +67,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectorValidation:
-    """Result of a plugin's validation as plain data, without validators and recommenders."""
+    """Result of validating a plugin configuration. Contains no validators or recommenders."""
 
-    definitions: Sequence[ConfigKey]  # in order of definition
-    values: Mapping[str, ConfigValue]  # may contain keys without a definition
+    definitions: Sequence[ConfigKey]  # in the order of the plugin's ConfigDef
+    values: Mapping[str, ConfigValue]  # may contain keys that are not defined
 
 
 class TooManyTasksError(ConnectError):
-    """A connector generated more task configurations than `tasks.max` with `tasks.max.enforce`."""
+    """A connector generated more tasks than `tasks.max`, and `tasks.max.enforce` is true."""
 
     java_name = "org.apache.kafka.connect.errors.TooManyTasksException"
 
 
 class Worker:
-    """Runs connectors in one child process, and each task in its own process.
+    """Runs the connectors in one child process, and each task in its own process.
 
-    All methods are thread-safe and never block; work is done elsewhere and completes a future or
-    calls the listener. Configurations are passed unresolved and resolved on use. `offsets` reads
-    and changes the committed offsets of connectors.
+    Connectors from a `plugin.path` folder share a process for that folder. All methods are
+    thread-safe, and only `stop` blocks: the other methods return a future or notify the listener.
+    Configurations are passed unresolved and are resolved when they are used. `offsets` reads and
+    changes the committed offsets of connectors.
     """
 
     def __init__(
@@ -100,26 +101,25 @@ class Worker:
         gate: SourceTaskGate | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:
-        """Create the worker; nothing runs yet.
+        """Create the worker without starting any process.
 
         Args:
             props: Resolved properties of the worker.
-            plugins: Finds classes by name.
-            listener: Receives events.
+            plugins: Installed plugins.
+            listener: Receives the events of connectors and tasks.
             resolve: Resolves connector and task configurations.
             clock: Source of time.
-            source_offsets: Store of source offsets. Without it, source tasks fail.
-            offset_stores: Stores for requests about offsets of source connectors. Without it, they
-                fail.
-            gate: Permits source tasks to write in transactions. Without it, they do not use
+            source_offsets: Store of source offsets. If it is None, source tasks fail.
+            offset_stores: Stores for offset requests of source connectors. If it is None, these
+                requests fail.
+            gate: Permits source tasks to write in transactions. If it is None, they do not use
                 transactions.
-            make_task_host: Creates hosts of tasks. The default runs them in processes.
+            make_task_host: Creates the host of a task. By default, each task runs in a process.
         """
         self._props = dict(props)
         self._plugins = plugins
-        self._classes: dict[
-            str, Mapping[str, str]
-        ] = {}  # attributes of connectors, under the names of Connect's metrics
+        # attributes of each connector, named as in Kafka Connect's metrics
+        self._classes: dict[str, Mapping[str, str]] = {}
         self._metrics = WorkerMetrics(lambda name: self._classes.get(name, {}))
         listener = MeasuredListener(listener, self._metrics)
         self._listener = listener
@@ -182,10 +182,10 @@ class Worker:
         self._connectors.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stop all tasks, then all connectors, then the processes. The only method that blocks.
+        """Stop all tasks, then all connectors, and then the processes. Blocks.
 
         Args:
-            timeout: Seconds for all tasks in total. The default is
+            timeout: Total time for stopping the tasks, in seconds. The default is
                 `task.shutdown.graceful.timeout.ms`.
         """
         self._tasks.end_all(self._tasks.graceful_seconds if timeout is None else timeout)
@@ -199,11 +199,11 @@ class Worker:
     def start_connector(
         self, name: str, config: Props, target: TargetState, *, restarting: bool = False
     ) -> Future[None]:
-        """Start a connector, or prepare it if its target is PAUSED or STOPPED.
+        """Start a connector, or only initialize it if its target state is PAUSED or STOPPED.
 
-        A running connector with the same name is stopped first. The future fails if the start
-        fails, after the listener was notified. With `restarting`, the listener is notified once the
-        previous instance has stopped.
+        A running connector with the same name is stopped first. If the start fails, the listener is
+        notified, and then the future fails. If `restarting` is true, the listener is notified when
+        the previous instance has stopped.
         """
         outcome: Future[None] = Future()
         outcome.set_running_or_notify_cancel()
@@ -215,7 +215,10 @@ class Worker:
     def _start_connector(
         self, name: str, config: Props, target: TargetState, restarting: bool, outcome: Future[None]
     ) -> None:
-        """Wait for the stop of a previous instance, but not for the start, which may hang."""
+        """Stop the previous instance and start the new one. Does not wait for the start.
+
+        The start of a connector may hang.
+        """
         try:
             if name in self._connectors.names():
                 self.stop_connector(name).result()
@@ -229,15 +232,18 @@ class Worker:
                 self._connectors.holder(name).fail_connector(name, stack_trace(error))
                 raise
             started = self._connectors.host_for(resolved).start_connector(name, resolved, target)
-        except Exception as error:  # noqa: BLE001 - passed on to the caller
+        except Exception as error:  # noqa: BLE001 - set on the caller's future
             outcome.set_exception(error)
             return
         started.add_done_callback(partial(pass_on, outcome))
 
     def _check_connector(self, name: str, config: Props) -> None:
-        """Record the connector's attributes. ConfigError if its topic creation rules are invalid.
+        """Record the connector's attributes, and check its topic creation rules.
 
-        Validation does not check these rules, as in Java.
+        The rules are checked here because validation does not check them, as in Java.
+
+        Raises:
+            ConfigError: The topic creation rules are invalid.
         """
         plugin = self._plugins.connector_of(config)
         self._classes[name] = {
@@ -249,21 +255,24 @@ class Worker:
             TopicCreation.parse(config)
 
     def prestart_services(self, configs: Mapping[str, Props]) -> None:
-        """Start the shared services of connectors that this worker may soon run, if possible.
+        """Start the shared services of connectors that this worker may soon run.
 
-        A service that no task has requested after ten minutes stops.
+        A service stops after ten minutes if no task has requested it. Failures are only logged.
         """
         if configs:
             self._executor.submit(self._request_services, dict(configs))
 
     def _request_services(self, configs: Mapping[str, Props]) -> None:
-        """Resolve the configurations and request the services from the processes. May be slow."""
+        """Resolve the configurations and list the services in the connector processes.
+
+        May be slow.
+        """
         connectors: dict[str | None, list[tuple[str, Plugin, Props]]] = {}
         for name, config in configs.items():
             try:
                 props = self._resolve(config)
                 plugin = self._plugins.connector_of(props)
-            except Exception as error:  # noqa: BLE001 - a provider may raise anything; the connector's start reports it
+            except Exception as error:  # noqa: BLE001 - a provider may raise any error; the start of the connector reports it
                 log.warning(
                     "failed to list the services of connector %s in advance: %s", name, error
                 )
@@ -275,36 +284,35 @@ class Worker:
             )
 
     def _start_listed_services(
-        self, location: str | None, answer: Future[list[ConnectorService]]
+        self, location: str | None, response: Future[list[ConnectorService]]
     ) -> None:
-        if (error := answer.exception()) is not None:
+        if (error := response.exception()) is not None:
             log.warning("failed to list services in advance: %s", error)
             return
-        for each in answer.result():
+        for each in response.result():
             try:
                 self._services.prestart(
                     self._services.user(f"connector {each.connector}", location), each.service
                 )
-            except ConnectError as refusal:
+            except ConnectError as start_error:
                 log.warning(
                     "failed to start a service of connector %s in advance: %s",
                     each.connector,
-                    refusal,
+                    start_error,
                 )
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop a connector within 5 s and remove it.
+        """Stop a connector and remove it. The future completes within 5 s.
 
-        Completes immediately if it does not run here.
+        It completes immediately if the connector is not running on this worker.
         """
         return self._connectors.holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
-        """Set the target state of the connector and tasks that run here.
+        """Set the target state of a connector and its tasks on this worker.
 
-        The listener is notified when they follow.
-
-        STOPPED has no effect on tasks: the caller must call `stop_tasks`.
+        The listener is notified when they have reached it. STOPPED does not affect tasks; the
+        caller must call `stop_tasks`.
         """
         self._connectors.holder(name).set_target_state(name, target)
         if target is TargetState.STOPPED:
@@ -314,17 +322,18 @@ class Worker:
     def task_configs(
         self, name: str, config: Props, max_tasks: int
     ) -> Future[list[dict[str, str]]]:
-        """Request the task configurations of a running connector once; the caller retries.
+        """Request the task configurations of a running connector. The caller retries on failure.
 
-        `config` is the connector's own, unresolved: values that the connector merely copied are
-        returned as their placeholders, and `task.class` is added. Sinks also inherit `topics` and
-        `topics.regex`.
+        `config` is the connector's unresolved configuration. If a task configuration contains the
+        resolved value of a key, the result contains the placeholder instead. `task.class` is added,
+        and for sinks also `topics` and `topics.regex`.
 
-        Errors: NotFoundError (not running here), TooManyTasksError, and errors of the connector.
+        Errors: NotFoundError (the connector is not running on this worker), TooManyTasksError, and
+        any error of the connector.
         """
-        answer = self._connectors.holder(name).task_configs(name, max_tasks)
+        response = self._connectors.holder(name).task_configs(name, max_tasks)
         return mapped(
-            answer,
+            response,
             lambda task_configs: self._finished_task_configs(name, config, max_tasks, task_configs),
         )
 
@@ -355,13 +364,13 @@ class Worker:
             }
             for key, placeholder in placeholders.items():
                 if whole.get(key) == resolved.get(key):
-                    whole[key] = placeholder  # stored and shown as the user wrote it
+                    whole[key] = placeholder  # resolved values must not be stored
             finished.append(whole)
         return finished
 
     def start_task(
         self,
-        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        id: ConnectorTaskId,  # noqa: A002 - named as in Kafka Connect
         connector_config: Props,
         task_config: Props,
         target: TargetState,
@@ -369,10 +378,11 @@ class Worker:
         *,
         restarting: bool = False,
     ) -> None:
-        """Start a task in its own process; the listener is notified of its start or failure.
+        """Start a task in its own process. The listener is notified of its start or failure.
 
         A running task with the same ID is stopped first. `start_number` is the config topic offset
-        of the record that last started or changed the connector. `restarting` as for connectors.
+        of the record that last started or changed the connector. `restarting` has the same meaning
+        as for `start_connector`.
         """
         props = self._props if self._gate is not None else {**self._props, EXACTLY_ONCE: "disabled"}
         spec = TaskSpec(
@@ -387,27 +397,27 @@ class Worker:
         self._tasks.start(spec, restarting=restarting)
 
     def _location(self, config: Props) -> str | None:
-        """Return the folder of `plugin.path` with a connector, or None."""
+        """Return the `plugin.path` folder of a connector, or None."""
         try:
             return self._plugins.connector_of(config).location
         except ConnectError:
             return None  # the process of the task reports the error
 
     def stop_tasks(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
-        """Stop tasks; cancel the remaining ones after `task.shutdown.graceful.timeout.ms`.
+        """Stop tasks, and cancel those still running after `task.shutdown.graceful.timeout.ms`.
 
-        Completes when none of them is running.
+        The future completes when none of them is running.
         """
         return self._tasks.stop(ids)
 
     def running_connectors(self) -> frozenset[str]:
-        """Return the connectors on this worker, including failed, paused, and stopped ones."""
+        """Return the connectors on this worker, even if they are failed, paused, or stopped."""
         return self._connectors.names()
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
         """Return the tasks on this worker, including failed tasks.
 
-        Tasks that were stopped or cancelled are not included.
+        Tasks that have been stopped or canceled are not included.
         """
         return self._tasks.ids()
 
@@ -416,10 +426,10 @@ class Worker:
     ) -> Future[ConnectorValidation]:
         """Validate a resolved configuration with a connector class.
 
-        Only the connector's own keys; the caller validates those of the framework, converters, and
-        transformations.
+        Validates only the connector's own keys. The caller validates the keys of the framework, the
+        converters, and the transformations.
 
-        Errors: UnknownPluginError and AmbiguousPluginError, and errors of `validate`.
+        Errors: UnknownPluginError, AmbiguousPluginError, and any error of `validate`.
         """
         try:
             plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
@@ -430,30 +440,33 @@ class Worker:
     def validate_plugin(
         self, plugin: Plugin, props: Mapping[str, str | None]
     ) -> Future[ConnectorValidation]:
-        """Validate properties of a converter, transformation, or predicate, without prefix."""
+        """Validate the properties of a converter, transformation, or predicate.
+
+        The property names have no prefix.
+        """
         return mapped(
             self._request(plugin, Validate(plugin, dict(props))),
-            lambda answer: ConnectorValidation(*answer),
+            lambda response: ConnectorValidation(*response),
         )
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
-        """Return the keys of a plugin in order, without validators and recommenders."""
+        """Return the config keys of a plugin, in order and without validators or recommenders."""
         return mapped(self._request(plugin, Define(plugin)), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
-        """Call a method of a new instance of a connector with plain arguments.
+        """Call a method of a new connector instance. The arguments must be plain data.
 
-        For requests about a connector that is not running. Errors: errors of the method, or
-        ConnectError for an error that cannot be pickled.
+        Used for requests about connectors that are not running. Errors: any error of the method,
+        converted to ConnectError if it cannot be pickled.
         """
         return self._request(plugin, CallConnector(plugin, method, arguments))
 
     def operate(
         self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Run an operation of a connector class with an unresolved configuration.
+        """Run an operation of a connector. `config` is its unresolved configuration.
 
-        Errors: see `Connector.operate`.
+        The future fails with the same errors as `Connector.operate`.
         """
         request = self._operation(name, config, operation, arguments)
         return self._request(request.plugin, request)
@@ -466,9 +479,9 @@ class Worker:
         arguments: Mapping[str, Any],
         progress: Callable[[str], None],
     ) -> tuple[Future[Any], Callable[[], None]]:
-        """Start an operation that reports its steps.
+        """Start an operation, and call `progress` with each step that it reports.
 
-        Return its result and a function that cancels it.
+        Returns a future for the result, and a function that cancels the operation.
         """
         request = self._operation(name, config, operation, arguments)
         return self._connectors.host_of(request.plugin.location).operate(request, progress)
@@ -484,7 +497,7 @@ class Worker:
         return self._connectors.host_of(plugin.location).request(request)
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
-        """Fence the producers of tasks 0 to `count - 1` of a source. Errors are in the future."""
+        """Fence the producers of tasks 0 to `count - 1` of a source connector."""
 
         def fence() -> None:
             fence_producers(ClientConfigs(self._props, self._resolve(config), name), count)
@@ -497,9 +510,9 @@ class Worker:
     def why_not_granted(
         self, name: str, config: Props, transactional_id: str
     ) -> Future[str | None]:
-        """Return the reason why a connector's producers are denied a transactional ID.
+        """Return the reason why a connector's producers may not use a transactional ID.
 
-        None: it is granted, or the reason is unknown.
+        The result is None if they may use it, or if the cluster does not respond.
         """
         clients = ClientConfigs(self._props, self._resolve(config), name)
         try:
@@ -520,12 +533,12 @@ class Worker:
     def extend_lease(self, until: float | None) -> None:
         """Set the time by which connectors and tasks must have exited, on the monotonic clock.
 
-        Their processes enforce it, even if this one is suspended. None: no such time.
+        Their processes enforce it even if this process is suspended. None removes the limit.
         """
         self._connectors.extend_lease(until)
         self._tasks.extend_lease(until)
 
     def metrics(self) -> list[AnySample]:
-        """Return the metrics of this worker and the latest ones of its connectors and tasks."""
+        """Return the metrics of this worker and the latest metrics of its connectors and tasks."""
         samples = self._metrics.samples(self._tasks.reports(), self._connectors.names())
         return [*samples, *self._services.samples()]

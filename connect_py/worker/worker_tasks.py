@@ -1,4 +1,4 @@
-"""`WorkerTasks`: the tasks of a worker, with at most one run of each at a time."""
+"""`WorkerTasks`: starts and stops the tasks of a worker, with one run of each task at a time."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from connect_py.worker.source_task_session import SourceTaskSession
 from connect_py.worker.task_host import TaskHost, TaskListener
 from connect_py.worker.worker_listener import WorkerListener
 
-KILL_SECONDS: Final = 5.0  # for a killed process to exit
-WRITE_SECONDS: Final = 35.0  # for offset writes in progress: the client gives up after 30 s
+KILL_SECONDS: Final = 5.0  # time for a killed process to exit
+WRITE_SECONDS: Final = 35.0  # time for pending offset writes, which the client fails after 30 s
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
-"""Resolves the placeholders of config providers in a configuration. ConfigError if a provider
+"""Resolves the config provider placeholders in a configuration. Raises ConfigError if a provider
 fails."""
 TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskListener], TaskHost]
 
@@ -53,23 +53,23 @@ log = logging.getLogger(__name__)
 
 
 class _Slot:
-    """One run of one task. It gets its host later, unless it is abandoned before."""
+    """One run of one task. Its host is created later, unless the run is abandoned first."""
 
     def __init__(self, target: TargetState, previous: _Slot | None) -> None:
         self.host: TaskHost | None = None
         self.session: TaskSession | None = None
         self.abandoned = False
         self.target = target
-        # the previous run, which ends before this one's host is created
+        # the previous run, which must end before the host of this run is created
         self.previous = previous
 
     def last_run(self) -> _Slot:
-        """Return this run, or the previous one while it is still ending."""
+        """Return this run, or the previous run if that is still ending."""
         return self if self.host is not None or self.previous is None else self.previous.last_run()
 
 
 class WorkerTasks:
-    """All methods except `end_all` are thread-safe and never block."""
+    """Starts and stops tasks. All methods are thread-safe; only `end_all` blocks."""
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class WorkerTasks:
         make_host: TaskHostFactory,
         make_session: Callable[[TaskSpec], TaskSession],
     ) -> None:
-        """Create the object; nothing runs yet.
+        """Create the object without starting any task.
 
         Args:
-            executor: Starts and stops tasks; closed by its owner.
+            executor: Runs the starts and stops of tasks. The caller closes it.
             listener: Receives the events of the tasks.
             metrics: Metrics of the worker.
             clock: Source of monotonic time.
             resolve: Resolves connector and task configurations.
-            graceful_seconds: Time that tasks have for stopping.
+            graceful_seconds: Time within which tasks must stop.
             make_host: Creates the host of a task.
             make_session: Creates the session of a task with a resolved configuration.
         """
@@ -111,7 +111,7 @@ class WorkerTasks:
     def ids(self) -> frozenset[ConnectorTaskId]:
         """Return the started tasks, including failed tasks.
 
-        Tasks that were stopped or cancelled are not included.
+        Tasks that have been stopped or canceled are not included.
         """
         with self._lock:
             return frozenset(self._tasks)
@@ -139,7 +139,7 @@ class WorkerTasks:
             host.set_target_state(target)
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
-        """See `Worker`."""
+        """Change log levels in all current and future tasks."""
         with self._lock:
             self._log_levels |= levels
             hosts = self._hosts()
@@ -147,7 +147,7 @@ class WorkerTasks:
             host.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
-        """See `Worker`."""
+        """Set the time by which all current and future tasks must have exited, or None."""
         with self._lock:
             self._lease_until = until
             hosts = self._hosts()
@@ -155,9 +155,9 @@ class WorkerTasks:
             host.extend_lease(until)
 
     def end_all(self, timeout: float) -> None:
-        """Stop all tasks and start no more.
+        """Stop all tasks and start no new ones.
 
-        After `timeout` seconds in total, kill the remaining ones.
+        Tasks that are still running after `timeout` seconds in total are killed.
         """
         with self._lock:
             self._stopping = True
@@ -210,7 +210,7 @@ class WorkerTasks:
                         return
                     host = self._make_host(resolved, listener)
                     slot.host, slot.session, slot.previous = host, session, None
-                    if self._log_levels != levels:  # changed meanwhile
+                    if self._log_levels != levels:  # changed since the spec was created
                         host.set_log_levels(self._log_levels)
                     host.extend_lease(self._lease_until)
                     if slot.target is not spec.target:
@@ -223,9 +223,9 @@ class WorkerTasks:
                     self._listener.on_state(spec.id, State.FAILED, stack_trace(error))
 
     def stop(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
-        """Stop tasks; cancel the remaining ones after `task.shutdown.graceful.timeout.ms`.
+        """Stop tasks, and cancel those still running after `task.shutdown.graceful.timeout.ms`.
 
-        Completes when none of them is running.
+        The future completes when none of them is running.
         """
         slots = self._take(ids)
         if not slots:
@@ -237,7 +237,7 @@ class WorkerTasks:
             slots = {task: self._tasks.pop(task) for task in set(ids) if task in self._tasks}
         for slot in slots.values():
             if slot.host is not None:
-                slot.host.stop()  # all tasks are asked before the first wait
+                slot.host.stop()  # request all stops before waiting for any of them
         return slots
 
     def _end(
@@ -246,9 +246,9 @@ class WorkerTasks:
         timeout: float,
         write_timeout: float = WRITE_SECONDS,
     ) -> None:
-        """Wait up to `timeout` seconds in total for tasks to end, then cancel the remaining ones.
+        """Wait up to `timeout` seconds in total for tasks to end, and cancel the remaining tasks.
 
-        Then wait up to `write_timeout` seconds for the worker's writes on their behalf.
+        Finally, wait up to `write_timeout` seconds for the offset writes of these tasks.
         """
         hosts: dict[ConnectorTaskId, TaskHost] = {}
         sessions: dict[ConnectorTaskId, TaskSession] = {}
@@ -280,14 +280,14 @@ class WorkerTasks:
             if not host.wait(max(0.0, deadline - self._clock.monotonic())):
                 log.error("the process of task %s is still running after it was killed", task)
         for task in not_started:
-            # last, after the final message of the previous run
+            # must follow the final message of the previous run
             self._listener.on_state(task, State.UNASSIGNED)
         for session in sessions.values():
             session.close()
         deadline = self._clock.monotonic() + write_timeout
         for task, session in sessions.items():
             if not session.ended(max(0.0, deadline - self._clock.monotonic())):
-                log.error("offsets of task %s may still be written after its end", task)
+                log.error("offset writes of task %s did not complete in time", task)
 
 
 class TaskSession:
@@ -298,19 +298,19 @@ class TaskSession:
         self.services = services
 
     def close(self) -> None:
-        """Release everything. May be called repeatedly; never blocks."""
+        """Close the offsets session and release all services. May be called repeatedly."""
         self.offsets.close()
         self.services.close()
 
     def ended(self, timeout: float) -> bool:
-        """See `SourceTaskSession`."""
+        """Wait until all offset writes of the task are complete. Return False on timeout."""
         return self.offsets.ended(timeout)
 
 
 def _process_message(
     listener: WorkerListener, session: TaskSession, spec: TaskSpec, message: FromTask
 ) -> Future[Any] | None:
-    """Forward a task's message: events to the listener, calls to the task's session."""
+    """Forward events of a task to the listener, and its calls to its session."""
     task = spec.id
     match message:
         case Started() | Resumed():
