@@ -1,4 +1,4 @@
-"""`ConfigChanges`: applies changes of the config topic to this worker."""
+"""`ConfigChanges`: applies config topic updates to this worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ConfigChanges:
-    """The reader of the config topic reports changes; the herder's thread applies them."""
+    """Passes changes from the config topic's reader thread to the herder's thread."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class ConfigChanges:
         """Create the component.
 
         Args:
-            changed: Set while the running items may differ from the configured items.
-            on_session_key: Receives each session key, on the reader's thread.
+            changed: Set while the running connectors and tasks may differ from the configured ones.
+            on_session_key: Called with each session key on the reader's thread.
         """
         self._startup = startup
         self._queue = queue
@@ -54,7 +54,7 @@ class ConfigChanges:
         self._on_session_key = on_session_key
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Receive changes. Called on the reader's thread."""
+        """Handle changes from the config topic. Called on the reader's thread."""
         for change in changes:
             if isinstance(change, SessionKeyChanged):
                 self._on_session_key(change.key)

@@ -1,4 +1,4 @@
-"""`ConnectHerder`: the herder of a worker, in either mode."""
+"""`ConnectHerder`: the herder of a worker in standalone or distributed mode."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from connect_py.worker.worker import Worker
 
 
 class ConnectHerder(Herder):
-    """Passes each request to the component for its topic, and owns the herder's thread."""
+    """Delegates each request to the component that handles it, and owns the herder's thread."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ConnectHerder(Herder):
         loggers: LoggerLevels,
         metrics: HerderMetrics,
     ) -> None:
-        """Create the herder; nothing runs yet.
+        """Create the herder without starting its thread.
 
         Args:
             info: Response to `GET /`.
@@ -104,24 +104,24 @@ class ConnectHerder(Herder):
     def start(self) -> None:
         """Start the herder's thread.
 
-        `started` reports when the worker is ready, and `failure` why it cannot be.
+        `started` returns True once the worker is ready. If startup fails, `failure` is the error.
         """
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order.
+        """Stop the connectors, the tasks, and then the other components of this worker.
 
-        Return False if it takes longer than `timeout` seconds.
+        Returns False if this takes longer than `timeout` seconds.
         """
         return self._thread.stop(timeout)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the herder to end. Return True if it has ended."""
+        """Wait for the herder's thread to exit. Return False on timeout."""
         return self._thread.wait(seconds)
 
     @property
     def failure(self) -> BaseException | None:
-        """Reason why the herder ended unexpectedly."""
+        """Error that terminated the herder's thread, or None."""
         return self._thread.failure
 
     def started(self) -> bool:
@@ -151,10 +151,7 @@ class ConnectHerder(Herder):
         return self._views.plugins(connectors_only=connectors_only)
 
     def prestart_services(self, configs: Mapping[str, Config]) -> None:
-        """Start the shared services that the tasks of these connectors will request.
-
-        Thread-safe.
-        """
+        """Start the shared services that the tasks of these connectors need. Thread-safe."""
         self._worker.prestart_services(startable_configs(configs))
 
     # Connectors and tasks
@@ -171,7 +168,7 @@ class ConnectHerder(Herder):
     def connector_status(self, name: str) -> ConnectorStatus:
         return self._views.connector_status(name)
 
-    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
+    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - named as in Kafka Connect
         return self._views.task_status(id)
 
     def active_topics(self, name: str) -> list[str]:
@@ -213,7 +210,7 @@ class ConnectHerder(Herder):
     def restart_connector(self, name: str) -> Future[None]:
         return self._restarts.restart_connector(name)
 
-    def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - Connect's word
+    def restart_task(self, id: ConnectorTaskId) -> Future[None]:  # noqa: A002 - named as in Kafka Connect
         return self._restarts.restart_task(id)
 
     def restart_connector_and_tasks(

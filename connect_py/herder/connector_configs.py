@@ -1,4 +1,4 @@
-"""`ConnectorConfigs`: looks up connectors in the config topic and among the installed plugins."""
+"""`ConnectorConfigs`: looks up connector configurations and the plugins that they use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connect_py.storage.status_table import StatusId
 
 
 class ConnectorConfigs:
-    """Configured connectors and their plugins. Thread-safe; never blocks."""
+    """Looks up configured connectors and their plugins. Thread-safe; never blocks."""
 
     def __init__(self, store: ConfigStore, plugins: PluginRegistry) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class ConnectorConfigs:
         """Return the current snapshot.
 
         Raises:
-            NotFoundError: With this message if it does not contain the connector.
+            NotFoundError: The connector does not exist. `message` is the message of the error.
         """
         state = self.state()
         if name not in state.configs:
@@ -49,14 +49,14 @@ class ConnectorConfigs:
         return name in self.state().configs
 
     def type_of(self, name: str) -> str:
-        """Return sink or source, or unknown if the plugin is not installed."""
+        """Return "sink" or "source", or "unknown" if the plugin is not installed."""
         try:
             return self._plugins.connector_of(self.state().configs.get(name, {})).kind.value
         except ConnectError:
             return "unknown"
 
     def version_of(self, item: StatusId) -> str | None:
-        """Return the version of the plugin of a connector or task, or None if it is unknown."""
+        """Return the plugin version of a connector or task, or None if it is unknown."""
         name = item.connector if isinstance(item, ConnectorTaskId) else item
         try:
             plugin = self._plugins.connector_of(self.state().configs[name])
@@ -66,17 +66,17 @@ class ConnectorConfigs:
 
 
 def is_configured(state: ClusterConfigState, item: StatusId) -> bool:
-    """Return True if a connector or task is part of this configuration."""
+    """Return True if the cluster configuration contains a connector or task."""
     if isinstance(item, ConnectorTaskId):
         return item in state.tasks(item.connector)
     return item in state.configs
 
 
 def without_nulls(config: Config) -> dict[str, str]:
-    """Return a configuration in which no value is null.
+    """Return the configuration if no value is null.
 
     Raises:
-        ConfigError: With Connect's message for the first key whose value is null.
+        ConfigError: A value is null. The message is Kafka Connect's and names the first such key.
     """
     for key, value in config.items():
         if value is None:
@@ -87,9 +87,9 @@ def without_nulls(config: Config) -> dict[str, str]:
 
 
 def startable_configs(configs: Mapping[str, Config]) -> dict[str, dict[str, str]]:
-    """Return the configurations without a null value.
+    """Return the configurations that contain no null values.
 
-    Starting the other connectors reports the error.
+    A connector with a null value reports the error when it is started.
     """
     return {
         name: without_nulls(config)

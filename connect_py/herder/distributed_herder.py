@@ -1,4 +1,4 @@
-"""`distributed_herder`: composes the herder of a worker in a group."""
+"""`distributed_herder`: creates the herder of a worker in distributed mode."""
 
 from __future__ import annotations
 
@@ -81,20 +81,21 @@ def distributed_herder(
     leader_calls: LeaderCalls | None = None,
     clock: Clock | None = None,
 ) -> ConnectHerder:
-    """Create the herder of a member of a worker group; nothing runs yet.
+    """Create the herder of a worker in distributed mode without starting it.
 
-    A member runs the items that the leader assigns to it, and leads the group when elected.
+    The worker runs the connectors and tasks that the leader of its group assigns to it. It acts as
+    the leader when elected.
 
     Args:
         config: Configuration of the worker.
-        plugins: Finds classes by name.
+        plugins: Installed plugins.
         clients: Creates the clients of the internal topics.
         cluster_id: ID of the Kafka cluster.
         advertised_url: URL at which other workers reach this one, `http://host:port`.
-        commit: Version of connect-py, shown next to Connect's version.
-        create_worker: Creates the worker, given its listener, the store of source offsets, and the
-            gate of source tasks.
-        leader_calls: Sends requests to the leader. Without it, this worker must always be the
+        commit: Version of connect-py, returned by `GET /` next to Kafka Connect's version.
+        create_worker: Creates the worker from its listener, the source offset store, and the
+            source task gate.
+        leader_calls: Sends requests to the leader. If it is None, this worker must always be the
             leader.
         clock: Source of time.
     """
@@ -105,17 +106,17 @@ def distributed_herder(
     queue, leader_queue = RequestQueue(clock), RequestQueue(clock)
     executor, startup, stages = HerderExecutor(queue, clock), Startup(Future()), StageBoard(clock)
     pool = request_pool()
-    # set while the running items may differ from the configured items
+    # set while the running connectors and tasks may differ from the configured ones
     changed = threading.Event()
     changed.set()
 
     def wake() -> None:
-        """Wake the threads after a new record or a change of ownership. Thread-safe."""
+        """Wake both threads after a new record or an ownership change. Thread-safe."""
         queue.wake()
         leader_queue.wake()
 
-    # The group and its topics. A lambda refers to an object that is created further below: the
-    # objects call each other in both directions, but only after the start.
+    # The group and its topics. The lambdas refer to objects that are created further below, because
+    # these objects call each other in both directions. They are called only after the start.
     group = WorkerGroup(
         advertised_url,
         Timings.of(config),
@@ -194,7 +195,7 @@ def distributed_herder(
         executor.stopping,
     )
 
-    # The worker and the items that it runs
+    # The worker and its connectors and tasks
     task_stops = TaskStopRequests(connectors, leader.stop_connector)
     publisher = StatusPublisher(
         stores.status,
@@ -234,7 +235,7 @@ def distributed_herder(
         cleanup.clean_up,
     )
 
-    # Requests of users
+    # User requests
     def fence_source(name: str) -> Future[None]:
         if not config.exactly_once_sources:
             return done(None)
@@ -269,7 +270,7 @@ def distributed_herder(
         client_id(config),
     )
 
-    # The loop
+    # The main loop
     config_changes = ConfigChanges(
         startup, queue, changed, restarts, loggers, work, cleanup, session_keys.take
     )

@@ -1,9 +1,10 @@
 """Interface between the REST layer and a herder.
 
-Every request returns a `concurrent.futures.Future`, and no HTTP handler blocks. The herder
-completes the future on its own thread. Errors are raised by the future: `NotFoundError`,
-`AlreadyExistsError`, and `ConnectError` of the API, and the classes below. Snapshots (`connectors`,
-statuses, topics, plugins) are returned immediately; they are valid after `state_read`.
+Requests return a `concurrent.futures.Future`, so HTTP handlers never block. The herder completes
+the future on its own thread. A request that fails sets one of these errors on its future:
+`NotFoundError`, `AlreadyExistsError`, or `ConnectError` of the API, or one of the classes below.
+Methods that read a snapshot (connectors, statuses, topics, plugins) return immediately. The
+snapshots are valid after `state_read` has completed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 
 T = TypeVar("T")
-# as sent by a user: with unresolved placeholders and possibly null values
+# as submitted by the user: placeholders are unresolved, and values may be null
 Config: TypeAlias = Mapping[str, str | None]
 
 
@@ -37,9 +38,10 @@ class RequestConflictError(ConnectError):
 
 
 class RequestTargetError(RequestConflictError):
-    """Another worker must respond: the leader, or the owner of a connector or task.
+    """The request must be handled by the leader, or by the owner of a connector or task.
 
-    `url` is its advertised URL. None if it is unknown, which is reported as a conflict.
+    `url` is the advertised URL of that worker. It is None if the worker is unknown, in which case
+    the REST API reports a conflict.
     """
 
     def __init__(self, message: str, url: str | None) -> None:
@@ -65,9 +67,9 @@ class InitialState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Current or last activity of a thread, for the error messages of requests that time out.
+    """Current or last activity of a thread, reported by requests that time out.
 
-    Times are milliseconds since the epoch.
+    Times are in milliseconds since the epoch.
     """
 
     description: str
@@ -76,7 +78,7 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """A future with the current stage of its request, or of the awaited future."""
+    """A future that reports the stage of its request, or of another future that it depends on."""
 
     def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
@@ -84,19 +86,19 @@ class StagedFuture(Future[T]):
         self._awaited: Future[Any] | None = None
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Show the stage of another future, on which this one depends."""
+        """Report the stage of another future, which this one depends on."""
         self._awaited = future
 
     def stage(self) -> Stage | None:
-        """Return the current stage of the request, or None if only the herder has one."""
+        """Return the current stage of the request, or None to report the herder's stage."""
         return self._awaited.stage() if isinstance(self._awaited, StagedFuture) else self._stage()
 
 
 class RunningOperation:
-    """An operation of a connector without a deadline. Thread-safe."""
+    """A connector operation that has no deadline. Thread-safe."""
 
     def __init__(self) -> None:
-        """Create an operation that has not reached its connector yet."""
+        """Create an operation that has not been sent to its connector yet."""
         self.result: Future[Any] = Future()
         self._lock = threading.Lock()
         self._step = ""
@@ -105,15 +107,15 @@ class RunningOperation:
 
     @property
     def step(self) -> str:
-        """Return the step that the connector reported last; empty if it has reported none."""
+        """Last step that the connector reported, or an empty string."""
         return self._step
 
     def show(self, step: str) -> None:
-        """Store the step that the connector reports."""
+        """Record a step that the connector has reported."""
         self._step = step
 
     def started(self, cancel: Callable[[], None]) -> None:
-        """Set the function that cancels the operation after it has reached its connector."""
+        """Record that the operation was sent to its connector; `cancel` cancels it there."""
         with self._lock:
             self._cancel = cancel
             canceled = self._canceled
@@ -121,7 +123,7 @@ class RunningOperation:
             cancel()
 
     def cancel(self) -> None:
-        """Cancel the operation. Its result still arrives, with an error."""
+        """Cancel the operation. Its result future then fails."""
         with self._lock:
             self._canceled = True
             cancel = self._cancel
@@ -141,7 +143,7 @@ class ConnectorInfo:
 class Created:
     """Result of writing a configuration."""
 
-    created: bool  # False: an existing connector was changed
+    created: bool  # False if an existing connector was changed
     info: ConnectorInfo
 
 
@@ -151,7 +153,7 @@ class ConnectorStatus:
     connector: Status
     tasks: Mapping[int, Status]
     type: str
-    stop_reason: str | None = None  # reason given by the task that requested the stop
+    stop_reason: str | None = None  # from the task that requested the stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeyInfo:
-    """Definition of a key, as shown by `GET /connector-plugins/{p}/config`."""
+    """Definition of a config key, as returned by `GET /connector-plugins/{p}/config`."""
 
     name: str
     type: str
@@ -211,10 +213,10 @@ class ConfigInfos:
     def errors(self) -> list[str]:
         """Return all error messages in order."""
         return [
-            text
+            message
             for config in self.configs
             if config.value is not None
-            for text in config.value.errors
+            for message in config.value.errors
         ]
 
 
@@ -242,7 +244,7 @@ class WorkerInfo:
 
 
 class Herder(ABC):
-    """The owner of cluster state. Thread-safe."""
+    """Manages the connectors and tasks of a worker or of its group. Thread-safe."""
 
     @abstractmethod
     def server_info(self) -> ServerInfo: ...
@@ -252,12 +254,12 @@ class Herder(ABC):
         return ()
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """Return the known workers of the group, sorted."""
+        """Return the workers of the group, sorted."""
         return ()
 
     @abstractmethod
     def stage(self) -> Stage | None:
-        """Return the current or last stage of the herder's thread. None before the first one."""
+        """Return the current or last stage of the herder's thread, or None if it has had none."""
 
     @abstractmethod
     def started(self) -> bool:
@@ -271,24 +273,24 @@ class Herder(ABC):
         return False
 
     def state_read(self) -> Future[None]:
-        """Complete when connectors and statuses have been read.
+        """Return a future that completes when the connectors and statuses have been read.
 
-        Until then, the snapshots are empty.
+        The snapshots are empty until then.
 
-        Errors: UnavailableError if the worker stops before that.
+        Errors: UnavailableError if the worker stops first.
         """
         return done(None)
 
     @abstractmethod
     def ping(self) -> Future[None]:
-        """Complete when the started herder thread has processed this request.
+        """Return a future that completes when the worker is healthy.
 
-        The worker is healthy then.
+        The worker is healthy if it has started and its herder thread processes this request.
         """
 
     @abstractmethod
     def connectors(self) -> list[str]:
-        """Return the names of the connectors from a snapshot. Empty before `state_read`."""
+        """Return the connector names from the snapshot; empty before `state_read` completes."""
 
     @abstractmethod
     def connector_info(self, name: str) -> Future[ConnectorInfo]: ...
@@ -297,43 +299,51 @@ class Herder(ABC):
     def put_connector(
         self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
     ) -> Future[Created]:
-        """Validate the configuration, then create a connector or, only if `replace`, change it.
+        """Validate the configuration and create the connector.
 
-        Errors: BadRequestError (invalid, with a multi-line message), AlreadyExistsError,
-        RequestTargetError.
+        If the connector exists, its configuration is replaced if `replace` is true.
+
+        Errors: BadRequestError (invalid configuration, with a multi-line message),
+        AlreadyExistsError, RequestTargetError.
         """
 
     @abstractmethod
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Change some keys. The value None removes a key."""
+        """Change keys of a configuration. The value None removes a key."""
 
     @abstractmethod
     def delete_connector(self, name: str) -> Future[None]: ...
 
     @abstractmethod
     def connector_status(self, name: str) -> ConnectorStatus:
-        """Return the status from the status store. NotFoundError if there is none."""
+        """Return the status from the status store. Raise NotFoundError if there is none."""
 
     @abstractmethod
-    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
-        """Return the status from the status store. NotFoundError if there is none."""
+    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - named as in Kafka Connect
+        """Return the status from the status store. Raise NotFoundError if there is none."""
 
     @abstractmethod
     def restart_connector(self, name: str) -> Future[None]:
-        """Restart only the connector instance. Completes when it is running again."""
+        """Restart the connector but not its tasks.
+
+        The future completes when the connector is running again.
+        """
 
     @abstractmethod
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[ConnectorStatus]:
-        """Plan a restart. The response shows RESTARTING for the items to restart."""
+        """Schedule a restart.
+
+        The returned status shows RESTARTING for each connector and task that will be restarted.
+        """
 
     @abstractmethod
-    def restart_task(self, id: ConnectorTaskId) -> Future[None]: ...  # noqa: A002 - Connect's word
+    def restart_task(self, id: ConnectorTaskId) -> Future[None]: ...  # noqa: A002 - named as in Kafka Connect
 
     @abstractmethod
     def pause_connector(self, name: str) -> None:
-        """Write the target state. NotFoundError if the connector does not exist."""
+        """Write the target state PAUSED. Raise NotFoundError if the connector does not exist."""
 
     @abstractmethod
     def resume_connector(self, name: str) -> None: ...
@@ -346,25 +356,25 @@ class Herder(ABC):
 
     @abstractmethod
     def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
-        """Return the committed offsets of a connector in any state."""
+        """Return the committed offsets of a connector, which may be in any state."""
 
     @abstractmethod
     def alter_connector_offsets(
         self, name: str, offsets: Sequence[ConnectorOffset] | None
     ) -> Future[str]:
-        """Change the offsets of a stopped connector, or reset all of them (None).
+        """Change offsets of a stopped connector, or reset all offsets if `offsets` is None.
 
-        Returns a message for the user.
+        The result is a message for the user.
 
-        Errors: BadRequestError (not stopped, or invalid offsets), RequestConflictError (its tasks
-        may still be running, or another change is in progress).
+        Errors: BadRequestError (the connector is not stopped, or an offset is invalid),
+        RequestConflictError (tasks may still be running, or another change is in progress).
         """
 
     @abstractmethod
     def operate_connector(
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Run an operation of a connector. The result is JSON-compatible.
+        """Run a connector operation. The result can be encoded as JSON.
 
         Errors: NotFoundError, ConfigError, ConnectError.
         """
@@ -373,14 +383,14 @@ class Herder(ABC):
     def start_operation(
         self, name: str, operation: str, arguments: Mapping[str, Any]
     ) -> RunningOperation:
-        """Start an operation without a deadline.
+        """Start a connector operation that has no deadline.
 
-        Its result has the same errors as `operate_connector`.
+        Its result fails with the same errors as `operate_connector`.
         """
 
     @abstractmethod
     def active_topics(self, name: str) -> list[str]:
-        """Return the topics that the connector has used; possibly empty.
+        """Return the topics that the connector has used.
 
         Raises:
             PermissionError: Topic tracking is disabled.
@@ -388,10 +398,11 @@ class Herder(ABC):
 
     @abstractmethod
     def reset_active_topics(self, name: str) -> None:
-        """Reset the active topics.
+        """Reset the active topics of a connector.
 
         Raises:
-            PermissionError: With Connect's message: topic tracking or its reset is disabled.
+            PermissionError: Topic tracking is disabled, or resetting it is. The message is Kafka
+                Connect's.
         """
 
     @abstractmethod
@@ -400,13 +411,13 @@ class Herder(ABC):
 
     @abstractmethod
     def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
-        """Return the keys of a plugin. Errors: NotFoundError, BadRequestError."""
+        """Return the config keys of a plugin. Errors: NotFoundError, BadRequestError."""
 
     @abstractmethod
     def validate(self, config: Config) -> Future[ConfigInfos]:
         """Validate a connector configuration.
 
-        This includes converters, transformations, and client overrides.
+        The converters, transformations, and client overrides are also validated.
 
         Errors: BadRequestError if the connector class is missing or unknown.
         """
@@ -420,47 +431,46 @@ class Herder(ABC):
 
     @abstractmethod
     def logger_level(self, name: str) -> LoggerLevel:
-        """Return the effective level of one logger. NotFoundError if it is unknown."""
+        """Return the effective level of a logger. Raise NotFoundError if it is unknown."""
 
     @abstractmethod
     def set_logger_level(self, namespace: str, level: str) -> list[str]:
         """Set the level of a logger and of all loggers whose names start with its name.
 
-        Applies to this worker and its child processes.
-
-        `level` is one of Connect's level names in upper case. Returns the sorted names of the
-        loggers that have changed.
+        The level applies to this worker and its child processes. It is one of Kafka Connect's level
+        names in upper case. Returns the sorted names of the loggers whose level has changed.
         """
 
     @abstractmethod
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
-        """Request the same of all workers.
+        """Set the level of a logger on all workers, as `set_logger_level` does on this worker.
 
-        `level` is case-insensitive. Waits until the record has been written.
+        `level` is case-insensitive. Blocks until the request has been written to the config topic.
         """
 
     @abstractmethod
     def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
-        """Publish a task set as the leader, as requested by another worker of the group.
+        """Publish task configurations at the request of another worker. Called on the leader.
 
-        Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError,
-        RequestTargetError.
+        Errors: BadRequestError, PermissionError (invalid signature), UnavailableError,
+        NotFoundError, RequestTargetError.
         """
 
     @abstractmethod
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        """Stop a connector as the leader, as requested by its task on another worker.
+        """Stop a connector at the request of its task on another worker.
 
-        Also completes if the request is outdated. Errors: see `put_task_configs`.
+        The future also completes if the request is outdated. It fails with the same errors as
+        `put_task_configs`.
         """
 
     @abstractmethod
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        """Fence older producers of a source as the leader, as requested by another worker.
+        """Fence the older producers of a source connector at the request of another worker.
 
-        Errors: see `put_task_configs`.
+        The future fails with the same errors as `put_task_configs`.
         """

@@ -1,4 +1,4 @@
-"""`HerderMetrics`: metrics of a worker process."""
+"""`HerderMetrics`: collects the metrics of a worker process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORKER_GROUP = "connect_py_worker_group"
 
 
 class HerderMetrics:
-    """Metrics of the worker, its connectors and tasks, and its group. Thread-safe."""
+    """Collects the metrics of the worker, its connectors and tasks, and its group. Thread-safe."""
 
     def __init__(
         self, config: WorkerConfig, info: ServerInfo, worker: Worker, peers: Peers, clock: Clock
@@ -43,5 +43,5 @@ class HerderMetrics:
 
 
 def client_id(config: WorkerConfig) -> str:
-    """Return the client ID that the metrics show."""
+    """Return the client ID for the `client-id` tag of the metrics."""
     return config.props.get("client.id") or "connect-1"

@@ -1,4 +1,4 @@
-"""`LoggerLevels`: logger levels of this process and its child processes, for `/admin/loggers`."""
+"""`LoggerLevels`: implements `/admin/loggers` for this process and its child processes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ log = logging.getLogger(__name__)
 
 
 class LoggerLevels:
-    """Levels by Connect's logger names. Changes are forwarded to child processes. Thread-safe.
+    """Reads and sets logger levels under Kafka Connect's logger names. Thread-safe.
 
-    A logger exists once it has been used in this process or in a line of a child process.
+    Changes are forwarded to child processes. A logger exists once this process has used it or a
+    child process has logged a message with it.
     """
 
     def __init__(self, clock: Clock, forward: Callable[[Mapping[str, int | None]], None]) -> None:
-        """Create the levels, and forward the current ones.
+        """Create the object and forward the current levels to the child processes.
 
-        The child processes do not know the command-line options.
+        The child processes do not receive the command-line options that set these levels.
 
-        `forward` receives levels by logger name; "" is the root logger.
+        Args:
+            clock: Source of the modification times.
+            forward: Called with the changed levels by logger name; "" is the root logger.
         """
         self._clock = clock
         self._forward = forward
-        self._modified: dict[str, int] = {}  # ms since the epoch, by name
+        self._modified: dict[str, int] = {}  # last change by logger name, in ms since the epoch
         self._lock = threading.Lock()
         levels = {
             name: logger.level
@@ -42,7 +45,7 @@ class LoggerLevels:
         forward({"" if name == ROOT else name: level for name, level in levels.items()})
 
     def _loggers(self) -> dict[str, logging.Logger]:
-        # copied in one step: other threads add to it
+        # copy in one step, because other threads may add loggers
         loggers = logging.Logger.manager.loggerDict.copy().items()
         return {
             ROOT: logging.getLogger(),
@@ -50,7 +53,7 @@ class LoggerLevels:
         }
 
     def all(self) -> dict[str, LoggerLevel]:
-        """Return the loggers that are not off, sorted by name."""
+        """Return the levels of all loggers that are not off, sorted by name."""
         levels = {
             name: self._level_of(name, logger) for name, logger in sorted(self._loggers().items())
         }
@@ -74,9 +77,8 @@ class LoggerLevels:
     def set(self, namespace: str, level: str) -> list[str]:
         """Set the level of a logger and of all loggers whose names start with its name.
 
-        The logger is created if necessary.
-
-        `level` is one of `LEVELS`. Returns the sorted names of the loggers whose level has changed.
+        The logger is created if necessary. `level` is one of `LEVELS`. Returns the sorted names of
+        the loggers whose level has changed.
         """
         number = LEVELS[level]
         with self._lock:
@@ -93,7 +95,7 @@ class LoggerLevels:
                 self._modified[each] = self._clock.time_ms()
         if changed:
             log.info(
-                "set the level of logger %s to %s (%d loggers changed)",
+                "set the level of logger %s to %s (changed loggers: %d)",
                 namespace,
                 level,
                 len(changed),
@@ -107,5 +109,5 @@ def _canonical(name: str) -> str:
 
 
 def _name_of(level: int) -> str:
-    """Return the name of a level, or of the next lower level that has a name."""
+    """Return the name of a level, or of the closest lower level that has a name."""
     return next((name for name, number in LEVELS.items() if level >= number), "ALL")

@@ -1,6 +1,6 @@
 """Signatures of requests between workers.
 
-A signature is an HMAC over the raw body with the session key of the config topic.
+A signature is an HMAC of the raw request body with the session key from the config topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from connect_py.api.errors import ConnectError
 
 AUTHORIZATION_HEADER: Final = "X-Connect-Authorization"
 ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
-HASHES: Final[Mapping[str, str]] = {  # Java's algorithm names in lower case
+HASHES: Final[Mapping[str, str]] = {  # by Java's algorithm name in lower case
     "hmacmd5": "md5",
     "hmacsha1": "sha1",
     "hmacsha224": "sha224",
@@ -27,7 +27,9 @@ HASHES: Final[Mapping[str, str]] = {  # Java's algorithm names in lower case
 
 
 def sign(body: bytes, key: str, algorithm: str) -> dict[str, str]:
-    """Return the two headers that sign a body. `key` is base64, as stored in the config topic.
+    """Return the two headers that sign a body.
+
+    `key` is encoded as base64, as in the config topic.
 
     Raises:
         ConnectError: The algorithm is not supported.
@@ -51,7 +53,7 @@ class RequestSignature:
     def of(
         body: bytes, authorization: str | None, algorithm: str | None
     ) -> RequestSignature | None:
-        """Parse the two headers. Return None if one is missing.
+        """Parse the two headers. Return None if either is missing.
 
         Raises:
             ValueError: The algorithm is not supported, or the signature is not valid base64.

@@ -1,6 +1,6 @@
-"""`standalone_herder`: composes the herder of a single worker.
+"""`standalone_herder`: creates the herder of a worker in standalone mode.
 
-Only source offsets survive its process.
+Only source offsets are persistent. All other state is lost when the process exits.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StandaloneRouter(RequestRouter):
 
 
 class NoPeers(Peers):
-    """A single worker without a group, which rejects requests of other workers."""
+    """Rejects requests from other workers, because a standalone worker has no group."""
 
     def __init__(self, url: str) -> None:
         self._worker = WorkerInfo(url, worker_id_of(url), leads=True, is_self=True)
@@ -109,7 +109,7 @@ class NoPeers(Peers):
     ) -> Future[None]:
         return failed(
             ConnectError(
-                "Kafka Connect in standalone mode accepts only the stop requests of its own tasks."
+                "Kafka Connect in standalone mode accepts stop requests only from its own tasks."
             )
         )
 
@@ -122,7 +122,7 @@ class NoPeers(Peers):
 
 
 class StandaloneLoop(HerderLoop):
-    """Applies changes until the worker stops."""
+    """Processes requests and configuration changes until the worker stops."""
 
     def __init__(
         self,
@@ -172,23 +172,23 @@ def standalone_herder(
     ready: Future[None],
     clock: Clock | None = None,
 ) -> ConnectHerder:
-    """Create the herder of a single worker, which answers every request itself.
+    """Create the herder of a worker in standalone mode without starting it.
 
-    Reads the offsets; nothing runs yet.
+    The herder handles every request itself. This function reads the offset file.
 
     Args:
         config: Configuration of the worker.
-        plugins: Finds classes by name.
+        plugins: Installed plugins.
         cluster_id: ID of the Kafka cluster.
         advertised_url: URL of the REST API, `http://host:port`.
-        commit: Version of connect-py, shown next to Connect's version.
-        create_worker: Creates the worker, given its listener and the store of source offsets.
-        ready: Completes when the connectors of the command line have been created: the worker is
-            healthy from then on.
+        commit: Version of connect-py, returned by `GET /` next to Kafka Connect's version.
+        create_worker: Creates the worker from its listener and the source offset store.
+        ready: Completes when the connectors from the command line have been created. The worker is
+            healthy after that.
         clock: Source of time.
 
     Raises:
-        ConnectError: The offset file is not usable.
+        ConnectError: The offset file cannot be used.
     """
     clock = clock or SystemClock()
 
@@ -196,12 +196,12 @@ def standalone_herder(
     queue = RequestQueue(clock)
     executor, startup, stages = HerderExecutor(queue, clock), Startup.skipped(), StageBoard(clock)
     pool = request_pool()
-    # set while the running items may differ from the configured items
+    # set while the running connectors and tasks may differ from the configured ones
     changed = threading.Event()
     changed.set()
 
-    # The stores. A lambda refers to an object that is created further below: the objects call each
-    # other in both directions, but only after the start.
+    # The stores. The lambdas refer to objects that are created further below, because these objects
+    # call each other in both directions. They are called only after the start.
     storage = LocalStorage(OFFSETS, Path(config.offset_file), clock)
     offset_store = OffsetStore(OFFSETS, storage)
     offset_store.start()
@@ -213,7 +213,7 @@ def standalone_herder(
     router = StandaloneRouter(executor, ready)
     targets = TargetStateRequests(connectors, store, router, stages, startup)
 
-    # The worker and the items that it runs
+    # The worker and its connectors and tasks
     def stop_connector(name: str, start_number: int, reason: str) -> Future[None]:
         return executor.submit(lambda: targets.stop_for_task(name, start_number, reason))
 
@@ -253,15 +253,15 @@ def standalone_herder(
         cleanup.clean_up,
     )
 
-    # Requests of users
+    # User requests
     views = ConnectorViews(config, connectors, statuses, plugins, executor)
 
     def respond(created: Created) -> Future[Created]:
-        """Respond when the connector is running and its tasks are known.
+        """Return the response once the connector is running and its tasks are configured.
 
-        Fails with the error of the start.
+        The future fails if the connector fails to start or to return its task configurations.
         """
-        work.reconcile()  # immediately: `settled` waits for the last start
+        work.reconcile()  # start the connector now, because `settled` waits for its latest start
         name = created.info.name
         return chain(
             work.settled(name),
@@ -284,7 +284,7 @@ def standalone_herder(
     loggers = LoggerLevels(clock, worker.set_log_levels)
     peers = NoPeers(advertised_url)
 
-    # The loop
+    # The main loop
     config_changes = ConfigChanges(
         startup, queue, changed, restarts, loggers, work, cleanup, on_session_key=lambda _: None
     )

@@ -33,7 +33,7 @@ class SourceGate(SourceTaskGate):
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
         return self._leader.fence_zombies(name)
 
-    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
+    def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - named as in Kafka Connect
         def verify() -> None:
             if self._store.snapshot().start_numbers.get(id.connector, 0) != start_number:
                 raise TaskNotWantedError(

@@ -55,7 +55,7 @@ class StatusPublisher:
         self._waits: dict[StatusId, Waiting] = {}
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
 
-    def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
+    def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - named as in Kafka Connect
         """Write a status on behalf of this worker.
 
         The version of an instance that no longer exists is unknown.
@@ -115,7 +115,7 @@ class StatusPublisher:
                 )
                 self.publish(id, state, trace)
 
-    def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+    def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - named as in Kafka Connect
         """Publish the reason why a running connector or task is waiting."""
         if waiting is None:
             self._waits.pop(id, None)
@@ -123,33 +123,33 @@ class StatusPublisher:
             self._waits[id] = replace(waiting, reason=masked(waiting.reason))
         self._publish_again(id)
 
-    def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
+    def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - named as in Kafka Connect
         """Publish the warnings of a running task."""
         self._warnings[id] = tuple(map(masked, warnings))
         self._publish_again(id)
 
-    def _publish_again(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
+    def _publish_again(self, id: StatusId) -> None:  # noqa: A002 - named as in Kafka Connect
         last = self._last.get(id)
         if last is not None and last[0] is State.RUNNING:
             self.publish(id, State.RUNNING)
 
-    def _forget(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
+    def _forget(self, id: StatusId) -> None:  # noqa: A002 - named as in Kafka Connect
         self._waits.pop(id, None)
         self._warnings.pop(id, None)
 
-    def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
+    def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - named as in Kafka Connect
         self.publish(id, state, trace)
         if state is State.RUNNING and isinstance(id, str):
             self._on_tasks_requested(id)
 
-    def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
+    def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - named as in Kafka Connect
         if self._track_topics:
             try:
                 self._store.put_topic(id, topic)
             except ConnectError as error:
                 log.error("failed to record topic %s of %s: %s", topic, id, error)
 
-    def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
+    def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - named as in Kafka Connect
         self._on_stop_requested(id.connector, start_number, masked(reason))
 
     def on_reconfiguration_requested(self, name: str) -> None:
