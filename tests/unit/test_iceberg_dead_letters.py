@@ -274,14 +274,14 @@ def test_row_that_its_table_passed_still_becomes_a_dead_letter(stand: Stand) -> 
 def test_skipped_missing_dead_letter_table_fails_the_task(stand: Stand) -> None:
     poll(stand, 0, 1, {0: letter(0)})
     stand.hear(TableRefused(EPOCH, TABLE, "does not exist", skip=True))
-    with pytest.raises(ConnectError, match=f"table {TABLE} for dead letters does not exist"):
+    with pytest.raises(ConnectError, match=f"dead-letter table {TABLE} does not exist"):
         poll(stand, 0, 1, {0: letter(0)})
 
 
 def test_unusable_dead_letter_table_fails_task_and_names_the_record(stand: Stand) -> None:
     stand.open_table(TABLE, [*COLUMNS, ("owner", "string")], required=["owner"])
     with pytest.raises(
-        ConnectError, match=r"dead letter of topic 'orders' partition 0 at offset 0.*owner"
+        ConnectError, match=r"dead-letter record of topic 'orders' partition 0 at offset 0.*owner"
     ):
         poll(stand, 0, 1, {0: letter(0)})
 
@@ -293,7 +293,7 @@ def test_rows_routed_to_the_dead_letter_table_fail_the_task(
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
     monkeypatch.setattr(stand.task._parts.intake, "router", Router(config))
-    with pytest.raises(ConnectError, match="which is for dead letters"):
+    with pytest.raises(ConnectError, match="which is the dead-letter table"):
         stand.task.put([record({"n": 1, "t": TABLE}, 0)])
 
 

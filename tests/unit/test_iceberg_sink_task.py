@@ -111,7 +111,7 @@ def test_unrepresentable_record_is_reported_and_its_neighbours_are_staged(
     [(origin, error)] = stand.reporter.reports
     assert origin.offset == 1
     assert isinstance(error, DataError)
-    assert str(error).startswith("no column can hold the record: ")
+    assert str(error).startswith("the record has no columnar form: ")
     stand.hear(StartCommit(EPOCH, 1, {}))
     [report] = stand.reports()
     assert report.ranges[ORDERS_0].next == 3

@@ -1,1 +1,1 @@
-"""Dead letters as rows of a table."""
+"""Conversion of dead-letter records to table rows."""

@@ -52,7 +52,7 @@ SCHEMA = struct(
 )
 """Schema of the dead-letter table. Each row is a failed record with the reason for the failure."""
 
-_MAX_MESSAGE = 10_000  # characters; some error messages quote the data
+_MAX_MESSAGE = 10_000  # maximum length in characters; some error messages quote the data
 
 
 class DeadLetterRows:
@@ -71,7 +71,7 @@ class DeadLetterRows:
         ).to_text()
 
     def batches(self, dead_letters: Iterable[DeadLetter]) -> list[Batch]:
-        """Return batches of rows, grouped by topic. The dead letters must be in offset order."""
+        """Return batches of rows, grouped by topic. `dead_letters` must be in offset order."""
         by_topic: dict[str, list[SinkRecord]] = {}
         for failed in dead_letters:
             by_topic.setdefault(failed.origin.topic, []).append(self._record(failed))
@@ -80,7 +80,7 @@ class DeadLetterRows:
     def _record(self, failed: DeadLetter) -> SinkRecord:
         origin, replay = failed.origin, failed.replay
         first = replay or origin
-        # unless this is a replay, a header with this name is part of the record
+        # replay headers are removed only from replays; other records may use these names
         pairs = origin.headers if replay is None else without_replay(origin.headers)
         headers = [Struct(_HEADER, pair) for pair in pairs]
         values = (

@@ -1,1 +1,1 @@
-"""Which tables the rows of a batch go to."""
+"""Routing of rows to tables."""

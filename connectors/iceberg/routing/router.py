@@ -1,4 +1,4 @@
-"""`Router`: the tables of rows. It works on columns, and handles each distinct route value once."""
+"""`Router`: assigns rows to tables. It processes columns and each distinct route value once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from connectors.iceberg.conversion.columns import (
 )
 from connectors.iceberg.table.table import WriteMode
 
-_MAX_VALUES = 10_000  # of route fields, cached with their tables
+_MAX_VALUES = 10_000  # number of route values that are cached with their tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Routed:
 
     table: str
     batch: Batch
-    rows: pa.Int64Array | None = None  # their numbers in the routed batch; None: all rows
+    rows: pa.Int64Array | None = None  # their indexes in the routed batch, or None for all rows
 
     def in_whole_batch(self, bad: BadRows) -> BadRows:
-        """Return errors by the index in the batch that was routed."""
+        """Return the errors by row index in the routed batch."""
         if self.rows is None:
             return bad
         index = self.rows.to_pylist()
         return BadRows({index[row]: error for row, error in bad.errors.items()})
 
     def where(self, mask: pa.BooleanArray) -> Routed:
-        """Return the rows of a mask."""
+        """Return the rows that a mask selects."""
         rows = pc.indices_nonzero(mask).cast(pa.int64())
         in_batch = rows if self.rows is None else self.rows.take(rows)
         return Routed(self.table, self.batch.where(mask), in_batch)
@@ -61,7 +61,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Tables of the rows of a batch. A row may have several."""
+    """Rows of a batch by table. A row may have several tables."""
 
     routed: Sequence[Routed]
     # rows without a table, except tombstones in APPEND mode, which have no effect
@@ -69,17 +69,19 @@ class Routing:
 
 
 class Router:
-    """Routing of one task, according to the configuration. Used by the task thread only.
+    """Routes rows according to the configuration. Used by the task thread only.
 
     - Static tables without a route field: every row is written to every table.
-    - Static tables with a route field: the route-regex of the table matches the whole value.
-    - Dynamic tables: the value in lower case is the name of the table.
-    - By topic: the first matching pair of `iceberg.ext.topic-to-table`, for `Batch.topic`.
+    - Static tables with a route field: a row is written to every table whose route-regex matches
+      the whole route value.
+    - Dynamic tables: the route value in lower case is the name of the table.
+    - By topic: the first pair of `iceberg.ext.topic-to-table` that matches `Batch.topic` contains
+      the tables.
 
-    A tombstone has no route value. In MERGE mode, it is routed to every table with a route-regex.
-    With dynamic tables, the route field of its key names the table; otherwise, it is routed to all
-    tables of earlier rows of its topic. A key belongs to one topic, so that the delete has no
-    effect on a table without that key.
+    A tombstone has no route value. In MERGE mode, it is routed to every static table that has a
+    route-regex. With dynamic tables, the route field of the record key contains the table name. If
+    the key has no such field, the tombstone is routed to all tables of earlier rows of its topic,
+    because one of them contains the key. The delete has no effect on the other tables.
     """
 
     def __init__(self, config: IcebergSinkConfig) -> None:
@@ -88,8 +90,8 @@ class Router:
             name for name in config.tables if config.table(name).route_regex is not None
         ]
         self.seen: dict[str, dict[str, None]] = {}  # tables of earlier rows, by topic
-        self.by_seen = False  # tombstones were routed by `seen`
-        self.is_ahead = False  # the tables of earlier rows are unknown
+        self.by_seen = False  # whether tombstones were routed according to `seen`
+        self.is_ahead = False  # whether the tables of earlier rows are unknown
         self._tables_of_topic = cache(partial(tables_of_topic, config))
         self._tables_of_text = lru_cache(_MAX_VALUES)(partial(tables_of_text, config))
 
@@ -97,10 +99,10 @@ class Router:
         """Return the tables of a batch, without tables that the connector does not write.
 
         Raises:
-            BadRows: Rows whose value has no fields although a route field is configured, or rows
-                without a table if `iceberg.ext.unrouted` is `dlq`.
-            ConnectError: A row has no table, and `iceberg.ext.unrouted` is `fail`, or earlier rows
-                may decide its table.
+            BadRows: Some rows have no fields although a route field is configured, or have no table
+                and `iceberg.ext.unrouted` is `dlq`.
+            ConnectError: A row has no table, and either `iceberg.ext.unrouted` is `fail` or its
+                table depends on earlier rows that are unknown.
         """
         routing = self._route(batch)
         if not self._config.only_tables:
@@ -144,7 +146,7 @@ class Router:
     def _of_tombstones(
         self, batch: Batch, tombstone: pa.BooleanArray, tables: Iterable[str]
     ) -> dict[str, pa.BooleanArray]:
-        """Return masks of tombstones by table."""
+        """Return a mask of tombstones for each table."""
         if not self._config.dynamic:
             return dict.fromkeys(self._with_pattern, tombstone)
         by_key = {
@@ -188,9 +190,9 @@ class Router:
         return [None if v is None else java_text(None, v) for v in texts], encoded.indices
 
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
-        """Return masks of the rows by table, from the route field of keys or values.
+        """Return a mask of rows for each table, from the route field of keys or values.
 
-        `strict`: rows whose value has no fields are bad.
+        If `strict`, rows without fields are bad rows.
         """
         values, route = self._route_values(side, strict=strict)
         tables: dict[str, list[bool]] = {}
@@ -215,7 +217,7 @@ class Router:
 
 
 def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequence[Routed]:
-    """Return the rows and, for the changelogs of their tables, the same rows again.
+    """Return the rows of all tables, followed by the same rows for the changelogs of the tables.
 
     Raises:
         ConnectError: A table has the name of a changelog.
@@ -226,7 +228,7 @@ def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequ
     for item in routed:
         if config.is_changelog(item.table):
             raise ConnectError(
-                f"rows are routed to {item.table}, whose name is that of a changelog; set another "
+                f"rows are routed to {item.table}, which has the name of a changelog; change "
                 f"{CHANGELOG_SUFFIX}"
             )
     return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
@@ -241,7 +243,7 @@ def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
 
 
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
-    """Return the tables of rows with this route value, in Java's string form."""
+    """Return the tables of rows with this route value. `text` has Java's string form."""
     if config.dynamic:
         return [text.lower()] if is_table_name(text) else []
     patterns = {name: config.table(name).route_regex for name in config.tables}

@@ -1,1 +1,1 @@
-"""The sink task: accept rows poll by poll, stage them, and follow the coordinator."""
+"""The sink task: receives records, stages their rows, and follows the coordinator."""

@@ -1,4 +1,4 @@
-"""`BatchIntake`: conversion and staging of the records of a poll."""
+"""`BatchIntake`: converts the records of a poll and stages them when the poll ends."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ UNROUTED_SECONDS = 60.0  # between warnings about rows without a table
 
 
 class BatchIntake:
-    """Intake of one task. Used by the task thread only.
+    """Converts and stages the records of one task. Used by the task thread only.
 
-    A batch is converted for all of its tables or for none. Bad rows are reported and left out
-    first. Partitions whose rows cannot be staged yet are held: they stop where the poll began.
+    A batch is converted for either all of its tables or none. Bad rows are reported and removed
+    first. A partition whose rows cannot be staged yet is held: it stops at the offset where the
+    poll began, until the coordinator responds.
     """
 
     def __init__(
@@ -59,26 +60,26 @@ class BatchIntake:
         self._metrics = metrics
         self.router = router
         self._features = features
-        self._unrouted = 0  # rows without a table since the start
+        self._unrouted = 0  # number of rows without a table since the task started
         self._next_warning = 0.0
 
     def put_records(self, records: Sequence[SinkRecord]) -> None:
-        """Accept records that have no columnar form yet, and report those that cannot have one."""
+        """Convert records to batches and accept them. Report records without a columnar form."""
         for batch in column_batches(records, self._report_not_columnar):
             self.put_batch(batch)
 
     def _report_not_columnar(self, record: SinkRecord, why: NotColumnar) -> None:
-        """Report a record, unless it was handled before or its partition waits."""
+        """Report a record unless it has already been handled or its partition is held."""
         empty = record.replace(key_schema=None, key=None, value_schema=None, value=None)
         self._actions.guard.check()
         for batch in Batch.of([empty]):
             rest = self._readable(batch)
             if rest is not None:
-                error = DataError(f"no column can hold the record: {why}")
+                error = DataError(f"the record has no columnar form: {why}")
                 self._report(rest, BadRows({0: error}), FailureReason.DOES_NOT_FIT)
 
     def put_batch(self, batch: Batch) -> None:
-        """Convert the rows that their tables still need."""
+        """Convert the rows that their tables do not contain yet."""
         self._actions.guard.check()
         rest = self._readable(batch)
         while rest is not None:
@@ -89,7 +90,10 @@ class BatchIntake:
             rest = self._hold(rest, holds)
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Accept a dead letter. Those of waiting partitions are created again."""
+        """Accept a dead-letter record.
+
+        If its partition is held, it is dropped and will be created again later.
+        """
         partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
         limit = self._limit(partition)
         if (
@@ -101,7 +105,7 @@ class BatchIntake:
                 feature.put_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage the records of the poll. All offsets below `consumed` are handled then."""
+        """Stage the records of the poll. Afterward, all offsets below `consumed` are handled."""
         self._actions.guard.check()
         for feature in self._features:
             consumed = feature.end_poll(consumed, self._convert)
@@ -119,10 +123,10 @@ class BatchIntake:
             feature.poll_staged()
 
     def _readable(self, batch: Batch) -> Batch | None:
-        """Return the rows that may be handled now.
+        """Return the rows that can be handled now, or None if there are none.
 
-        Waiting partitions will be read again. Rows below the position are delivered again if the
-        worker repeats a batch after an error.
+        Rows of held partitions are excluded because they will be read again. Rows below the
+        position are excluded because the worker may repeat a batch after an error.
         """
         partitions, offsets = batch.origin.partitions, batch.origin.offsets
         keep: pa.BooleanArray | None = None
@@ -159,7 +163,7 @@ class BatchIntake:
     def _convert_all(self, batch: Batch) -> tuple[Batch | None, dict[int, Hold]]:
         """Convert all rows, or return the partitions that must be held.
 
-        The returned batch lacks the rows that were reported.
+        The returned batch excludes the rows that were reported as bad.
         """
         rest: Batch | None = batch
         while rest is not None:
@@ -183,10 +187,11 @@ class BatchIntake:
         """Return the partitions that must be held.
 
         All tables that are not open are requested at once. A partition waits for the last of them,
-        because answers arrive in the order of the requests.
+        because responses arrive in request order.
 
         Raises:
-            BadRows: Rows that cannot create a missing table, or that need a refused change.
+            BadRows: Some rows cannot create a missing table or need a schema change that was
+                refused.
         """
         holds: dict[int, Hold] = {}
         requests: list[Hold] = []
@@ -211,10 +216,10 @@ class BatchIntake:
         return holds
 
     def _convert(self, item: Routed) -> ConvertedRows:
-        """Convert the rows of a table at or above its position.
+        """Convert the rows of a table, except rows below the table's position.
 
         Raises:
-            BadRows: By their index in the batch that was routed.
+            BadRows: Some rows do not fit. They are identified by their index in the routed batch.
         """
         origin = item.batch.origin
         firsts: dict[TopicPartition, int | None] = {}
@@ -249,7 +254,7 @@ class BatchIntake:
             raise rows.in_whole_batch(bad) from bad
 
     def _report(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
-        """Report bad rows, and return the others.
+        """Report bad rows, and return the remaining rows or None if there are none.
 
         The reporter raises an error if errors are not tolerated.
         """
@@ -263,7 +268,7 @@ class BatchIntake:
         return without_bad_rows(batch, bad)
 
     def _count_unrouted(self, topic: str, rows: int) -> None:
-        """Count rows without a table, and log a warning from time to time."""
+        """Count rows without a table, and log a warning every `UNROUTED_SECONDS`."""
         self._unrouted += rows
         self._metrics.unrouted(topic, rows)
         now = time.monotonic()
@@ -271,14 +276,14 @@ class BatchIntake:
             self._next_warning = now + UNROUTED_SECONDS
             log.warning(
                 "%d rows have no table so far, most recently of topic %s; iceberg.ext.unrouted "
-                "decides whether they are ignored, fail the task, or become dead letters",
+                "determines whether they are ignored, fail the task, or become dead-letter records",
                 self._unrouted,
                 topic,
                 extra={"action": "unrouted"},
             )
 
     def _hold(self, batch: Batch, holds: Mapping[int, Hold]) -> Batch | None:
-        """Hold partitions, and return the rows of the others."""
+        """Hold partitions, and return the rows of the other partitions or None."""
         origin = batch.origin
         for partition, hold in holds.items():
             self._actions.hold(TopicPartition(origin.topic, partition), hold)

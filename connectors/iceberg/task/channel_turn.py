@@ -1,4 +1,4 @@
-"""`ChannelTurn`: messages of the coordinator, timers, and the actions that follow."""
+"""`ChannelTurn`: handles coordinator messages and timers, and executes the resulting actions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from connectors.iceberg.task.task_actions import TaskActions, now_ms
 
 log = logging.getLogger(__name__)
 
-_NO_ANSWER = "no answer yet; the status of task 0 may show the reason"
+_NO_ANSWER = "no response from the coordinator yet; the status of task 0 may show the reason"
 
 
 class ChannelTurn:
-    """Turns of one task: after every poll, and when a poll is empty. Task thread only."""
+    """Runs after every poll, including empty polls. Used by the task thread only."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ChannelTurn:
         self._renewed_at = 0  # time of the last check of credentials
 
     def take(self) -> None:
-        """Take one turn.
+        """Read the channel topic and execute all actions that are due.
 
         Raises:
             ConnectError: The task must fail.
@@ -70,7 +70,7 @@ class ChannelTurn:
             for feature in self._features:
                 feature.on_message(message)
             if isinstance(message, CommitComplete):
-                # the group follows the tables immediately, not after a flush interval
+                # commit the offsets of the group immediately, not after a flush interval
                 self._context.request_commit()
         self._actions.carry_out(self._state.on_tick(now))
         self._report_waiting()
@@ -81,7 +81,10 @@ class ChannelTurn:
         self._limit_staged_bytes()
 
     def _report_waiting(self) -> None:
-        """Report the tables that this task waits for. The coordinator of task 0 reports more."""
+        """Report the tables that this task waits for.
+
+        Task 0 does not report them because its coordinator reports more details.
+        """
         if self._coordinator is not None:
             return
         self._context.waits(COORDINATOR, None if self._state.is_attached() else _NO_ANSWER)
@@ -92,13 +95,16 @@ class ChannelTurn:
         self._awaited_tables = awaited_tables
 
     def _limit_staged_bytes(self) -> None:
-        """Pause while the open cycle has its maximum size because the previous commit is slow."""
+        """Pause the partitions while the open cycle is at its maximum size.
+
+        The cycle reaches this size if the previous commit is slow.
+        """
         staged, limit = self._staging.staged_bytes, self._max_staged_bytes
         actions = self._state.fill(full=staged >= limit)
         if actions and staged >= limit:
             log.warning(
-                "%d bytes of rows are staged for the next cycle, the limit of %s is %d; pausing "
-                "until the cycle closes",
+                "staged rows for the next cycle have reached %d bytes (%s=%d); pausing until the "
+                "cycle closes",
                 staged,
                 MAX_STAGED_BYTES,
                 limit,
@@ -107,12 +113,12 @@ class ChannelTurn:
         self._actions.carry_out(actions)
 
     def _renew_credentials(self, now: int) -> None:
-        """Request descriptions of tables whose vended credentials expire soon."""
+        """Request new descriptions of tables whose vended credentials expire soon."""
         epoch = self._state.epoch
         if epoch is None or now < self._renewed_at + RETRY_SECONDS * 1000:
             return
         self._renewed_at = now
-        # an answer may have arrived since the last row
+        # newer descriptions may have arrived since the last row
         self._staging.renew(self._state.answer)
         request = TableRequest(None, "no rows").to_text()
         messages = [

@@ -1,4 +1,4 @@
-"""`DeadLetterTable`: writes dead letters to a table, in the same cycles as other rows."""
+"""`DeadLetterTable`: writes dead-letter records to a table, in the same cycles as other rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connectors.iceberg.task.task_actions import Hold, TaskActions, place
 
 
 class DeadLetterTable(TaskFeature):
-    """Writes the dead letters of one task to a table. Used by the task thread only."""
+    """Writes the dead-letter records of one task to a table. Used by the task thread only."""
 
     def __init__(
         self,
@@ -40,20 +40,21 @@ class DeadLetterTable(TaskFeature):
         self._rows = rows
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Keep a dead letter until its poll ends."""
+        """Add a dead-letter record to the pending records of the poll."""
         origin = dead_letter.origin
-        letters = self._pending.dead_letters.setdefault(origin.topic_partition, {})
-        letters[origin.offset] = dead_letter
+        dead_letters = self._pending.dead_letters.setdefault(origin.topic_partition, {})
+        dead_letters[origin.offset] = dead_letter
 
     def route(self, routing: Routing) -> Routing:
         if any(item.table == self._table for item in routing.routed):
-            raise ConnectError(f"rows are routed to {self._table}, which is for dead letters")
+            raise ConnectError(f"rows are routed to {self._table}, which is the dead-letter table")
         return routing
 
     def recheck(self, item: Routed, keep: pa.BooleanArray) -> pa.BooleanArray | None:
-        """Return rows whose dead letters, if they are bad, may not be in the table yet.
+        """Return a mask of the rows whose dead-letter records may be missing from the table.
 
-        A task that was killed between the two commits leaves rows without their dead letters.
+        If a task is killed between the commits of the two tables, the dead-letter records of
+        committed offsets are missing. Such rows are converted again to recreate these records.
         """
         origin = item.batch.origin
         if item.table == self._table:
@@ -70,26 +71,30 @@ class DeadLetterTable(TaskFeature):
     def end_poll(
         self, consumed: Mapping[TopicPartition, int], convert: Convert
     ) -> Mapping[TopicPartition, int]:
-        """Convert the dead letters of the poll. Without a table, their partitions wait."""
+        """Convert the dead-letter records of the poll.
+
+        If the dead-letter table is not open, their partitions are held.
+        """
         table, due = self._table, []
-        for partition, letters in list(self._pending.dead_letters.items()):
+        for partition, dead_letters in list(self._pending.dead_letters.items()):
             if partition not in consumed or not self._state.is_reading(partition):
                 continue
             if self._state.is_skipped(table):
-                raise ConnectError(f"table {table} for dead letters does not exist")
+                raise ConnectError(f"dead-letter table {table} does not exist")
             position = self._state.filter_position(table, partition)
             if position is None or self._state.answer(table) is None:
                 creation = self._rows.creation(self._config)
                 self._actions.hold(partition, Hold(table, Need.CREATE, creation))
                 continue
             offsets = range(self._state.next_offset(partition), consumed[partition])
-            due += [letters[offset] for offset in sorted(letters) if offset in offsets]
+            due += [dead_letters[offset] for offset in sorted(dead_letters) if offset in offsets]
         for batch in self._rows.batches(due):
             try:
                 self._pending.converted.append(convert(Routed(table, batch)))
             except BadRows as bad:
                 row, error = min(bad.errors.items())
                 raise ConnectError(
-                    f"the dead letter of {place(batch, row)} does not fit table {table}: {error}"
+                    f"the dead-letter record of {place(batch, row)} does not fit table {table}: "
+                    f"{error}"
                 ) from error
         return consumed

@@ -33,13 +33,14 @@ class TaskFeature:
         return None
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Accept a dead letter of a partition that is being read."""
+        """Accept a dead-letter record of a partition that is being read."""
 
     def route(self, routing: Routing) -> Routing:
-        """Return other tables for rows.
+        """Return the routing with changed tables.
 
         Raises:
-            BadRows: By their index in the batch that was routed.
+            BadRows: Some rows have no table. They are identified by their index in the routed
+                batch.
         """
         return routing
 
@@ -47,14 +48,15 @@ class TaskFeature:
         """Return why rows of an open table cannot be staged yet, or None if they can.
 
         Raises:
-            BadRows: By their index in the batch that was routed.
+            BadRows: Some rows cannot be staged. They are identified by their index in the routed
+                batch.
         """
         return None
 
     def recheck(self, item: Routed, keep: pa.BooleanArray) -> pa.BooleanArray | None:
-        """Return rows to convert although the table contains them, or None if there are none.
+        """Return a mask of rows to convert although the table contains them, or None.
 
-        `keep` are the rows that it does not contain.
+        `keep` is the mask of rows that the table does not contain.
         """
         return None
 
@@ -65,10 +67,10 @@ class TaskFeature:
         return consumed
 
     def poll_staged(self) -> None:
-        """Record that all rows of the poll were staged."""
+        """Record that all rows of the poll have been staged."""
 
     def on_message(self, message: Message) -> None:
-        """Record a message of the coordinator."""
+        """Process a message from the coordinator."""
 
     def check(self) -> None:
         """Check whether waiting partitions can continue. Called after every poll.
@@ -92,7 +94,7 @@ class Changelogs(TaskFeature):
 
 
 class MissingTables(TaskFeature):
-    """Skips or reports rows of tables that do not exist."""
+    """Skips or reports rows whose table does not exist."""
 
     def __init__(self, config: IcebergSinkConfig, state: TaskState) -> None:
         self._config = config
@@ -102,7 +104,7 @@ class MissingTables(TaskFeature):
         routed, unrouted = [], routing.unrouted
         for item in routing.routed:
             if self._state.is_uncreated(item.table):
-                rest = item.without_tombstones()  # which do not matter to a new table
+                rest = item.without_tombstones()  # tombstones cannot affect a new table
                 if rest is not None:
                     routed.append(rest)
             elif not self._state.is_skipped(item.table):

@@ -1,4 +1,4 @@
-"""`KeyChangeStops`: stops partitions before inserts whose delete was not read yet."""
+"""`KeyChangeStops`: stops partitions before the insert of a key change until its delete is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class KeyChangeStops(TaskFeature):
-    """Stops of one task, as `KeyChangeWaits` decides. Used by the task thread only."""
+    """Stops and resumes the partitions of one task as decided by `KeyChangeWaits`.
+
+    Used by the task thread only.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class KeyChangeStops(TaskFeature):
         *,
         stages_rows: bool = True,
     ) -> None:
-        """`stages_rows`: deletes in `staging` count as read, not only those that were committed."""
+        """If `stages_rows` is False, a partition counts as read only up to its committed offset."""
         self._context = context
         self._state = state
         self._staging = staging
@@ -61,7 +64,8 @@ class KeyChangeStops(TaskFeature):
     ) -> Mapping[TopicPartition, int]:
         """Drop the records of partitions that must stop within the poll.
 
-        A staged file cannot be cut: such a partition is read again, up to the insert that waits.
+        Converted rows cannot be truncated, so these partitions are read again up to the waiting
+        insert.
         """
         unread = self._unread_pairs()
         for partition, pair in unread.items():
@@ -74,9 +78,9 @@ class KeyChangeStops(TaskFeature):
         }
 
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
-        """Return the first insert of each partition whose delete was not read.
+        """Return the first insert in each partition whose delete has not been read.
 
-        The deletes of the poll count if they precede the stop of their partition.
+        Deletes in this poll count as read if they precede the stop of their partition.
         """
         items = [
             item.rows
@@ -98,7 +102,7 @@ class KeyChangeStops(TaskFeature):
         return unread
 
     def poll_staged(self) -> None:
-        """Hold the partitions that were read up to the insert that waits."""
+        """Hold the partitions that have been read up to the waiting insert."""
         for partition in self.waits.partitions():
             unread = self.waits.unread(partition)
             if (
@@ -109,8 +113,8 @@ class KeyChangeStops(TaskFeature):
                 self._actions.hold(partition, Hold(unread.table, Need.PAIR, request))
                 self._context.waits(
                     WAITING,
-                    f"{partition} waits at offset {unread.offset} for the delete of key "
-                    f"{unread.keys}",
+                    f"{partition} is waiting at offset {unread.offset} for the delete of the key "
+                    f"change {unread.keys}",
                 )
 
     def on_message(self, message: Message) -> None:
@@ -118,7 +122,7 @@ class KeyChangeStops(TaskFeature):
             self.waits.answered(message.table)
 
     def check(self) -> None:
-        """Resume partitions whose delete was read, or does not exist."""
+        """Resume the partitions whose delete has been read or does not exist."""
         if not self.waits:
             return
         self._staging.renew(self._state.answer)
@@ -129,7 +133,7 @@ class KeyChangeStops(TaskFeature):
             unread = self.waits.unread(partition)
             numbers = ", ".join(str(other.partition) for other in self._others(partition))
             reason = (
-                f"table {unread.table}: the delete of the changed key {unread.keys} (old, new) was "
+                f"table {unread.table}: the delete of the key change {unread.keys} (old, new) was "
                 f"not found in partitions {numbers or partition.partition}, and the insert in "
                 f"{partition} at offset {unread.offset} lacks values of the old row"
             )
@@ -144,7 +148,7 @@ class KeyChangeStops(TaskFeature):
             self.close(partition)
 
     def close(self, partition: TopicPartition) -> None:
-        """End the wait of a partition, which may have been revoked."""
+        """End the wait of a partition that can continue or was revoked."""
         self.waits.end(partition)
         self._actions.carry_out(self._state.release(partition))
         if not self.waits:
@@ -164,7 +168,7 @@ class KeyChangeStops(TaskFeature):
 
 
 def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-    """Count the deletes of each pair among rows, up to the stops of their partitions."""
+    """Count the deletes of each pair among the rows before the stops of their partitions."""
     deletes = Counter[str]()
     for partition, pairs in pairs_in(rows.findings).items():
         if (stop := stops.get(partition)) is not None:
@@ -176,9 +180,9 @@ def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -
 def unread_pairs(
     rows: StagedRows, read: Mapping[str, int]
 ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
-    """Yield the first insert of each partition that lacks values of an unread row.
+    """Yield the first insert in each partition that lacks values and whose delete was not read.
 
-    `read` is the number of read deletes of each pair, including those of these rows.
+    `read` is the number of deletes that were read of each pair, including the deletes in `rows`.
     """
     for partition, pairs in pairs_in(rows.findings).items():
         part = rows.parts[partition]

@@ -1,4 +1,4 @@
-"""`PendingRecords`: the records of the current poll, until it is staged."""
+"""`PendingRecords`: the converted records of the current poll, until they are staged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class ConvertedRows(NamedTuple):
 
     table: str
     rows: StagedRows | None  # None: the table already contains all of them
-    firsts: Mapping[TopicPartition, int | None]  # offset of the first row, for each partition
+    firsts: Mapping[
+        TopicPartition, int | None
+    ]  # lowest offset to stage by partition; None if there is none
 
     def without(self, partition: TopicPartition) -> ConvertedRows:
         """Return the rows of the other partitions."""
@@ -27,20 +29,20 @@ class ConvertedRows(NamedTuple):
 
 
 class PendingRecords:
-    """Records of one poll at a time. Used by the task thread only."""
+    """Records of the current poll. Used by the task thread only."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the records, because the poll was staged."""
+        """Remove all records after the poll has been staged."""
         self.converted: list[ConvertedRows] = []
-        # the last one of each offset
+        # the last dead-letter record of each offset
         self.dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = {}
-        self.timestamps: dict[TopicPartition, int] = {}  # the latest of each partition
+        self.timestamps: dict[TopicPartition, int] = {}  # latest record timestamp by partition
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget a partition whose records will be read again, here or by another task."""
+        """Remove the records of a partition that this or another task will read again."""
         self.converted = [item.without(partition) for item in self.converted]
         self.dead_letters.pop(partition, None)
         self.timestamps.pop(partition, None)

@@ -1,10 +1,11 @@
-"""`IcebergSinkTask`: stages rows as Parquet files, and reports them to the coordinator.
+"""`IcebergSinkTask`: stages rows as Parquet files and reports the files to the coordinator.
 
-Everything runs on the task thread. The rows of a poll are converted as they arrive, and staged at
-its end together with its dead letters: rows of one partition that were routed to several topics
-arrive in separate batches, and a partition is staged completely or not at all. After that, and on
-every idle call of `put`, the channel is read. `TaskState` decides, and `TaskActions` executes. Task
-0 also owns the coordinator.
+All code runs on the task thread. Rows are converted as they arrive and are staged at the end of the
+poll, together with its dead-letter records. They are not staged earlier because a partition must be
+staged completely or not at all, and its rows arrive in several batches if a transformation routes
+them to several topics. The channel topic is read at the end of each poll and on each `put` call
+without records. `TaskState` makes the decisions, and `TaskActions` executes them. Task 0 also owns
+the coordinator.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from connectors.iceberg.task.task_parts import TaskParts
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 4.0  # for the coordinator; the worker allows 5 s for the whole task
+STOP_SECONDS = 4.0  # timeout for the coordinator; the worker allows 5 s for the whole task
 
 
 class IcebergSinkTask(SinkTask):
@@ -72,7 +73,7 @@ class IcebergSinkTask(SinkTask):
             self._coordinator,
             max_staged_bytes=config.max_staged_bytes,
         )
-        self._has_offered_offsets = False  # to the consumer group
+        self._has_offered_offsets = False  # whether `pre_commit` has returned offsets
 
     def stop(self) -> None:
         coordinator = getattr(self, "_coordinator", None)
@@ -93,9 +94,10 @@ class IcebergSinkTask(SinkTask):
         self._actions.carry_out(self._state.revoke(partitions))
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """Ask the coordinator whether a table still needs the deleted records."""
+        """Request the position again, because the tables may not need the deleted records."""
         log.warning(
-            "the log of %s no longer contains the next offset; asking the coordinator again",
+            "the log of %s no longer contains the next offset; requesting the position from the "
+            "coordinator again",
             partition,
         )
         self._actions.carry_out(self._state.position_lost(partition, now_ms()))
@@ -120,13 +122,16 @@ class IcebergSinkTask(SinkTask):
     def pre_commit(
         self, current: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the floor of every partition: the group never precedes the tables."""
-        # the framework starts a commit only after the previous one has ended
+        """Return the offset up to which all tables contain each partition.
+
+        The committed offsets of the consumer group never exceed these offsets.
+        """
+        # the framework starts a commit only after the previous commit has ended
         if self._has_offered_offsets:
             fault_point("after_group_commit")
         for tp, following in current.items():
             if self._state.is_reading(tp):
-                # records that transformations dropped are handled, too
+                # records that transformations dropped count as handled
                 self._state.advance(tp, following)
         self._turn.take()
         fault_point("before_group_commit")

@@ -1,4 +1,4 @@
-"""Requests that ask the coordinator to create or change a table for new rows."""
+"""Requests to the coordinator to create or change a table for new rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRY_SECONDS = 5.0  # between requests for a table that no partition is waiting
 
 
 class TableRequests:
-    """Asks the coordinator to open tables. Called only on the task's thread."""
+    """Requests tables from the coordinator. Used by the task thread only."""
 
     def __init__(self, creation: TableCreation, state: TaskState, actions: TaskActions) -> None:
         self._creation = creation
@@ -34,7 +34,7 @@ class TableRequests:
 
         Raises:
             BadRows: The table cannot be created from some rows. They are identified by their index
-                in the batch before routing.
+                in the routed batch.
         """
         if self._state.is_uncreated(item.table):
             refused = self._creation.refused_rows(item.table, item.batch)

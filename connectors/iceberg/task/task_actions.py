@@ -41,14 +41,14 @@ def now_ms() -> int:
 
 
 def epoch_of(state: TaskState) -> Epoch:
-    """Return the epoch of the coordinator, which is known before any row is handled."""
+    """Return the coordinator's epoch, which the task receives before any rows."""
     if state.epoch is None:
-        raise ConnectError("rows were delivered before the epoch of the coordinator is known")
+        raise ConnectError("rows were delivered before the coordinator's epoch was received")
     return state.epoch
 
 
 def place(batch: Batch, row: int) -> str:
-    """Return the topic, partition, and offset of a row, for messages."""
+    """Return the topic, partition, and offset of a row for error messages."""
     origin = batch.origin
     return (
         f"topic '{origin.topic}' partition {origin.partitions[row]} at offset {origin.offsets[row]}"
@@ -56,7 +56,7 @@ def place(batch: Batch, row: int) -> str:
 
 
 class Hold(NamedTuple):
-    """Reason for holding a partition, and the request to the coordinator."""
+    """Reason for holding a partition, with the request to the coordinator."""
 
     table: str
     need: Need
@@ -64,17 +64,17 @@ class Hold(NamedTuple):
 
 
 class MessageWriter(Protocol):
-    """Writer of messages to the coordinator, which may be lost."""
+    """Writes messages to the coordinator. Messages may be lost."""
 
     def send(self, messages: Iterable[Message]) -> None:
         """Write messages in order."""
 
 
 class StagingGuard:
-    """Context manager that records if staging failed halfway.
+    """Context manager that records whether staging failed partway.
 
-    Then the staged rows differ from the state. The next task reads the offsets of the open cycle
-    again; a report of this task would lose rows.
+    After such a failure, the staged rows do not match `TaskState`, so a report from this task would
+    lose rows. The next task reads the offsets of the open cycle again.
     """
 
     def __init__(self) -> None:
@@ -92,13 +92,13 @@ class StagingGuard:
         self._failed = self._failed or kind is not None
 
     def check(self) -> None:
-        """Raise ConnectError if a poll was staged, or a cycle was closed, only in part."""
+        """Raise ConnectError if an earlier attempt to stage a poll or close a cycle failed."""
         if self._failed:
             raise ConnectError("staging failed earlier; restart the task")
 
 
 class TaskActions:
-    """Executor of actions. Used by the task thread only."""
+    """Executes actions. Used by the task thread only."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class TaskActions:
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Request the positions of assigned partitions from the coordinator."""
-        # Topics that cannot be described now are described again while the task waits.
+        # A topic that cannot be described now is described again while the task waits.
         topic_ids = self.topic_ids({p.topic for p in partitions}) or {}
         ids = {p: topic_ids.get(p.topic, "") for p in partitions}
         self.carry_out(self._state.assign(ids, self._committed(partitions), now_ms()))
@@ -125,18 +125,18 @@ class TaskActions:
     def _committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, OffsetMetadata | None]:
-        """Return the metadata of the group's offsets."""
+        """Return the metadata that the consumer group committed with its offsets."""
         try:
             committed = self._context.committed(partitions)
         except RetriableError as error:  # without metadata, the coordinator looks it up
-            log.warning("failed to fetch the offsets of the group: %s", error)
+            log.warning("failed to fetch the committed offsets of the consumer group: %s", error)
             committed = {}
         marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
             log.warning(
                 "the offsets of %s were not committed by this connector; once its tables have a "
-                "ledger, it reads from there and ignores offsets that other tools set",
+                "ledger, it uses the ledger and ignores offsets that other tools set",
                 ", ".join(map(str, foreign)),
             )
         return {p: marks.get(p) for p in partitions}
@@ -173,19 +173,20 @@ class TaskActions:
                     raise ConnectError(reason)
 
     def hold(self, partition: TopicPartition, hold: Hold) -> None:
-        """Stop a partition where the poll began until the coordinator answers for a table."""
+        """Stop a partition where the poll began until the coordinator responds for the table."""
         self._pending.drop(partition)
         self.carry_out(self._state.hold(partition, *hold, now_ms()))
 
     def _close_files(self, cycle: int) -> None:
         """Describe the topics again, close the files, and report them (step 2).
 
-        The topics come first: no rows are read meanwhile, and nothing may fail between closing and
-        reporting files. If the cluster does not answer, or credentials have expired, this task
-        skips the cycle, and a later one commits the rows.
+        The topics are described first because nothing may fail between closing and reporting the
+        files. No rows are read in between. If the cluster does not respond or credentials have
+        expired, this task skips the cycle, and a later cycle commits the rows.
 
         Raises:
-            ConnectError: The storage failed. The task must fail; the next one reads its rows again.
+            ConnectError: Writing failed. The task must fail, and the next task reads the rows
+                again.
         """
         epoch, topic_ids = self._state.epoch, self.topic_ids()
         if epoch is None or topic_ids is None:
@@ -200,8 +201,8 @@ class TaskActions:
             raise ConnectError(f"failed to write staged files of cycle {cycle}: {error}") from error
         if expired:
             log.warning(
-                "skipping cycle %d: the credentials that the catalog vended for %s have expired, "
-                "and newer ones have not arrived",
+                "skipping cycle %d: the vended credentials for %s have expired, and the catalog "
+                "has not provided newer ones yet",
                 cycle,
                 ", ".join(expired),
                 extra={"action": "keys_ended"},
@@ -212,9 +213,10 @@ class TaskActions:
         fault_point("after_report")
 
     def topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
-        """Return the current IDs of topics, by default of the assigned ones.
+        """Return the current IDs of topics, by default of all assigned topics.
 
-        A deleted topic has an empty ID, which no topic has. None: the cluster does not answer.
+        The ID of a deleted topic is empty, which no existing topic has. Return None if the cluster
+        does not respond.
         """
         if topics is None:
             topics = {p.topic for p in self._context.assignment()}

@@ -1,4 +1,4 @@
-"""`TaskParts`: the objects that stage the rows of a task."""
+"""`TaskParts`: creates the objects of a task."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class TaskParts:
             config: The configuration of the connector.
             props: The same configuration as strings.
             context: The context of the task.
-            name: The name of the task in messages of the channel.
-            staging: Accepts the rows.
+            name: The name of the task in channel messages.
+            staging: The staging area for rows.
             writer: Sends messages to the coordinator.
             metrics: The metrics of the task.
-            state: The state of a task to continue; None: a new task.
+            state: The state of a task to continue, or None for a new task.
             stages_rows: False if other processes stage the rows.
         """
         if state is None:
