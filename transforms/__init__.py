@@ -1,4 +1,4 @@
-"""Transformations and predicates under the names that connector configurations use."""
+"""Plugin list of the built-in transformations and predicates, under their Java class names."""
 
 import re
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ _ICEBERG = ("org.apache.iceberg.connect.transforms", "io.tabular.iceberg.connect
 def _plugins(
     package: str, folder: str, *names: str, kind: PluginKind = PluginKind.TRANSFORMATION
 ) -> Iterator[Plugin]:
-    """Yield the plugins in the modules of their names.
+    """Yield a plugin for each name, or a `$Key` and a `$Value` plugin if the name ends in `$`.
 
-    A name that ends in $ has a class for keys and a class for values.
+    The Python module of a plugin is its name in snake case.
     """
     for name in names:
         base, dollar, _ = name.partition("$")
@@ -29,11 +29,11 @@ def _plugins(
 
 
 def _transformation(name: str, python: str) -> Plugin:
-    """Return a transformation whose module is not named after it."""
+    """Return a transformation whose module does not follow the naming scheme of `_plugins`."""
     return Plugin(PluginKind.TRANSFORMATION, name, f"transforms.{python}")
 
 
-PRELOAD = tuple(  # including the modules that are imported with the first batch
+PRELOAD = tuple(  # includes the modules that the first batch would otherwise import
     f"transforms.{module}"
     for module in (
         "debezium.extract_new_record_state",

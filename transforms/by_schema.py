@@ -1,4 +1,4 @@
-"""`BySchema`: a cache of values that are derived from a schema."""
+"""`BySchema`: caches values that are derived from a schema."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ T = TypeVar("T")
 
 
 class BySchema(Generic[T]):
-    """Function of a schema that caches its results. Row forms call it for every record.
+    """Caches the results of a function of a schema.
 
-    Results are looked up by the identity of the schema object, because comparing two equal schemas
-    takes longer than transforming a row. Equal schemas share one result.
+    The row forms of transformations call it for every record. The lookup uses the identity of the
+    schema object, because comparing two equal schemas takes longer than transforming a row. Equal
+    schemas share one result.
     """
 
     def __init__(self, function: Callable[[Schema], T], size: int = 64) -> None:
-        """Cache up to `size` results of a function. Its exceptions propagate and are not cached."""
+        """Cache up to `size` results of `function`. Exceptions propagate and are not cached."""
         self._function = lru_cache(maxsize=size)(function)
         self._size = size
-        # schema ID -> (schema, result); references the schema, or its ID could be reused
+        # id(schema) -> (schema, result); the reference to the schema prevents reuse of its ID
         self._by_id: dict[int, tuple[Schema, T]] = {}
 
     def __call__(self, schema: Schema) -> T:
-        """Return the cached or computed result for a schema."""
+        """Return the result for a schema, from the cache if possible."""
         entry = self._by_id.get(id(schema))
         if entry is not None:
             return entry[1]

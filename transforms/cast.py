@@ -59,10 +59,10 @@ def _spec(name: str, value: Parsed) -> None:
 
 
 def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
-    """Return the types by field and the type of the whole value.
+    """Return the target type of each field, and the target type of the whole value, if any.
 
     Raises:
-        ConfigError: The spec is invalid. The message equals Java's.
+        ConfigError: The spec is invalid. The message is the same as in Java.
     """
     fields: dict[str, Type] = {}
     whole: Type | None = None
@@ -98,7 +98,7 @@ def _target(name: str) -> Type:
 
 
 class Cast(FieldTransformation[R]):
-    """Narrows, widens, and prints values as Java does. Nulls stay null."""
+    """Casts values in the same way as Java. Nulls remain null."""
 
     config_def = (
         ConfigDef()
@@ -107,7 +107,7 @@ class Cast(FieldTransformation[R]):
             ConfigType.LIST,
             validator=_spec,
             importance=Importance.HIGH,
-            doc="Types of fields, each as field:type, or one type for the whole key or value.",
+            doc="Types of the fields, as field:type pairs, or one type for the whole key or value.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
@@ -133,7 +133,7 @@ class Cast(FieldTransformation[R]):
 
 
 class CastTo(Conversion):
-    """Conversion of a field to a primitive type."""
+    """Converts a field to a primitive type."""
 
     def __init__(self, target: Type) -> None:
         self.target: Final = target
@@ -152,7 +152,7 @@ class CastTo(Conversion):
         return None if bits is None else whole_numbers(strings, bits)
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Cast between integers, and widen: here Arrow gives the values that Java gives."""
+        """Cast the column if Arrow returns the same values as Java; otherwise return None."""
         import pyarrow as pa
 
         from connect_py.columns.arrow import arrow_type
@@ -174,22 +174,22 @@ class CastTo(Conversion):
 
 
 class CastWholeTo(CastTo):
-    """Conversion of a whole key or value; other than in fields, schema metadata is retained."""
+    """Converts a whole key or value. Unlike for a field, the schema metadata is retained."""
 
     def schema(self, schema: Schema) -> Schema:
         result = super().schema(schema)
         if schema.type is not self.target and schema.name in {*_MOMENTS, DECIMAL}:
-            return result.replace(doc=schema.doc)  # the target has no such logical type
+            return result.replace(doc=schema.doc)  # the logical type does not apply
         return result.replace(
             name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters
         )
 
 
 def cast(schema: Schema | None, value: Value, target: Type) -> Value:
-    """Return the value as another type.
+    """Return the value converted to the target type.
 
     Raises:
-        DataError: The cast is not supported, or a string is not a value of that type.
+        DataError: The cast is not supported, or a string cannot be parsed as the target type.
     """
     if value is None:
         return None

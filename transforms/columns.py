@@ -1,6 +1,6 @@
-"""Column kernels that several transformations share.
+"""Arrow kernels shared by several transformations.
 
-Transformations import this module on first use, because it imports pyarrow.
+Transformations import this module on first use because it imports pyarrow.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from connect_py.api.schema import Field, Schema, Type, Value
 from connect_py.api.transformation import Transformation
 from connect_py.columns.arrow import arrow_type, filled, is_odd_decimal, to_array
 
-MIN_ROWS_PER_PART = 8  # smaller parts cost more as batches than as rows
-MAX_ROWS_ONE_BY_ONE = 32  # larger batches are halved to find the rows that fail
-_MAX_DIGITS = 18  # every number of so many digits fits into 64 bits
+MIN_ROWS_PER_PART = 8  # smaller parts are faster to process row by row
+MAX_ROWS_ONE_BY_ONE = 32  # larger batches are bisected to locate the failing rows
+_MAX_DIGITS = 18  # every integer with this many digits fits in 64 bits
 
 
 def children(data: pa.StructArray) -> list[pa.Array]:
-    """Return the members of a struct column; their values in null structs are undefined."""
+    """Return the child columns of a struct column. Their values in null structs are undefined."""
     return [data.field(index) for index in range(data.type.num_fields)]
 
 
 def child(data: pa.StructArray, index: int) -> pa.Array:
-    """Return one member of a struct column, null where the struct is null."""
+    """Return a child column of a struct column, with nulls where the struct is null."""
     member = data.field(index)
     return hidden(member, data.is_valid()) if data.null_count else member
 
 
 def member_of(column: Column, name: str) -> Column:
-    """Return a member that a column of structs has."""
+    """Return a member of a column of structs. The member must exist."""
     member = column.member(name)
     assert member is not None
     return member
 
 
 def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
-    """Return the column with null in all rows that are not visible."""
+    """Return the column with nulls in the rows where `visible` is false."""
     if data.type == pa.null():
         return data
-    # if_else is a hundred times slower for structs
+    # if_else is 100 times slower for structs
     if pa.types.is_struct(data.type) and data.type.num_fields:
         absent_rows = pc.invert(visible)
         null = pc.or_(absent_rows, data.is_null()) if data.null_count else absent_rows
@@ -59,36 +59,36 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
 def struct_column(
     schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int
 ) -> pa.Array:
-    """Return a column of this struct schema from its members, null where `null` is true."""
+    """Build a column of a struct schema from its members, with nulls where `null` is true."""
     if not members:
         return empty_structs(null, length)
     return pa.StructArray.from_arrays(members, fields=list(arrow_type(schema)), mask=null)
 
 
 def empty_structs(null: pa.BooleanArray | None, length: int) -> pa.StructArray:
-    """Return a column of structs without members, whose length Arrow cannot infer."""
+    """Build a column of structs without members. Arrow cannot infer the length of such a column."""
     nulls = [False] * length if null is None else null.to_pylist()
     return pa.array([None if is_null else {} for is_null in nulls], pa.struct([]))
 
 
 def constant(value: Value, schema: Schema, length: int) -> pa.Array:
-    """Return a column that holds one value of this schema in every row."""
+    """Build a column with the same value in every row."""
     return pa.repeat(scalar(schema, value), length)
 
 
 def scalar(schema: Schema, value: Value) -> pa.Scalar:
-    """Return one value of this schema as an Arrow scalar; raise NotColumnar if impossible."""
+    """Return a value as an Arrow scalar; raise NotColumnar if Arrow cannot represent it."""
     return to_array(schema, [value])[0]
 
 
 def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
-    """Return the column with the default, if any, in place of nulls."""
+    """Return the column with nulls replaced with the default, if there is one."""
     return data if default is None else filled(data, default)
 
 
 @lru_cache(maxsize=256)
 def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
-    """Return the default of each field of a struct schema, None for a field without default."""
+    """Return the default of each field of a struct schema, or None for a field without one."""
     return [
         None if f.schema.default is None else scalar(f.schema, f.schema.default)
         for f in schema.fields
@@ -98,7 +98,7 @@ def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
 def columns_of(
     schema: Schema, data: pa.StructArray, *, replace_null_with_default: bool
 ) -> list[pa.Array]:
-    """Return the members of a struct column, optionally with defaults in place of nulls."""
+    """Return the members of a struct column, optionally with nulls replaced with defaults."""
     columns = children(data)
     if not replace_null_with_default:
         return columns
@@ -106,7 +106,7 @@ def columns_of(
 
 
 def map_members(data: pa.Array) -> dict[str, pa.Array]:
-    """Return the members of a column of maps by name; empty if all rows are null."""
+    """Return the members of a column of maps by name, or an empty dict if all rows are null."""
     if pa.types.is_null(data.type):
         return {}
     return dict(zip((f.name for f in data.type), children(data), strict=True))
@@ -115,7 +115,7 @@ def map_members(data: pa.Array) -> dict[str, pa.Array]:
 def maps(
     column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, pa.BooleanArray]
 ) -> Column:
-    """Return a column of maps with other members, and the null rows of the original column."""
+    """Return a copy of a column of maps with new members and the same null rows."""
     null = column.is_null()
     if columns:
         data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
@@ -125,13 +125,13 @@ def maps(
 
 
 def split(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
-    """Split a batch by code (no nulls), in order of first appearance.
+    """Split a batch by code, in order of first appearance. `codes` must not contain nulls.
 
-    Rows with the same code stay in order. This is meant for rows that are routed to different
-    topics: rows have no order across topics.
+    Rows with the same code remain in order. Use this function for rows that are routed to different
+    topics, because records are not ordered across topics.
 
     Raises:
-        NotColumnar: There are so many codes that rows are cheaper.
+        NotColumnar: There are so many codes that the row form is faster.
     """
     distinct = pc.unique(codes).to_pylist()
     if len(distinct) == 1:
@@ -142,12 +142,12 @@ def split(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
 
 
 def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumnar:
-    """Return the error for a batch that cannot be transformed as columns.
+    """Return the error for a batch that the columnar form cannot transform.
 
-    BadRows lists the rows that fail in the row form, with their errors. `apply` is a method of the
-    transformation that received this batch. Its columnar form is called with halves of the batch
-    to find these rows: one bad row among thousands costs as much as a second call with the whole
-    batch, not as much as thousands of rows.
+    BadRows contains the error of each row that fails in the row form. The result is NotColumnar if
+    no row fails. `apply` is the row form, a bound method of the transformation. To locate the bad
+    rows, the columnar form is called with halves of the batch. One bad row among thousands
+    therefore costs about as much as a second call with the whole batch.
     """
     errors = _failures(batch, apply)
     return BadRows(errors) if errors else NotColumnar("no single row fails")
@@ -156,10 +156,10 @@ def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumna
 def finished(
     batch: Batch, apply: Callable[[Any], object], result: Batch, failed: Collection[int]
 ) -> Sequence[Batch]:
-    """Return the result of a columnar form that transformed all rows except the failed rows.
+    """Return the result of a columnar form if no rows failed; otherwise raise an error.
 
     Raises:
-        BadRows, NotColumnar: See `blamed`. BadRows includes the results of the other rows.
+        BadRows, NotColumnar: See `blamed`. BadRows includes the results of all other rows.
     """
     if not failed:
         return [result]
@@ -178,13 +178,13 @@ def without(
     suspects: pa.BooleanArray,
     transform: Callable[[Batch], Sequence[Batch]],
 ) -> BadRows:
-    """Return the error for a batch in which some rows fail; `transform` handles the other rows.
+    """Return the error for a batch with failing rows, including the results of all other rows.
 
-    `suspects` is the mask of the rows that fail, without nulls.
+    `suspects` is a mask of the failing rows, without nulls. `transform` transforms the other rows.
 
     Raises:
-        NotColumnar: One of them does not fail in the row form.
-        Exception: `transform` raised it.
+        NotColumnar: A row in `suspects` does not fail in the row form.
+        Exception: `transform` raised an error other than BadRows.
     """
     errors = _failures_at(batch, apply, suspects)
     if len(errors) < suspects.true_count:
@@ -212,9 +212,9 @@ def _failures_at(
 
 
 def whole_numbers(strings: pa.StringArray, bits: int) -> pa.Int64Array:
-    """Parse strings of ASCII digits, optionally with a minus sign, as integers of so many bits.
+    """Parse strings of ASCII digits, optionally with a minus sign, as integers of this width.
 
-    Other strings become null, although Java may parse some of them.
+    Out-of-range numbers and all other strings become null. Java can parse some of these strings.
     """
     plain = pc.and_(
         pc.ascii_is_decimal(strings), pc.less_equal(pc.binary_length(strings), _MAX_DIGITS)
@@ -235,16 +235,16 @@ def whole_numbers(strings: pa.StringArray, bits: int) -> pa.Int64Array:
 def converted(
     values: Iterable[Value], convert: Callable[[Value], Value]
 ) -> tuple[list[Value], list[int]]:
-    """Convert values one by one; return the results, and the indices of the values that failed.
+    """Convert values one by one. Return the results and the indices of the values that failed.
 
-    The results of these values are null.
+    The result of a failed value is null.
     """
     results: list[Value] = []
     failed: list[int] = []
     remaining = iter(values)
     while True:
         try:
-            # after an error, the list contains the values that were converted before it
+            # if a conversion fails, the results before it have already been appended
             results.extend(map(convert, remaining))
             return results, failed
         except NotColumnar:
@@ -266,7 +266,7 @@ def _failures(batch: Batch, apply: Callable[[Any], object]) -> dict[int, Excepti
             owner.apply_batch(part)
         except BadRows as bad:
             part_errors = bad.errors
-        except Exception:  # noqa: BLE001 - the row form raises the error of each row
+        except Exception:  # noqa: BLE001 - the row form reports the error of each row
             part_errors = _failures_by_row(part, apply)
         errors |= {start + row: error for row, error in part_errors.items()}
     return errors
@@ -277,7 +277,7 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
     for index, record in enumerate(batch.records()):
         try:
             apply(record)
-        except Exception as error:  # noqa: BLE001 - any error of the row form is a failure of that row
+        except Exception as error:  # noqa: BLE001 - any error means that the row failed
             errors[index] = error
     return errors
 
@@ -285,7 +285,7 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
 def required_nulls(
     fields: Sequence[Field], members: Sequence[pa.Array], data: pa.StructArray
 ) -> set[int]:
-    """Return the rows in which the struct is not null, but a required field is null."""
+    """Return the indices of the non-null structs in which a required field is null."""
     rows: set[int] = set()
     for field, member in zip(fields, members, strict=True):
         if not field.schema.optional and member.null_count:
@@ -297,10 +297,12 @@ def required_nulls(
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
-    """Return the null rows of a column whose schema is about to change, and their schema.
+    """Return a mask of the null rows of a column, or None, and the schema of these rows.
+
+    Call this function before the schema of the column changes, because null rows retain theirs.
 
     Raises:
-        NotColumnar: They have different schemas.
+        NotColumnar: The null rows have different schemas.
     """
     null = column.is_null()
     if null is None:
@@ -317,7 +319,7 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
 def restructured(
     column: Column, result: Schema, columns: Sequence[pa.Array]
 ) -> tuple[Column, set[int]]:
-    """Return a column of this schema and these members, and the rows that lack a required value.
+    """Build a column from a schema and its members; also return the rows without a required value.
 
     Null rows are unchanged; see `kept_nulls`.
     """
@@ -328,7 +330,7 @@ def restructured(
 
 
 def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
-    """Return the rows that are not null and contain, at any depth, a null in a required place.
+    """Return a mask of the non-null rows that contain a null for a required value at any depth.
 
     Returns None if there are no such rows.
 
@@ -352,7 +354,7 @@ def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
         schema.value_schema is not None
         and _incomplete_items(schema.value_schema, data.items) is not None
     ):
-        raise NotColumnar("a map may lack values")
+        raise NotColumnar("a map contains a null for a required value")
     if not inside:
         return None
     incomplete = inside[0]
@@ -371,7 +373,7 @@ def _incomplete_items(schema: Schema, items: pa.Array) -> pa.BooleanArray | None
 
 
 def null_rows(column: Column) -> pa.BooleanArray:
-    """Return the mask of the rows of a column that are null."""
+    """Return a mask of the null rows of a column."""
     null = column.is_null()
     return pa.repeat(False, len(column)) if null is None else null
 
@@ -384,7 +386,7 @@ def mixed(
 ) -> Column:
     """Return the rows of `before` where `is_before` is true, and the rows of `after` elsewhere.
 
-    `is_before` is None if no row is of `before`, `kept_rows` is None if all rows are kept.
+    `is_before` is None if no row comes from `before`. `kept_rows` is None to return all rows.
     """
     if is_before is not None:
         return after.mixed(before, is_before, kept_rows)
@@ -392,14 +394,15 @@ def mixed(
 
 
 def taken(data: pa.Array, rows: pa.Array | None) -> pa.Array:
-    """Return the rows at these indices, or all rows."""
+    """Return the rows at these indices, or all rows if `rows` is None."""
     return data if rows is None else data.take(rows)
 
 
 def with_value(batch: Batch, kept_rows: pa.BooleanArray | None, value: Column) -> Batch:
-    """Return the rows where `kept_rows` is true, or all, with a value column of these rows.
+    """Return the rows where `kept_rows` is true, or all rows if it is None, with a new value.
 
-    `Batch.where` would also filter the old value, which costs more than everything else.
+    `value` contains only the returned rows. `Batch.where` would also filter the old value column,
+    which is the most expensive part.
     """
     if kept_rows is None:
         return batch.replace(value=value)

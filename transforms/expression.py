@@ -3,9 +3,10 @@
     value.op == 'u' and value.after.qty > 3
     topic in ('orders', 'lines') or matches(header['kind'], 'a.*')
 
-The names are `key`, `value`, `topic`, and `header`. A dot or brackets access members of structs,
-maps, and lists; a missing member is None. The operators are comparisons, `and`, `or`, `not`, `in`,
-`+ - * / %`, and `if else`. Only the functions of `FUNCTIONS` can be called. There are no loops.
+The available names are `key`, `value`, `topic`, and `header`. Dots and brackets access members of
+structs, maps, and lists; a missing member is None. The operators are comparisons, `and`, `or`,
+`not`, `in`, `+ - * / // %`, and conditional expressions (`x if condition else y`). Only the
+functions in `FUNCTIONS` can be called. Loops are not supported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from connect_py.java.patterns import JavaPattern
 from connect_py.java.regex import JavaRegexError
 from transforms.plain_values import plain
 
-MAX_LENGTH: Final = 10_000  # characters of an expression
+MAX_LENGTH: Final = 10_000  # characters in an expression
 
 Scope = Mapping[str, Any]
 Compiled = Callable[[Scope], Any]
@@ -66,25 +67,25 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 class ExpressionError(ValueError):
-    """The source is not an expression of this language."""
+    """Error in the source of an expression."""
 
 
 class Expression:
     """A compiled expression."""
 
     def __init__(self, source: str) -> None:
-        """Compile an expression. ExpressionError names the part that is not supported."""
+        """Compile an expression; raise ExpressionError, with the unsupported part, if invalid."""
         if len(source) > MAX_LENGTH:
             raise ExpressionError(f"the expression is longer than {MAX_LENGTH} characters")
         try:
             tree = ast.parse(source.strip(), mode="eval")
             self._run = _compiled(tree.body)
         except (SyntaxError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"not an expression: {error}") from error
+            raise ExpressionError(f"invalid expression: {error}") from error
         self._source = source
 
     def __call__(self, record: ConnectRecord) -> Any:
-        """Evaluate the expression for a record; raise DataError for incompatible values."""
+        """Evaluate the expression for a record; raise DataError if an operation fails."""
         scope = {
             "key": plain(record.key),
             "value": plain(record.value),
@@ -203,7 +204,7 @@ def _choice(node: ast.IfExp) -> Compiled:
 def _call(node: ast.Call) -> Compiled:
     if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords:
         names = ", ".join(sorted(FUNCTIONS))
-        raise ExpressionError(f"{ast.unparse(node)}: the functions are {names}")
+        raise ExpressionError(f"{ast.unparse(node)}: supported functions are {names}")
     function, arguments = FUNCTIONS[node.func.id], [_compiled(a) for a in node.args]
     return lambda scope: function(*(argument(scope) for argument in arguments))
 

@@ -1,4 +1,4 @@
-"""`ExtractField`: replaces a key or value by a field."""
+"""`ExtractField`: replaces a key or value with one of its fields."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PURPOSE = "field extraction"
 
 
 class ExtractField(SideTransformation[R]):
-    """Replaces a struct or map by a field. A null stays null, with the field's schema.
+    """Replaces a struct or map with a field. A null remains null, with the schema of the field.
 
-    Both forms are handwritten: the result is not a struct, and its nulls depend on every struct
-    on the path to the field.
+    The row form and the columnar form are both handwritten, because the result is not a struct, and
+    its nulls depend on every struct on the path to the field.
     """
 
     config_def = (
@@ -39,8 +39,8 @@ class ExtractField(SideTransformation[R]):
             default="V1",
             importance=Importance.HIGH,
             validator=one_of("V1", "V2", case_insensitive=True),
-            doc="V1: the field is a name, which may contain dots. V2: it is a path with dots, with "
-            "backticks around names that contain dots.",
+            doc="Syntax of field. V1: a field name, which may contain dots. V2: a path of field "
+            "names separated by dots, with backticks around names that contain dots.",
         )
     )
 
@@ -102,7 +102,7 @@ class ExtractField(SideTransformation[R]):
         """Return the schema of the result for nulls that have a schema.
 
         Raises:
-            BadRows: That schema does not have the field.
+            BadRows: The schema of the nulls does not have the field.
         """
         from transforms.columns import without
 
@@ -141,7 +141,7 @@ class ExtractField(SideTransformation[R]):
 
 
 def _hidden_where(data: pa.Array, column: Column) -> pa.Array:
-    """Return the data with null where the struct is null, also if the field has a default."""
+    """Return the data with nulls where the struct is null, even if the field has a default."""
     from transforms.columns import hidden
 
     null = column.is_null()

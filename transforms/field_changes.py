@@ -1,4 +1,4 @@
-"""Changes to the fields of keys and values, as data, and the steps that follow from them."""
+"""Declarative changes to the fields of keys and values, and the plans that apply them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Nulls(Enum):
     """Effect of a transformation on a null key or value."""
 
     PASS = "pass"  # the record is unchanged
-    CONVERT_SCHEMA = "convert schema"  # the null stays and gets the schema of the result
-    FAIL = "fail"  # the record fails: a struct or map is required
+    CONVERT_SCHEMA = "convert schema"  # the value remains null but has the schema of the result
+    FAIL = "fail"  # the record fails, because a struct or map is required
 
 
 class Conversion(ABC):
-    """Change of the values of one field, or of a whole key or value, and of their schema.
+    """Converts the values and the schema of a field, or of a whole key or value.
 
     class Negate(Conversion):
         def schema(self, schema: Schema) -> Schema:
@@ -50,27 +50,27 @@ class Conversion(ABC):
         """Return the schema of the converted values.
 
         Raises:
-            ConnectError: Values of this schema cannot be converted, or the default cannot.
+            ConnectError: Values of this schema, or its default, cannot be converted.
         """
 
     @abstractmethod
     def value(self, schema: Schema | None, value: Value) -> Value:
-        """Return the converted value. Null stays null. `schema` is None in a map.
+        """Return the converted value. Null remains null. `schema` is None for schemaless data.
 
-        This is the reference: `array` and `integers` must give the same values.
+        This is the reference implementation: `array` and `integers` must return the same values.
 
         Raises:
             ConnectError: The value cannot be converted.
         """
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Convert a column of this schema; None if `value` has to convert it value by value."""
+        """Convert a column of this schema, or return None to convert each value with `value`."""
         return None
 
     def integers(self, strings: pa.StringArray) -> pa.Int64Array | None:
-        """Convert strings to integers, null where `value` has to decide.
+        """Convert strings to integers, with nulls for strings that require `value`.
 
-        Returns None if the result of the conversion is not an integer.
+        Returns None if the conversion does not produce integers.
         """
         return None
 
@@ -79,7 +79,7 @@ class Conversion(ABC):
 class CopiedField:
     """New field with the schema and value of an existing field.
 
-    In a map without that field, the new one is null.
+    If a map does not have the existing field, the new field is null.
     """
 
     name: str
@@ -88,10 +88,11 @@ class CopiedField:
 
 @dataclass(frozen=True, slots=True)
 class InsertedField:
-    """New field whose value does not depend on other fields, computed for a row or for a batch.
+    """New field whose value does not depend on other fields.
 
-    `column` returns the stored representation: integers for dates, times, and timestamps.
-    A null is not added to a map. It is not checked against a required schema.
+    `value` returns the value for a record, and `column` returns the values for a batch. `column`
+    returns dates, times, and timestamps as integers. A null is not added to a map. A null is
+    accepted even if the schema is required.
     """
 
     name: str
@@ -101,24 +102,24 @@ class InsertedField:
 
     @classmethod
     def constant(cls, name: str, value: str, schema: Schema = STRING) -> InsertedField:
-        """Return a field that holds the same string in every record."""
+        """Return a field with the same string in every record."""
         return cls(name, schema, lambda _: value, lambda batch: _repeated(value, len(batch)))
 
     @classmethod
     def topic(cls, name: str, schema: Schema = STRING) -> InsertedField:
-        """Return a field for the topic, as changed by earlier transformations."""
+        """Return a field with the topic, as changed by earlier transformations."""
         return cls(
             name, schema, attrgetter("topic"), lambda batch: _repeated(batch.topic, len(batch))
         )
 
     @classmethod
     def partition(cls, name: str, schema: Schema = INT32) -> InsertedField:
-        """Return a field for the partition."""
+        """Return a field with the partition."""
         return cls(name, schema, attrgetter("partition"), lambda batch: batch.origin.partitions)
 
     @classmethod
     def offset(cls, name: str, schema: Schema, purpose: str) -> InsertedField:
-        """Return a field for the offset; records of a source fail, with the purpose."""
+        """Return a field with the offset. Source records fail; the error contains `purpose`."""
 
         def offset(record: ConnectRecord) -> int:
             if isinstance(record, SinkRecord):
@@ -130,13 +131,13 @@ class InsertedField:
 
     @classmethod
     def timestamp(cls, name: str, schema: Schema) -> InsertedField:
-        """Return a field for the timestamp, in milliseconds."""
+        """Return a field with the timestamp, in milliseconds."""
         return cls(name, schema, attrgetter("timestamp"), lambda batch: batch.timestamp)
 
 
 @dataclass(frozen=True, slots=True)
 class InsertedStruct:
-    """New field that holds a struct of inserted fields, or a map without a schema."""
+    """New field that is a struct of inserted fields, or a map for schemaless data."""
 
     name: str
     schema: Schema
@@ -147,7 +148,7 @@ class InsertedStruct:
         return Struct(self.schema, [each.value(record) for each in self.fields])
 
     def map(self, record: ConnectRecord) -> dict[str, Value]:
-        """Return the map for a record; fields that are null are left out."""
+        """Return the map for a record. Null fields are omitted."""
         entries = ((each.name, each.value(record)) for each in self.fields)
         return {name: value for name, value in entries if value is not None}
 
@@ -159,19 +160,20 @@ NewField: TypeAlias = InsertedField | InsertedStruct
 class FieldChanges:
     """Changes to the fields of structs and maps, or to a whole key or value.
 
-    New fields follow the existing fields: first the copied fields, then the inserted fields. A new
-    field replaces an entry of a map that has its name; a struct that has its name fails.
+    New fields follow the existing fields: first the copied fields, then the inserted fields. In a
+    map, a new field replaces an existing entry with the same name. A struct that already has a
+    field with that name fails.
 
     Attributes:
-        new_name: Function from the name of an existing field to its name in the result, or to
-            None, which removes the field. Without it, names do not change.
-        conversions: Conversions by name of the field. A map without the field gets it as null.
-            Not supported together with `new_name` and `copied`.
+        new_name: Maps the name of an existing field to its name in the result, or to None to
+            remove the field. If it is not set, names do not change.
+        conversions: Conversions by field name. If a map does not have the field, it is added as
+            null. Cannot be combined with `new_name` or `copied`.
         copied: Copies of existing fields.
-        inserted: Fields from the metadata of the record, and constants.
-        headers: (name, existing field) of each header to add.
-        whole: Conversion of the whole key or value, which may be of any type. Not supported
-            together with other changes.
+        inserted: Record metadata and constants to add as fields.
+        headers: Headers to add, as pairs of the header name and the name of an existing field.
+        whole: Conversion of the whole key or value, which may have any type. Cannot be combined
+            with other changes.
     """
 
     new_name: Callable[[str], str | None] | None = None
@@ -195,7 +197,7 @@ class FieldChanges:
 
 
 class Plan:
-    """Steps from the structs of one schema to the structs of the result."""
+    """Precomputed steps that transform the structs of one schema."""
 
     __slots__ = (
         "appended",
@@ -223,31 +225,31 @@ class Plan:
     ) -> None:
         self.source: Final = source
         self.schema: Final = result
-        # index of the source of each field of the result, except the inserted fields
+        # index of the source field of each field of the result, except the inserted fields
         self.sources: Final = sources
-        # (index in the result, schema of the source, conversion)
+        # (index in the result, schema of the source field, conversion)
         self.conversions: Final = conversions
         self.inserted: Final = inserted
-        self.headers: Final = headers  # (name, index of the source)
+        self.headers: Final = headers  # (header name, index of the source field)
         self.source_rules: Final = rules_of(source)
         self.rules: Final = Rules(result, len(sources))  # inserted values are not checked
-        # each field of the result has the schema of its source
+        # True if each field of the result has the schema of its source field
         self.keeps_schemas: Final = all(
             source.fields[index].schema is field.schema
             for index, field in zip(sources, result.fields, strict=False)
         )
-        # Values of the source become values of the result: `select` selects them (None: all, in
-        # order), then those at the indices `appended` are appended.
+        # `select` returns the source values that the result contains, or is None if it contains
+        # all of them in order. The values at the indices `appended` are then copied to the end.
         count = len(source.fields)
         keeps_all = list(sources[:count]) == list(range(count))
         self.select: Final = None if keeps_all else values_at(sources)
         self.appended: Final = sources[count:] if keeps_all else ()
-        # of all fields that the result or a header needs
+        # indices of the source fields that the result or a header requires
         self.source_indices: Final = tuple({*sources, *(index for _, index in headers)})
 
 
 class NewNames(dict[Any, str | None]):
-    """Cache of the new names of map entries, None for removed entries."""
+    """Cache of the new names of map entries. The new name of a removed entry is None."""
 
     def __init__(self, new_name: Callable[[str], str | None]) -> None:
         self._new_name = new_name
@@ -260,7 +262,7 @@ class NewNames(dict[Any, str | None]):
 
 
 class DeclaredFields(Protocol):
-    """A transformation as its columnar form sees it."""
+    """Properties of a `FieldTransformation` that its columnar form uses."""
 
     @property
     def side(self) -> Side:
@@ -268,7 +270,7 @@ class DeclaredFields(Protocol):
 
     @property
     def target(self) -> Side | None:
-        """Side of the result; None: the side of the input."""
+        """Side of the result, or None if it is the side of the input."""
 
     @property
     def nulls(self) -> Nulls:
@@ -276,23 +278,23 @@ class DeclaredFields(Protocol):
 
     @property
     def changes(self) -> FieldChanges:
-        """The declared changes."""
+        """Declared changes."""
 
     @property
     def replace_null_with_default(self) -> bool:
-        """True if a null becomes the default of its field before any other change."""
+        """True if nulls are replaced with the default of the field before any other change."""
 
     @property
     def result(self) -> Callable[[Schema], Schema]:
-        """Function from the schema of a struct to the schema of the result."""
+        """Function that returns the schema of the result for a schema."""
 
     @property
     def plan(self) -> Callable[[Schema], Plan]:
-        """Function from the schema of a struct to the steps."""
+        """Function that returns the plan for a struct schema."""
 
     @property
     def names(self) -> Mapping[Any, str | None] | None:
-        """New names of map entries; None if names do not change."""
+        """New names of map entries, or None if names do not change."""
 
     def apply(self, record: Any) -> Any:
         """Transform a record; see `Transformation.apply`."""
@@ -303,7 +305,10 @@ class DeclaredFields(Protocol):
 
 @lru_cache(maxsize=64)
 def _repeated(value: str, length: int) -> pa.StringArray:
-    """Return a column of one string; cached, because batches tend to have the same few lengths."""
-    import pyarrow as pa  # on first use
+    """Return a column with the same string in every row.
+
+    The result is cached, because most batches have one of a few lengths.
+    """
+    import pyarrow as pa  # imported on first use to reduce startup time
 
     return pa.repeat(pa.scalar(value), length)

@@ -1,4 +1,4 @@
-"""Columnar form of every `FieldTransformation`."""
+"""Columnar form of `FieldTransformation`."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def transformed(transformation: DeclaredFields, batch: Batch) -> list[Batch]:
 
 
 class _Work:
-    """Transformation of one batch."""
+    """Transforms one batch."""
 
     def __init__(self, transformation: DeclaredFields, batch: Batch, column: Column) -> None:
         self._transformation = transformation
         self._changes = transformation.changes
         self._batch = batch
         self._column = column
-        self.headers: list[Headers] | None = None  # with the new headers, if there are any
-        self.failed: set[int] = set()  # rows that the row form refuses
+        self.headers: list[Headers] | None = None  # headers of the result, if any are added
+        self.failed: set[int] = set()  # rows that fail in the row form
 
     def structs(self, schema: Schema) -> Column:
         """Return the result for a column with a schema.
@@ -99,7 +99,7 @@ class _Work:
         return Column(result, data, null, tombstone_schema=null_schema)
 
     def _nulls(self) -> tuple[pa.BooleanArray | None, Schema | None]:
-        """Return the null rows that do not have the schema of the result, and their schema."""
+        """Return a mask of the nulls that lack the schema of the result, and their schema."""
         column = self._column
         if self._transformation.nulls is Nulls.PASS:
             return kept_nulls(column)
@@ -109,7 +109,7 @@ class _Work:
         return column.tombstone, null_schema
 
     def _fields(self, schema: Schema, plan: Plan) -> list[pa.Array]:
-        """Return the columns of the result, except the inserted fields; prepare the headers."""
+        """Return the columns of the result without the inserted fields, and set the headers."""
         data = self._column.data
         columns = {index: data.field(index) for index in plan.source_indices}
         if self._transformation.replace_null_with_default:
@@ -138,32 +138,38 @@ class _Work:
     def _converted(
         self, conversion: Conversion, schema: Schema, result: Schema, data: pa.Array
     ) -> pa.Array:
-        """Convert a column of one field; values that cannot be converted become null and fail."""
+        """Convert the column of a field.
+
+        A value that cannot be converted becomes null, and its row is added to `failed`.
+        """
         array = conversion.array(schema, result, data)
         if array is not None:
             return array
         integers = self._integers(conversion, schema, data)
         if integers is not None:
             return integers.cast(arrow_type(result))
-        values, refused = converted(to_values(schema, data), partial(conversion.value, schema))
-        self.failed.update(refused)
+        values, failed = converted(to_values(schema, data), partial(conversion.value, schema))
+        self.failed.update(failed)
         return to_array(result, values)
 
     def _integers(
         self, conversion: Conversion, schema: Schema | None, data: pa.Array
     ) -> pa.Int64Array | None:
-        """Convert strings to integers; None if these are not strings, or not to integers."""
+        """Convert strings to integers, with the errors of `_converted`.
+
+        Returns None if the column does not contain strings, or the result is not an integer.
+        """
         if not pa.types.is_string(data.type):
             return None
         integers = conversion.integers(data)
         if integers is None or integers.null_count == data.null_count:
             return integers
         undecided = pc.and_(integers.is_null(), data.is_valid())
-        values, refused = converted(
+        values, failed = converted(
             data.filter(undecided).to_pylist(), partial(conversion.value, schema)
         )
         rows = pc.indices_nonzero(undecided).to_pylist()
-        self.failed.update(rows[index] for index in refused)
+        self.failed.update(rows[index] for index in failed)
         return pc.replace_with_mask(integers, undecided, pa.array(values, pa.int64()))
 
     def _inserted(self, field: NewField) -> pa.Array:
@@ -219,7 +225,7 @@ class _Work:
     def _renamed(
         self, members: dict[str, pa.Array]
     ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-        """Return the existing members under their new names, and the rows that lack them."""
+        """Return the existing members under their new names, and the rows without them."""
         names = self._transformation.names
         if names is None:
             return members.copy(), dict(self._column.absent)
@@ -239,20 +245,23 @@ class _Work:
         return columns, absent
 
     def _member(self, conversion: Conversion, member: Column) -> Column:
-        """Convert one member; values that cannot be converted become null and fail."""
+        """Convert a member. Values that cannot be converted are handled as in `_converted`."""
         integers = self._integers(conversion, None, member.data)
         if integers is not None:
             is_null = integers.null_count == len(member)
             return Column(None, pa.nulls(len(member)) if is_null else integers)
         incoming = schemaless_values(member.data, member.absent)
-        values, refused = converted(incoming, partial(conversion.value, None))
-        self.failed.update(refused)
+        values, failed = converted(incoming, partial(conversion.value, None))
+        self.failed.update(failed)
         return schemaless_column(values)
 
     def _insert(
         self, field: NewField, columns: dict[str, pa.Array], absent: dict[Path, pa.BooleanArray]
     ) -> dict[Path, pa.BooleanArray]:
-        """Add a member to `columns`; return the rows that lack members. Nulls are not added."""
+        """Add a member to `columns` and return the updated masks of absent members.
+
+        The member is absent from the rows in which its value is null.
+        """
         parts = field.fields if isinstance(field, InsertedStruct) else [field]
         data = [part.column(self._batch) for part in parts]
         absent = _without_path(absent, field.name)

@@ -1,6 +1,6 @@
-"""Path of a field: a name, or (syntax version 2) a dotted path.
+"""Field paths: a field name in syntax version V1, or a dotted path in V2.
 
-Backticks enclose names that contain dots.
+In V2, backticks enclose names that contain dots.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PURPOSE = "nested field access"
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Names from the top-level field down to a nested field."""
+    """Path from a top-level field to a nested field."""
 
     text: str
     steps: Sequence[str]
 
     @classmethod
     def parse(cls, text: str, version: str) -> FieldPath:
-        """Parse a path of syntax `V1` (one name, which may contain dots) or `V2`, in any case.
+        """Parse a path. `version` is `V1` (one name, which may contain dots) or `V2`, in any case.
 
         Raises:
             ConfigError: A backtick is not closed.
@@ -32,7 +32,7 @@ class FieldPath:
         return cls(text, (text,) if version.upper() == "V1" else tuple(_steps(text)))
 
     def field_of(self, schema: Schema) -> Field | None:
-        """Return the field of a struct schema, or None if it does not have the field.
+        """Return the field at this path of a struct schema, or None if it does not exist.
 
         Raises:
             DataError: A field on the path is not a struct.
@@ -48,7 +48,10 @@ class FieldPath:
         return field
 
     def value_of_struct(self, row: Struct, *, replace_null_with_default: bool) -> Value:
-        """Return the value in a row whose schema has the field; null if a struct on the path is."""
+        """Return the value at this path, or None if a struct on the path is null.
+
+        The schema of the row must have the field.
+        """
         value: Value = row
         for step in self.steps:
             if value is None:
@@ -60,7 +63,7 @@ class FieldPath:
         return value
 
     def value_of_map(self, row: Value) -> Value:
-        """Return the value in a map, null if an entry on the path is missing.
+        """Return the value at this path in a map, or None if an entry on the path is missing.
 
         Raises:
             DataError: An entry on the path is not a map.
@@ -88,13 +91,14 @@ def _steps(text: str) -> list[str]:
             at = end
         if at >= len(text):
             return steps
-        at += 1  # the dot
+        at += 1  # skip the dot
 
 
 def _closing(text: str, opening: int) -> int:
     """Return the index of the backtick that closes a quoted name.
 
-    It is followed by a dot or the end of the path, and not preceded by a backslash.
+    A closing backtick is followed by a dot or the end of the path, and is not preceded by a
+    backslash.
     """
     at = opening
     while True:

@@ -1,4 +1,4 @@
-"""`FieldTransformation`: a transformation of fields, declared once for both forms."""
+"""`FieldTransformation`: base class of transformations that declare their field changes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MAX_NAMES: Final = 10_000  # cached names of map entries
 
 
 class FieldTransformation(SideTransformation[R]):
-    """Transformation of the fields of a key or value, declared once.
+    """Changes the fields of a key or value as its subclass declares.
 
-    A subclass parses its options in `configure` and describes its effect there, as data:
+    A subclass parses its options in `configure` and declares the changes:
 
         class AddRegion(FieldTransformation[R]):
             config_def = ConfigDef().define("region", Type.STRING, doc="The region.")
@@ -44,28 +44,27 @@ class FieldTransformation(SideTransformation[R]):
 
         AddRegionKey, AddRegionValue = for_both(AddRegion)
 
-    `apply` and `apply_batch` follow from the declaration, for structs and for maps without a
-    schema. `FieldChanges` lists the possible changes. To change values, write a `Conversion`: a
-    function from schema to schema, a function from value to value (the reference), and
-    optionally a function from column to column. The schema of the result retains name, version,
-    doc, and parameters unless `result_schema` is overridden. `nulls` is the effect on a null key or
-    value. A record fails if a required field is null.
+    `apply` and `apply_batch` are derived from the declaration, for structs and for schemaless maps.
+    See `FieldChanges` for the supported changes. To change values, implement a `Conversion`, which
+    converts schemas, values, and optionally columns. The schema of the result has the name,
+    version, doc, and parameters of the original schema, unless `result_schema` is overridden.
+    `nulls` is the effect on a null key or value. A record fails if a required field is null.
 
-    Write both forms by hand if the result has fewer rows than the input, or if a new value depends
-    on several fields of the record.
+    Implement `apply` and `apply_batch` directly, without this class, if the result has fewer rows
+    than the input, or if a new value depends on several fields of the record.
     """
 
-    purpose: str  # for the message about a value that is neither a struct nor a map
-    map_purpose: str = ""  # the same for a value without a schema, if it differs
+    purpose: str  # for the error if the value is neither a struct nor a map
+    map_purpose: str = ""  # for schemaless values, if different
     nulls: ClassVar[Nulls] = Nulls.PASS
-    target: ClassVar[Side | None] = None  # side of the result; None: the side of the input
+    target: ClassVar[Side | None] = None  # side of the result, if not the side of the input
     _transform_batch: Callable[[FieldTransformation[R], Batch], Sequence[Batch]] | None = None
 
     def declare(self, changes: FieldChanges, *, replace_null_with_default: bool = True) -> None:
-        """Set the changes. `configure` calls this once.
+        """Declare the changes. Call this method once, in `configure`.
 
-        With `replace_null_with_default`, a null becomes the default of its field before any other
-        change; otherwise it stays null.
+        If `replace_null_with_default` is true, nulls are replaced with the default of the field
+        before any other change. Otherwise, they remain null.
         """
         self.changes = changes
         self.replace_null_with_default = replace_null_with_default
@@ -80,25 +79,25 @@ class FieldTransformation(SideTransformation[R]):
         ]
 
     def result_schema(self, schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
-        """Return the schema of the result, a struct of these fields."""
+        """Return the schema of the result, a struct with these fields."""
         return rebuilt(schema, fields)
 
     def require_row(self, schema: Schema, value: Value) -> Struct:
-        """Return a value that has a schema if it is a struct; raise DataError otherwise."""
+        """Return a value with a schema if it is a struct; raise DataError otherwise."""
         return require_struct(value, self.purpose, schema)
 
     def check(self, plan: Plan, values: Sequence[Value]) -> None:
-        """Raise DataError if one of the existing or copied values does not fit the result."""
+        """Raise DataError if an existing or copied value is invalid in the result."""
         plan.rules.check_required(values)
 
     def make_plan(self, schema: Schema) -> Plan:
-        """Return the steps that transform structs of this schema.
+        """Return the plan that transforms structs of this schema.
 
         Raises:
             ConnectError: Structs of this schema cannot be transformed.
         """
         changes = self.changes
-        sources = [(f.index, f.name) for f in schema.fields]  # of existing and copied fields
+        sources = [(f.index, f.name) for f in schema.fields]  # (source index, new name)
         if changes.new_name is not None:
             renamed = [(index, changes.new_name(name)) for index, name in sources]
             sources = [(index, name) for index, name in renamed if name is not None]
@@ -213,7 +212,9 @@ class FieldTransformation(SideTransformation[R]):
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._transform_batch is None:
-            from transforms.field_columns import transformed  # imports pyarrow
+            from transforms.field_columns import (
+                transformed,
+            )  # on first use, because it imports pyarrow
 
             self._transform_batch = transformed
         return self._transform_batch(self, batch)

@@ -10,9 +10,9 @@ from connect_py.api.transformation import Transformation
 
 
 class Filter(Transformation[R]):
-    """Drops every record that it receives; used with a predicate.
+    """Drops every record that it receives. Use it with a predicate.
 
-    Both forms are handwritten: the result has fewer rows than the input.
+    The row form and the columnar form are both handwritten, because rows are dropped.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:

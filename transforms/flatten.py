@@ -1,4 +1,4 @@
-"""`Flatten`: replaces nested structs and maps by their members, with joined names."""
+"""`Flatten`: flattens nested structs and maps into fields with joined names."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ PURPOSE = "flattening"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Field of the result: its name, its schema, and the indices of the path to its value."""
+    """Field of the result."""
 
     name: str
     schema: Schema
-    path: tuple[int, ...]
-    default: Value  # of the field itself, which replaces a null
+    path: tuple[int, ...]  # field index of the value at each level of nesting
+    default: Value  # default of the field itself, which replaces a null
 
 
 class Flatten(SideTransformation[R]):
-    """Flattens structs and maps, but not arrays. A null key or value passes unchanged.
+    """Flattens structs and maps, but not arrays. A null key or value is passed through unchanged.
 
-    Both forms are handwritten: the fields of the result depend on the values of nested maps.
+    The row form and the columnar form are both handwritten, because the fields of the result depend
+    on the values of nested maps.
     """
 
     config_def = ConfigDef().define(
@@ -44,7 +45,7 @@ class Flatten(SideTransformation[R]):
         Type.STRING,
         default=".",
         importance=Importance.MEDIUM,
-        doc="Separator between the names of a field and of its members.",
+        doc="Separator between the name of a field and the names of its members.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -159,7 +160,7 @@ class Flatten(SideTransformation[R]):
     def _members(
         self, column: Column, prefix: str, absent_rows: pa.BooleanArray | None
     ) -> Iterator[tuple[str, Column, pa.BooleanArray | None]]:
-        """Yield the leaves of maps, with the rows that lack them."""
+        """Yield the name and column of each leaf of a map, and a mask of the rows without it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -172,7 +173,7 @@ class Flatten(SideTransformation[R]):
             lacking = _either(absent_rows, member.missing)
             if not pa.types.is_struct(field.type):
                 if pa.types.is_decimal(field.type):
-                    raise NotColumnar("a decimal")
+                    raise NotColumnar("a map contains a decimal")
                 yield name, member, lacking
                 continue
             null = member.is_null()

@@ -33,14 +33,14 @@ class HeaderFrom(FieldTransformation[R]):
             Type.LIST,
             validator=non_empty_list,
             importance=Importance.HIGH,
-            doc="Names of the headers, in the same order.",
+            doc="Names of the headers, in the order of the fields.",
         )
         .define(
             "operation",
             Type.STRING,
             validator=one_of(MOVE, "copy"),
             importance=Importance.HIGH,
-            doc="move removes the fields, copy retains them.",
+            doc="move removes the fields; copy retains them.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )

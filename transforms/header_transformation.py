@@ -1,4 +1,4 @@
-"""`HeaderTransformation`: a transformation of headers, declared once for both forms."""
+"""`HeaderTransformation`: base class of transformations that change only headers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from connect_py.api.transformation import Transformation
 
 
 class HeaderTransformation(Transformation[R]):
-    """Transformation of the headers of a record, independent of its other members.
+    """Changes the headers of a record. The new headers depend only on the existing headers.
 
-    A subclass implements `new_headers`; `apply` and `apply_batch` follow from it.
+    A subclass implements `new_headers`; `apply` and `apply_batch` are derived from it.
     """
 
     @abstractmethod
     def new_headers(self, headers: Headers) -> Headers:
-        """Return the headers of the result for the headers of a record."""
+        """Return the new headers for the headers of a record."""
 
     def apply(self, record: R) -> R | None:
         return record.replace(headers=self.new_headers(record.headers))

@@ -14,9 +14,10 @@ from transforms.side import SideTransformation, for_both
 
 
 class HoistField(SideTransformation[R]):
-    """Wraps a key or value. A tombstone becomes a map with a null, which is not a tombstone.
+    """Wraps a key or value. A tombstone becomes a map with a null entry.
 
-    Both forms are handwritten: the input is of any type, and its nulls become values.
+    The row form and the columnar form are both handwritten, because the input may have any type,
+    and its nulls become values.
     """
 
     config_def = ConfigDef().define(
@@ -53,7 +54,7 @@ class HoistField(SideTransformation[R]):
             absent = {(self._field, *path): rows for path, rows in column.absent.items()}
             return [self.side.put_column(batch, Column(None, data, None, absent))]
         if column.tombstone is not None:
-            raise NotColumnar("tombstones become maps, other rows structs")
+            raise NotColumnar("tombstones become maps, but other rows become structs")
         if column.null_count and not column.schema.optional:
             raise without(batch, self.apply, null_rows(column), self.apply_batch)
         incomplete = incomplete_rows(column.schema, column.data)

@@ -15,10 +15,10 @@ from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 
 PURPOSE: Final = "field insertion"
-_DOCS: Final[Mapping[str, str]] = {  # in the order of insertion
+_DOCS: Final[Mapping[str, str]] = {  # in insertion order
     "topic.field": "Field for the topic, as changed by earlier transformations.",
     "partition.field": "Field for the partition.",
-    "offset.field": "Field for the offset; sinks only.",
+    "offset.field": "Field for the offset (sink connectors only).",
     "timestamp.field": "Field for the timestamp of the record.",
     "static.field": "Field for static.value.",
 }
@@ -45,8 +45,8 @@ def _config_def() -> ConfigDef:
             Type.STRING,
             default=None,
             importance=Importance.MEDIUM,
-            doc=f"{doc} Append ! to the name for a required field, ? or nothing for an optional "
-            "field.",
+            doc=f"{doc} Append ! to the name to make the field required, or ? to make it optional "
+            "(the default).",
         )
     config_def.define(
         "static.value",
@@ -59,7 +59,7 @@ def _config_def() -> ConfigDef:
 
 
 class InsertField(FieldTransformation[R]):
-    """Adds fields at the end of a struct or map. Records with a null value pass unchanged."""
+    """Appends fields to a struct or map. A null key or value is passed through unchanged."""
 
     config_def = _config_def()
     purpose = PURPOSE
@@ -70,8 +70,8 @@ class InsertField(FieldTransformation[R]):
         if not names:
             raise ConfigError("", "No field insertion configured")
         if "static.field" in names and props["static.value"] is None:
-            why = f"No value specified for static field: {props['static.field']}"
-            raise ConfigValueError("static.value", None, why)
+            message = f"No value specified for static field: {props['static.field']}"
+            raise ConfigValueError("static.value", None, message)
         inserted = []
         for key, name in names.items():
             schema = _SCHEMAS[key].replace(optional=not name.endswith("!"))

@@ -12,7 +12,7 @@ from transforms.validators import non_null
 
 
 class InsertHeader(HeaderTransformation[R]):
-    """Appends one header; existing headers with its name are retained."""
+    """Appends a header. Existing headers with the same name are retained."""
 
     config_def = (
         ConfigDef()
@@ -28,7 +28,7 @@ class InsertHeader(HeaderTransformation[R]):
             Type.STRING,
             validator=non_null,
             importance=Importance.HIGH,
-            doc="Literal value; its type is inferred as for values of headers.",
+            doc="Literal value of the header. Its type is inferred from the literal.",
         )
     )
 

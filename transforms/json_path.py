@@ -1,4 +1,4 @@
-"""JSONPath on Connect values, implemented with python-jsonpath."""
+"""JSONPath queries on Connect values, implemented with python-jsonpath."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FILTERS_OF_ROOT = ("$[?", "$.[?")
 
 
 class JsonPath:
-    """Compiled path."""
+    """Compiled JSONPath."""
 
     def __init__(self, name: str, path: str) -> None:
-        """Compile the value of an option; raise ConfigError if it is not a path."""
+        """Compile `path`, the value of the option `name`; raise ConfigError if it is invalid."""
         import jsonpath
 
         self._filters_root = path.startswith(_FILTERS_OF_ROOT)
@@ -27,7 +27,7 @@ class JsonPath:
             raise ConfigValueError(name, path, f"Invalid JSON path: {error}") from error
 
     def find(self, value: Value) -> list[Any]:
-        """Return all matches in a struct, map, or list, and no matches in other values."""
+        """Return all matches in a struct, map, or list. Other values have no matches."""
         tree = plain(value)
         if not isinstance(tree, dict | list):
             return []

@@ -1,4 +1,4 @@
-"""`MaskField`: replaces values by zero, the empty string, or a configured value."""
+"""`MaskField`: replaces values with zero, the empty string, or a configured value."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # as Java's BigDecimal
-_MAX_DIGITS = 1000  # of a replacement of integers, which is truncated to their width
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # Java's BigDecimal
+_MAX_DIGITS = 1000  # limit for a replacement that is truncated to the width of an integer
 _BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaType.INT64: 64}
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
 
 class MaskField(FieldTransformation[R]):
-    """Masks fields of a struct or map. Nulls stay null. A record with a null key or value fails."""
+    """Masks fields of a struct or map. Null fields remain null, but a null key or value fails."""
 
     config_def = (
         ConfigDef()
@@ -56,7 +56,7 @@ class MaskField(FieldTransformation[R]):
             default=None,
             validator=non_empty,
             importance=Importance.LOW,
-            doc="Replacement of all strings and numbers. Default: 0 and the empty string.",
+            doc="Replacement for all strings and numbers. Default: 0 and the empty string.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
@@ -77,7 +77,7 @@ class MaskField(FieldTransformation[R]):
 
 
 class Mask(Conversion):
-    """Replacement of values by a constant of their type."""
+    """Replaces values with a constant of the same type."""
 
     def __init__(self, replacement: str | None) -> None:
         self._replacement = replacement
@@ -114,7 +114,7 @@ class Mask(Conversion):
         return to_float32(float(replacement)) if is_float32 else float(replacement)
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Mask a column: all values have the mask of the first one."""
+        """Mask a column. All values have the same mask as the first value."""
         if data.null_count == len(data):
             return data
         if schema.type in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT):

@@ -1,4 +1,4 @@
-"""Connect values as plain Python values, for code that does not use schemas."""
+"""Plain Python values of Connect values, and schemas of JSON scalars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.api.schema import (
 
 
 def plain(value: Value) -> Any:
-    """Return the value with dicts in place of structs."""
+    """Return the value with all structs converted to dicts."""
     if isinstance(value, Struct):
         return {field.name: plain(inside) for field, inside in value}
     if isinstance(value, dict):
@@ -29,7 +29,7 @@ def plain(value: Value) -> Any:
 
 
 def scalar_schema(value: bool | float | str) -> Schema:
-    """Return the smallest schema for a JSON scalar; integers of more than 64 bits are decimals."""
+    """Return the narrowest schema for a JSON scalar. Integers wider than 64 bits are decimals."""
     if isinstance(value, bool):
         return OPTIONAL_BOOLEAN
     if isinstance(value, float):

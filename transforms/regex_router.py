@@ -16,9 +16,10 @@ from transforms.validators import java_regex
 
 
 class RegexRouter(Transformation[R]):
-    """Replaces the first match in topics that match as a whole. Partitions are unchanged.
+    """Renames the topics that the expression matches as a whole. Partitions are unchanged.
 
-    Both forms are handwritten: they consist of a call of the same function for the topic.
+    As in Java, the first match in such a topic is replaced. The row form and the columnar form are
+    both handwritten, because each only calls the same function for the topic.
     """
 
     config_def = (
@@ -34,8 +35,8 @@ class RegexRouter(Transformation[R]):
             "replacement",
             Type.STRING,
             importance=Importance.HIGH,
-            doc="Replacement of the match: $1 or ${name} for groups, a backslash before literal "
-            "characters.",
+            doc="Replacement for the match. $1 and ${name} insert groups. A backslash makes the "
+            "next character literal.",
         )
     )
 

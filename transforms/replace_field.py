@@ -37,14 +37,14 @@ class ReplaceField(FieldTransformation[R]):
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="Fields to remove; takes precedence over include.",
+            doc="Fields to remove. Takes precedence over include.",
         )
         .define(
             "include",
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="Fields to retain; empty for all fields.",
+            doc="Fields to retain. Empty to retain all fields.",
         )
         .define(
             "renames",
@@ -93,7 +93,7 @@ class ReplaceField(FieldTransformation[R]):
         return self._new_names.get(name, name)
 
     def make_plan(self, schema: Schema) -> Plan:
-        """Return the plan for a struct. Values are looked up by the new field name, as in Java.
+        """Return the plan for a struct schema. As in Java, values are looked up by new field name.
 
         If a field is renamed to the name of another retained field, both fields therefore get the
         value of the renamed field, which may not match the schema of the other field.

@@ -1,4 +1,4 @@
-"""Checks of the type of a key or value, with the messages of Java's transformations."""
+"""Type checks of keys and values, with the same error messages as in Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def require_struct(value: Value, purpose: str, schema: Schema | None = None) -> 
     """Return the value if it is a `Struct`.
 
     Raises:
-        DataError: It is not. The message names its Java class (under the schema) and the purpose.
+        DataError: It is not a `Struct`. The message contains its Java class, which depends on the
+            schema, and the purpose.
     """
     if isinstance(value, Struct):
         return value
@@ -25,7 +26,7 @@ def require_map(value: Value, purpose: str) -> dict[Any, Any]:
     """Return the value if it is a `dict`.
 
     Raises:
-        DataError: It is not. The message contains its Java class and the purpose.
+        DataError: It is not a `dict`. The message contains its Java class and the purpose.
     """
     if isinstance(value, dict):
         return value

@@ -24,7 +24,7 @@ PURPOSE = "updating schema metadata"
 
 
 class SetSchemaMetadata(FieldTransformation[R]):
-    """Changes the schema; values are unchanged except nulls that have a default."""
+    """Changes the schema. Values are unchanged, except that nulls may be replaced with defaults."""
 
     config_def = (
         ConfigDef()
@@ -59,7 +59,7 @@ class SetSchemaMetadata(FieldTransformation[R]):
 
 
 class SetMetadata(Conversion):
-    """Change of the metadata of a schema of any type."""
+    """Changes the name or version of a schema of any type."""
 
     def __init__(self, metadata: Mapping[str, Any], *, replace_null_with_default: bool) -> None:
         self._metadata = metadata
@@ -81,7 +81,7 @@ class SetMetadata(Conversion):
         return Struct(self._schema(schema), values)
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Change the schema of a column; None if a required field of a struct is null."""
+        """Change the schema of a column, or return None if a required field of a struct is null."""
         from transforms.columns import columns_of, required_nulls, struct_column
 
         if schema.type is not SchemaType.STRUCT:

@@ -1,4 +1,4 @@
-"""Options that several transformations share."""
+"""Options shared by several transformations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
     True,
     None,
     Importance.MEDIUM,
-    "Replace null by the default of the field.",
+    "Replace null with the default of the field.",
 )
 TOPIC_FORMAT: Final = ConfigKey(
     "topic.format",
@@ -20,5 +20,6 @@ TOPIC_FORMAT: Final = ConfigKey(
     "${topic}-${timestamp}",
     None,
     Importance.HIGH,
-    "Format of the new topic. ${topic} is the original topic, ${timestamp} the formatted time.",
+    "Format of the new topic. ${topic} is the original topic and ${timestamp} is the formatted "
+    "timestamp.",
 )

@@ -1,4 +1,4 @@
-"""Kernels for dates, times, and timestamps as integers, exact unless a number overflows."""
+"""Arrow kernels that convert dates, times, and timestamps with integer arithmetic."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _SAFE = 1 << 62
 def timestamps(
     data: pa.Array, form: Form, target: Form, multiplier: int, divisor: int
 ) -> pa.Array | None:
-    """Convert a column from one form to another; None if a number may overflow.
+    """Convert a column from one form to another, or return None if a number may overflow.
 
-    Multiplier and divisor convert numbers to milliseconds.
+    `multiplier` and `divisor` convert numbers to milliseconds.
     """
     numbers = data.view(storage_type(data.type)).cast(pa.int64())
     if form is Form.DATE:
-        numbers = pc.multiply(numbers, MILLIS_PER_DAY)  # dates have 32 bits: no overflow
+        # cannot overflow, because dates have 32 bits
+        numbers = pc.multiply(numbers, MILLIS_PER_DAY)
     elif form is Form.UNIX:
         scaled = _scaled(numbers, multiplier, divisor)
         if scaled is None:

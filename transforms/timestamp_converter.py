@@ -1,4 +1,4 @@
-"""`TimestampConverter`: converts between strings, numbers, and the logical types."""
+"""`TimestampConverter`: converts timestamps between strings, numbers, and logical types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _LONG = (-(1 << 63), (1 << 63) - 1)
-# precision -> (multiplier, divisor) that converts numbers to milliseconds
+# precision -> (multiplier, divisor) that convert numbers to milliseconds
 _MILLIS: Mapping[str, tuple[int, int]] = {
     "seconds": (1000, 1),
     "milliseconds": (1, 1),
@@ -37,7 +37,7 @@ _MILLIS: Mapping[str, tuple[int, int]] = {
 
 
 class TimestampConverter(FieldTransformation[R]):
-    """Converts one field, or the whole key or value. Nulls stay null.
+    """Converts a field, or the whole key or value. Nulls remain null.
 
     A struct without the field is unchanged.
     """
@@ -49,7 +49,7 @@ class TimestampConverter(FieldTransformation[R]):
             Type.STRING,
             default="",
             importance=Importance.HIGH,
-            doc="Field to convert; empty for the whole key or value.",
+            doc="Field to convert. Empty to convert the whole key or value.",
         )
         .define(
             "target.type",
@@ -71,7 +71,7 @@ class TimestampConverter(FieldTransformation[R]):
             default="milliseconds",
             validator=one_of(*_MILLIS),
             importance=Importance.LOW,
-            doc="Unit of numbers, of the input and of the result.",
+            doc="Unit of numeric timestamps in the input and the result.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
@@ -109,7 +109,7 @@ class TimestampConverter(FieldTransformation[R]):
         return schema.replace(fields=fields, default=None)
 
     def make_plan(self, schema: Schema) -> Plan:
-        """Return the plan of a struct; the default of its schema is converted, too."""
+        """Return the plan for a struct schema. The default of the schema is also converted."""
         plan = super().make_plan(schema)
         if schema.default is None:
             return plan
@@ -118,12 +118,12 @@ class TimestampConverter(FieldTransformation[R]):
 
 
 class TimestampConversion(Conversion):
-    """Conversion of a date, time, or timestamp to another form."""
+    """Converts a date, time, or timestamp to another form."""
 
     def __init__(
         self, target: Form, date_format: JavaDateFormat | None, multiplier: int, divisor: int
     ) -> None:
-        """Multiplier and divisor convert numbers to milliseconds."""
+        """Create a conversion. `multiplier` and `divisor` convert numbers to milliseconds."""
         self._target = target
         self._format = date_format
         self._multiplier = multiplier
@@ -173,7 +173,7 @@ class TimestampConversion(Conversion):
         return millis
 
     def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Convert numbers to numbers, unless one of them may overflow."""
+        """Convert a column, or return None for strings and numbers that may overflow."""
         from transforms.timestamp_columns import timestamps
 
         form = form_of(schema)

@@ -41,7 +41,7 @@ _LOGICAL = {DATE: Form.DATE, TIME: Form.TIME, TIMESTAMP: Form.TIMESTAMP}
 
 
 def form_of(schema: Schema) -> Form:
-    """Return the form of values of a schema; raise ConnectError if it is not a timestamp type."""
+    """Return the form of values with this schema; raise ConnectError for unsupported types."""
     if schema.name in _LOGICAL:
         return _LOGICAL[schema.name]
     if schema.type is Type.INT64:
@@ -52,7 +52,7 @@ def form_of(schema: Schema) -> Form:
 
 
 def form_of_value(value: Value) -> Form:
-    """Return the form of a value without a schema; raise DataError if it is not a timestamp."""
+    """Return the form of a schemaless value; raise DataError for unsupported types."""
     if isinstance(value, str):
         return Form.STRING
     if isinstance(value, int) and not isinstance(value, bool):

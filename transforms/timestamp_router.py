@@ -15,9 +15,10 @@ from transforms.shared_options import TOPIC_FORMAT
 
 
 class TimestampRouter(Transformation[R]):
-    """Formats the timestamp of the record, in UTC, as Java's SimpleDateFormat does.
+    """Formats the timestamp of the record in UTC, like Java's SimpleDateFormat.
 
-    Both forms are handwritten: rows of one batch are routed to different topics.
+    The row form and the columnar form are both handwritten, because the rows of a batch may be
+    routed to different topics.
     """
 
     config_def = (

@@ -1,4 +1,4 @@
-"""Validators of options that several transformations share."""
+"""Option validators shared by several transformations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def non_null(name: str, value: Parsed) -> None:
 
 
 def java_regex(name: str, value: Parsed) -> None:
-    """Require a Java regular expression that can be compiled here; as in Java, null is invalid."""
+    """Require a supported Java regular expression. As in Java, null is invalid."""
     try:
         if value is None:
             raise JavaRegexError("null")

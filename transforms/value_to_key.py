@@ -16,7 +16,7 @@ from transforms.validators import non_empty_list
 
 
 class ValueToKey(FieldTransformation[R]):
-    """Replaces the key; the partition is unchanged. A record with a null value fails."""
+    """Replaces the key. The partition does not change. A record with a null value fails."""
 
     config_def = (
         ConfigDef()

@@ -339,7 +339,7 @@ def test_events_of_connectors_other_than_mongodb_are_refused() -> None:
     given = event("c", "{}").replace(
         value_schema=plain, value=Struct(plain, [Struct(plain["after"], ["1"]), "c"])
     )
-    assert "not an event of MongoDB" in CASES.failing(UNWRAP, given, DataError)
+    assert "not a MongoDB change event" in CASES.failing(UNWRAP, given, DataError)
 
 
 def test_options_are_checked_and_those_without_effect_warned_of(

@@ -12,7 +12,7 @@ from transforms.side import SideTransformation, for_both
 
 
 class Drop(SideTransformation[R]):
-    """Sets the key or value of each record to null; records with a null value are tombstones."""
+    """Sets the key or value of each record to null. A record with a null value is a tombstone."""
 
     config_def = ConfigDef().define(
         "schema.behavior",
@@ -20,8 +20,8 @@ class Drop(SideTransformation[R]):
         default="nullify",
         importance=Importance.MEDIUM,
         validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
-        doc="Effect on the schema: nullify removes it, retain does not change it, force_optional "
-        "changes it to an optional schema, validate fails if it is required.",
+        doc="Handling of the schema: nullify removes it, retain leaves it unchanged, "
+        "force_optional makes it optional, and validate fails if it is required.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Confluent's `ExtractTopic`: replaces the topic by the value of a field or header."""
+"""Confluent's `ExtractTopic`: replaces the topic with the value of a field or header."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExtractTopic(SideTransformation[R]):
             Type.STRING,
             default="",
             importance=Importance.HIGH,
-            doc="Field or header with the topic; empty for the whole key or value.",
+            doc="Field or header with the topic. Empty to use the whole key or value.",
         )
         .define(
             "field.format",
@@ -30,14 +30,14 @@ class ExtractTopic(SideTransformation[R]):
             default="plain",
             importance=Importance.MEDIUM,
             validator=one_of("plain", "json_path", case_insensitive=True),
-            doc="Format of field: plain for a name, json_path for a path such as $.a.b.",
+            doc="Format of field: plain for a field name, or json_path for a path such as $.a.b.",
         )
         .define(
             "skip.missing.or.null",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Pass records without the field unchanged instead of failing.",
+            doc="Pass records without the field through unchanged instead of failing.",
         )
     )
 
@@ -70,7 +70,9 @@ class ExtractTopic(SideTransformation[R]):
         if value is None:
             if self._skips:
                 return record
-            raise DataError(f"the record has no {self._field or 'value'} with the new topic")
+            raise DataError(
+                f"the field or header with the topic is missing or null: {self._field or 'value'}"
+            )
         if not isinstance(value, str):
             raise DataError(f"the topic must be a string, found: {java_class_name(value)}")
         return record.replace(topic=value)

@@ -22,14 +22,14 @@ class Filter(SideTransformation[R]):
             "filter.condition",
             Type.STRING,
             importance=Importance.HIGH,
-            doc="Path, such as $.a or $[?(@.a == 'x')].",
+            doc="JSONPath, such as $.a or $[?(@.a == 'x')].",
         )
         .define(
             "filter.type",
             Type.STRING,
             importance=Importance.HIGH,
             validator=one_of("include", "exclude", case_insensitive=True),
-            doc="include drops records that do not match, exclude drops records that match.",
+            doc="include drops records that do not match; exclude drops records that match.",
         )
         .define(
             "missing.or.null.behavior",
@@ -37,7 +37,7 @@ class Filter(SideTransformation[R]):
             default="fail",
             importance=Importance.MEDIUM,
             validator=one_of("fail", "include", "exclude", case_insensitive=True),
-            doc="Effect of a missing or null field, for a path without filters.",
+            doc="Behavior if the field is missing or null, for a path without filters.",
         )
     )
 

@@ -1,4 +1,4 @@
-"""Confluent's `GzipDecompress`: decompresses bytes."""
+"""Confluent's `GzipDecompress`: decompresses gzip data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connect_py.api.record import R
 from connect_py.api.schema import java_class_name
 from transforms.side import SideTransformation, for_both
 
-MAX_BYTES = 256 << 20  # decompressed; protects the worker from decompression bombs
+MAX_BYTES = 256 << 20  # limit for decompressed data, as protection against decompression bombs
 
 
 class GzipDecompress(SideTransformation[R]):
-    """Decompresses the key or value. Nulls pass unchanged."""
+    """Decompresses the key or value. Nulls are passed through unchanged."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing: the transformation has no options."""
@@ -32,7 +32,7 @@ class GzipDecompress(SideTransformation[R]):
             raise DataError(f"invalid gzip data: {error}") from error
         if not decompressor.eof:
             raise DataError(
-                f"the gzip data is truncated or has more than {MAX_BYTES} bytes decompressed"
+                f"the gzip data is truncated or decompresses to more than {MAX_BYTES} bytes"
             )
         return self.side.put(record, schema, data)
 

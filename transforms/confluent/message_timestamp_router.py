@@ -1,4 +1,4 @@
-"""Confluent's `MessageTimestampRouter`: adds a timestamp in the value to the topic."""
+"""Confluent's `MessageTimestampRouter`: adds a timestamp from the value to the topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _date_format(name: str, value: Parsed) -> None:
 
 
 class MessageTimestampRouter(Transformation[R]):
-    """Formats the timestamp in the first of some keys that is not null."""
+    """Uses the timestamp in the first of the configured keys that is not null."""
 
     config_def = (
         ConfigDef()

@@ -1,4 +1,4 @@
-"""Confluent's `TombstoneHandler`: drops tombstones, or fails on tombstones."""
+"""Confluent's `TombstoneHandler`: drops tombstones or rejects them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class TombstoneHandler(Transformation[R]):
-    """Drops records with a null value, or fails on them.
+    """Drops records with a null value, or raises an error for them.
 
-    Both forms are handwritten: the result has fewer rows than the input.
+    The row form and the columnar form are both handwritten, because rows are dropped.
     """
 
     config_def = ConfigDef().define(
@@ -26,7 +26,8 @@ class TombstoneHandler(Transformation[R]):
         default="warn",
         importance=Importance.MEDIUM,
         validator=one_of("warn", "ignore", "fail", case_insensitive=True),
-        doc="warn drops and logs tombstones, ignore drops them, fail fails on them.",
+        doc="Handling of tombstones: warn drops and logs them, ignore drops them, and fail raises "
+        "an error.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:

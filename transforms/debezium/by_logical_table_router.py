@@ -24,9 +24,10 @@ PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
-    """Renames the topic and the schemas; an additional field of the key identifies the table.
+    """Renames topics and schemas, and adds a field that identifies the table to the key.
 
-    Both forms are handwritten: key, value, and topic change together.
+    The row form and the columnar form are both handwritten, because the key, the value, and the
+    topic change together.
     """
 
     key_field_default = "__dbz__physicalTableIdentifier"
@@ -37,15 +38,15 @@ class ByLogicalTableRouter(Transformation[R]):
             Type.STRING,
             validator=java_regex,
             importance=Importance.LOW,
-            doc="Regular expression, in Java's syntax, for the whole names of the topics to "
-            "rename.",
+            doc="Regular expression, in Java's syntax, that the whole name of a topic must match "
+            "to be renamed.",
         )
         .define(
             "topic.replacement",
             Type.STRING,
             validator=non_empty,
             importance=Importance.LOW,
-            doc="New topic, with $1 or ${name} for groups.",
+            doc="New topic. $1 and ${name} insert groups of the match.",
         )
         .define(
             "key.enforce.uniqueness",
@@ -59,22 +60,23 @@ class ByLogicalTableRouter(Transformation[R]):
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="Name of that field.",
+            doc="Name of the field that identifies the table.",
         )
         .define(
             "key.field.regex",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="Regular expression for the original topic, whose replacement is the value of the "
-            "field.",
+            doc="Regular expression for the original topic. The value of the field is the topic "
+            "after the replacement.",
         )
         .define(
             "key.field.replacement",
             Type.STRING,
             default=None,
             importance=Importance.LOW,
-            doc="Replacement for key.field.regex. Without both, the value is the original topic.",
+            doc="Replacement for key.field.regex. If neither is set, the value of the field is the "
+            "original topic.",
         )
         .define(
             "schema.name.adjustment.mode",
@@ -82,9 +84,9 @@ class ByLogicalTableRouter(Transformation[R]):
             default="none",
             importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="Adjustment of the topic in names of schemas. none does not change it. avro "
-            "replaces characters that are invalid in Avro by _, avro_unicode by _u and the "
-            "character's code.",
+            doc="Adjustment of the new schema names. none leaves them unchanged. avro replaces "
+            "characters that are invalid in Avro with _; avro_unicode replaces them with _u and "
+            "the code of the character.",
         )
         .define(
             "logical.table.cache.size",
@@ -216,6 +218,6 @@ class ByLogicalTableRouter(Transformation[R]):
 
 
 class ToLogicalTopicRouter(ByLogicalTableRouter[R]):
-    """`ByLogicalTableRouter` under its newer name."""
+    """`ByLogicalTableRouter` under its newer name, with another default field in the key."""
 
     key_field_default = "__dbz__sourceIdentifier"

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Deletes(Enum):
-    """Result of a delete event."""
+    """Result of unwrapping a delete event."""
 
     DROP = "drop"
     NULL = "null"  # a null value with the schema of the row

@@ -1,4 +1,4 @@
-"""Envelopes of Debezium's change events: detection, and names of their fields."""
+"""Detection and field names of the envelopes of Debezium's change events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AFTER: Final = "after"
 OP: Final = "op"
 DELETED: Final = "__deleted"
 DELETE: Final = "d"  # operation of a delete event
-PER_SECOND: Final[Mapping[str, int]] = {  # schema of a timestamp -> units per second
+PER_SECOND: Final[Mapping[str, int]] = {  # schema name of a timestamp -> units per second
     "io.debezium.time.Timestamp": 1000,
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
@@ -23,7 +23,7 @@ PER_SECOND: Final[Mapping[str, int]] = {  # schema of a timestamp -> units per s
 
 
 def is_envelope(schema: Schema | None) -> bool:
-    """Return True if the schema is the schema of a change event, judging by its name only."""
+    """Return True if the name of the schema is the name of an envelope schema."""
     return schema is not None and schema.name is not None and schema.name.endswith(ENVELOPE_SUFFIX)
 
 
@@ -33,7 +33,7 @@ def is_delete(event: Struct) -> bool:
 
 
 def string_column(row: Schema, name: str) -> int:
-    """Return the index of a string column; raise DataError if it is missing or of another type."""
+    """Return the index of a string column; raise DataError if it is missing or not a string."""
     field = row.field(name)
     if field is None:
         raise DataError(f"{name} is not a valid field name")

@@ -1,4 +1,4 @@
-"""`EventRouter`: replaces rows of an outbox table by the events that they contain."""
+"""`EventRouter`: replaces rows of an outbox table with the events that they contain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from transforms.validators import java_regex
 
 log = logging.getLogger(__name__)
 
-# default field of the event ID, by prefix of the options
+# default name of the event ID field, by option prefix
 ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}
 _DECODER: Final = json.JSONDecoder()
 _PLACEMENTS: Final = ("header", "envelope", "partition")
@@ -31,7 +31,7 @@ _PLACEMENTS: Final = ("header", "envelope", "partition")
 
 @dataclass(frozen=True, slots=True)
 class _Additional:
-    """Column that is added to the event."""
+    """Column to add to the event."""
 
     column: str
     placement: str
@@ -55,9 +55,9 @@ def _additional(name: str, value: Parsed) -> None:
 
 
 def event_router_config(prefix: str) -> ConfigDef:
-    """Return the options of a router; options of the outbox begin with `prefix`.
+    """Return the options of a router. The names of the outbox options begin with `prefix`.
 
-    The prefix is table or collection.
+    The prefix is `table` or `collection`.
     """
     behaviors = ("optional_bytes", "ignore")
     return (
@@ -134,7 +134,7 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="warn",
             importance=Importance.MEDIUM,
             validator=one_of("warn", "error", "fatal", case_insensitive=True),
-            doc="Behavior for updates: warn and error log and drop them, fatal fails.",
+            doc="Behavior for updates: warn and error log and drop them; fatal raises an error.",
         )
         .define(
             "route.by.field",
@@ -156,14 +156,14 @@ def event_router_config(prefix: str) -> ConfigDef:
             Type.STRING,
             default="outbox.event.${routedByValue}",
             importance=Importance.HIGH,
-            doc="New topic, with $1 or ${name} for groups of the match.",
+            doc="New topic. $1 and ${name} insert groups of the match.",
         )
         .define(
             "route.tombstone.on.empty.payload",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Replace an event without payload by a tombstone.",
+            doc="Replace an event without a payload with a tombstone.",
         )
         .define(
             f"{prefix}.expand.json.payload",
@@ -178,7 +178,8 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="ignore",
             importance=Importance.MEDIUM,
             validator=one_of(*behaviors, case_insensitive=True),
-            doc="Conversion of nulls in a JSON payload: ignored, or optional bytes.",
+            doc="Conversion of nulls in a JSON payload: ignore omits them, and optional_bytes "
+            "converts them to optional bytes.",
         )
         .define(
             f"{prefix}.json.payload.empty.array.behavior",
@@ -186,13 +187,17 @@ def event_router_config(prefix: str) -> ConfigDef:
             default="ignore",
             importance=Importance.MEDIUM,
             validator=one_of(*behaviors, case_insensitive=True),
-            doc="Conversion of empty arrays in it: ignored, or arrays of optional bytes.",
+            doc="Conversion of empty arrays in a JSON payload: ignore omits them, and "
+            "optional_bytes converts them to arrays of optional bytes.",
         )
     )
 
 
 class EventRouter(Transformation[R]):
-    """Routes inserts. Deletes and tombstones of the outbox are dropped, updates are errors."""
+    """Routes the inserts of the outbox table.
+
+    Deletes and tombstones are dropped. The handling of updates is configurable.
+    """
 
     prefix = "table"
     config_def = event_router_config(prefix)
@@ -236,11 +241,11 @@ class EventRouter(Transformation[R]):
         return self._event(record, self.row(record.value))
 
     def row(self, event: Struct) -> Struct:
-        """Return the row of the outbox that an event inserts."""
+        """Return the outbox row that an event inserts."""
         return require_struct(event.get_without_default(AFTER), "Read Outbox Event")
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """Return the payload of the result."""
+        """Return the payload of the result, converted from JSON if this is configured."""
         if (
             not self.expands
             or not isinstance(payload.value, str)
@@ -316,7 +321,7 @@ class EventRouter(Transformation[R]):
         return None if name is None else _of_type(row, name, SchemaType.INT32)
 
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
-        """Return the timestamp in the configured column, or the timestamp of the change, in ms."""
+        """Return the timestamp in the configured column or of the change, in milliseconds."""
         name = self._columns["timestamp"]
         timestamp: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
         if name is None or timestamp is None:
@@ -338,7 +343,7 @@ def _column(row: Struct, name: str) -> SchemaAndValue:
 
 
 def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
-    """Return the value of a field; raise DataError if it is missing or not of this type."""
+    """Return the value of a field; raise DataError if it is missing or has another type."""
     column = _column(row, name)
     if column.schema is None or column.schema.type is not kind:
         raise DataError(f"Field '{name}' is not of type {kind.name}")
@@ -348,7 +353,7 @@ def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
 def _event_name(row: str | None, routed_by: str) -> str | None:
     """Return the schema name of an event with an envelope.
 
-    It is the schema name of the row, with the type of the event before its last part.
+    It is the schema name of the row, with `routed_by` inserted before its last part.
     """
     if row is None:
         return None

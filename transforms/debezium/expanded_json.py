@@ -1,4 +1,4 @@
-"""Conversion of JSON trees to structs whose schema is inferred from the values."""
+"""Conversion of JSON to structs with inferred schemas."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from transforms.plain_values import scalar_schema
 
 @dataclass(frozen=True, slots=True)
 class JsonExpansion:
-    """Conversion of JSON; untyped values are left out, or converted to null optional BYTES."""
+    """Converts JSON. Nulls and empty arrays are omitted or converted to optional BYTES."""
 
     nulls_as_bytes: bool = False
     empty_arrays_as_bytes: bool = False
 
     def expanded(self, tree: Any, name: str) -> SchemaAndValue | None:
-        """Return an object or an array with a schema, objects named by their path from `name`.
+        """Return an object or an array with an inferred schema.
 
-        Returns None if there is no such schema: items of an array have different types or no type,
-        or a number has more than 64 bits.
+        The schema name of an object is its path, which begins with `name`. Returns None if the
+        items of an array have different types or no type, or if a number has more than 64 bits.
         """
         try:
             schema = self._schema(tree, name)
@@ -39,7 +39,7 @@ class JsonExpansion:
         return None if schema is None else SchemaAndValue(schema, _value(schema, tree))
 
     def _schema(self, tree: Any, name: str) -> Schema | None:
-        """Return the schema of a value, or None if it is left out."""
+        """Return the schema of a value, or None if the value is omitted."""
         if isinstance(tree, dict):
             schemas = [
                 (member, self._schema(value, f"{name}.{member}")) for member, value in tree.items()
@@ -74,7 +74,7 @@ def _scalar(tree: Any) -> Schema:
 
 
 def _joined(first: Schema | None, second: Schema | None) -> Schema | None:
-    """Return one schema for both; raise DataError if there is none."""
+    """Return a common schema for both schemas; raise DataError if they are incompatible."""
     if first is None or second is None or first == second:
         return first or second
     if first.type is SchemaType.STRUCT and second.type is SchemaType.STRUCT:
@@ -82,7 +82,7 @@ def _joined(first: Schema | None, second: Schema | None) -> Schema | None:
         for field in second.fields:
             fields[field.name] = _joined(fields.get(field.name), field.schema) or field.schema
         return first.replace(fields=fields.items())
-    if OPTIONAL_BYTES in (first, second):  # only nulls
+    if OPTIONAL_BYTES in (first, second):  # from an array with only nulls
         return second if first == OPTIONAL_BYTES else first
     raise DataError("the items of an array have different types")
 

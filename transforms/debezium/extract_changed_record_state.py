@@ -17,10 +17,10 @@ _IMAGES = ("before", "after")
 
 
 class ExtractChangedRecordState(Transformation[R]):
-    """Adds headers to events. Both lists are empty if the row before or the row after is missing.
+    """Adds the headers to change events. Other records are passed through unchanged.
 
-    Other records pass unchanged. Both forms are handwritten: a header depends on all columns of
-    two rows.
+    Both lists are empty if the row before or the row after the change is missing. The row form and
+    the columnar form are both handwritten, because a header depends on all columns of two rows.
     """
 
     config_def = (
@@ -71,7 +71,10 @@ class ExtractChangedRecordState(Transformation[R]):
         return [batch.replace(headers=headers)]
 
     def _refused(self, batch: Batch) -> Sequence[Batch]:
-        """Fail the events of an envelope without one of the rows; null values pass."""
+        """Reject the events of an envelope schema without `before` or `after`.
+
+        Null values are passed through unchanged.
+        """
         import pyarrow.compute as pc
 
         from transforms.columns import null_rows, without
@@ -82,7 +85,7 @@ class ExtractChangedRecordState(Transformation[R]):
         raise without(batch, self.apply, events, lambda nulls: [nulls])
 
     def _columns(self, column: Column) -> Sequence[tuple[Header, ...]]:
-        """Return the headers that are added to each row of an envelope."""
+        """Return the headers to add to each row of a column of envelopes."""
         before, after = (column.member(name) for name in _IMAGES)
         empty = self._headers_of((), ())
         if before is None or after is None or after.schema is None or before.schema is None:
@@ -90,7 +93,7 @@ class ExtractChangedRecordState(Transformation[R]):
         names = [f.name for f in after.schema.fields]
         members = [(before.member(name), after.member(name)) for name in names]
         if any(old is None for old, _ in members):
-            raise NotColumnar("the row before has other columns than the row after")
+            raise NotColumnar("the rows before and after a change have different columns")
         changes = zip(
             *(_changes(old, new) for old, new in members if old is not None and new is not None),
             strict=True,
@@ -136,7 +139,7 @@ def _same(before: Value, after: Value) -> bool:
 
 
 def _changes(before: Column, after: Column) -> list[bool]:
-    """Return for each row whether its value changed."""
+    """Return True for each row whose value changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""`ExtractNewDocumentState`: replaces Debezium's MongoDB events by documents."""
+"""`ExtractNewDocumentState`: replaces Debezium's MongoDB events with documents."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _WITHOUT_EFFECT: Final = ("route.by.field", "drop.fields.header.name", "replace.
 
 
 class ExtractNewDocumentState(Unwrapping[R]):
-    """Converts each document to a struct; its schema is inferred from the values of the record.
+    """Converts each document to a struct whose schema is inferred from the values of the record.
 
     The result of an update without the full document contains the changed members and `_id`, but
     not the removed members. The key becomes a struct with the typed `id`. Records whose key or
-    value does not have a schema of MongoDB's events pass unchanged.
+    value does not have the schema of a MongoDB event are passed through unchanged.
     """
 
     config_def = (
@@ -50,7 +50,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
             validator=one_of(
                 *(encoding.value for encoding in ArrayEncoding), case_insensitive=True
             ),
-            doc="Conversion of arrays: array for an array, whose items must have the same type, "
+            doc="Conversion of arrays: array for an array whose items must have the same type, or "
             "document for a struct with the fields _0, _1, and so on.",
         )
         .define(
@@ -80,8 +80,9 @@ class ExtractNewDocumentState(Unwrapping[R]):
             default="none",
             importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="Adjustment of field names. none does not change them. avro replaces characters "
-            "that are invalid in Avro by _, avro_unicode by _u and the character's code.",
+            doc="Adjustment of field names. none leaves them unchanged. avro replaces characters "
+            "that are invalid in Avro with _; avro_unicode replaces them with _u and the code of "
+            "the character.",
         )
     )
 
@@ -145,7 +146,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
         return result.replace(value_schema=row.schema, value=row)
 
     def _document(self, record: R, event: Struct) -> tuple[Document | None, bool]:
-        """Return the document of an event, if it has one, and whether it was deleted."""
+        """Return the document of an event, if any, and True if the document was deleted."""
         after = json_of(event, AFTER)
         if after is not None:
             return parse_document(after), False
@@ -161,7 +162,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
     def _changes(self, record: R, update: Struct) -> Document:
         """Return the changed members of an update and the ID of the document.
 
-        The names of members of nested documents contain dots.
+        The names of changed members of nested documents are paths.
         """
         changed = json_of(update, "updatedFields")
         updated: Document = parse_document(changed) if changed else {}

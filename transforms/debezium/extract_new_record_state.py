@@ -1,4 +1,4 @@
-"""`ExtractNewRecordState`: replaces Debezium's change events by rows."""
+"""`ExtractNewRecordState`: replaces Debezium's change events with rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _PURPOSE = "source field insertion"
 
 
 class ExtractNewRecordState(Unwrapping[R]):
-    """Replaces each change event by its row: `after`, or the result of the mode for deletes.
+    """Replaces each change event with `after`, or a delete event as its handling mode specifies.
 
-    Values that are not an envelope with a schema (values without a schema, heartbeats, transaction
-    markers, messages) pass unchanged. Truncate events are dropped. A delete event without the row
-    before the change becomes a tombstone of its key, unless deletes are dropped; Debezium drops it.
-    Both forms are handwritten: rows are dropped, and the result mixes rows before and after.
+    Values that are not envelopes with a schema are passed through unchanged. Examples are
+    schemaless values, heartbeats, transaction markers, and messages. Truncate events are dropped. A
+    delete event without the row before the change becomes a tombstone with its key, unless deletes
+    are dropped. (Debezium always drops such an event.) The row form and the columnar form are both
+    handwritten, because rows are dropped, and the result mixes rows before and after a change.
     """
 
     config_def = (
@@ -60,21 +61,21 @@ class ExtractNewRecordState(Unwrapping[R]):
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Remove these columns from the key as well.",
+            doc="Also remove these columns from the key.",
         )
         .define(
             "drop.fields.keep.schema.compatible",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Remove optional columns only.",
+            doc="Remove only optional columns.",
         )
         .define(
             "replace.null.with.default",
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="In the rewrite modes, replace null by the default of the column.",
+            doc="In the rewrite modes, replace null with the default of the column.",
         )
     )
 
@@ -88,7 +89,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._columns: UnwrapColumns | None = None
 
     def row_schema(self, row: Schema, envelope: Schema) -> Schema:
-        """Return the schema of the result: columns of the row, `__deleted`, and added fields."""
+        """Return the schema of the columns of the row, `__deleted`, and the added fields."""
         fields = members(row)
         if self.handling.rewrites:
             fields.append((DELETED, OPTIONAL_STRING))
@@ -195,7 +196,7 @@ class ExtractNewRecordState(Unwrapping[R]):
     def _reduced(
         self, schema: Schema | None, value: Value, names: list[str]
     ) -> tuple[Schema | None, Value]:
-        """Remove columns from a row or key with a schema."""
+        """Return the schema and the value of a row or key without the columns to drop."""
         if schema is None or not isinstance(value, Struct):
             return schema, value
         dropped = {
@@ -212,14 +213,14 @@ class ExtractNewRecordState(Unwrapping[R]):
 
 
 class _Layout:
-    """Indices and row schemas for one schema of envelopes."""
+    """Field indices and result schemas for one envelope schema."""
 
     __slots__ = ("after", "before", "row_schema")
 
     def __init__(self, reference: ExtractNewRecordState[Any], envelope: Schema) -> None:
         self.after = _place(envelope, AFTER)
         self.before = _place(envelope, BEFORE)
-        # schema of a row -> schema of the result
+        # returns the schema of the result for the schema of a row
         self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))
 
 

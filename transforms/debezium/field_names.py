@@ -1,4 +1,4 @@
-"""Adjustment of field and schema names to the rules of Avro."""
+"""Adjustment of field and schema names to Avro's naming rules."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _unicode(name: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return the code of the character in UTF-16, as one or two escapes."""
+    """Return the UTF-16 code of the character as one or two escapes."""
     data = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"_u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))
 
 
-# modes of `field.name.adjustment.mode`
+# value of `field.name.adjustment.mode` -> function that adjusts a name
 ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
     "none": str,
     "avro": _plain,
@@ -35,11 +35,11 @@ ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def adjusted_schema_name(mode: str, name: str) -> str:
-    """Return the adjusted full name of a schema in a `schema.name.adjustment.mode`.
+    """Return the full name of a schema, adjusted as in this `schema.name.adjustment.mode`.
 
-    Dots are not changed.
+    Dots are unchanged.
     """
     first, *parts = name.split(".")
     adjusted = ADJUSTMENTS[mode]
-    # only the first part must not begin with a digit
+    # the parts after the first may begin with a digit
     return ".".join([adjusted(first), *(adjusted(f"x{part}")[1:] for part in parts)])

@@ -1,4 +1,4 @@
-"""Field of the envelope that is added to rows or headers."""
+"""References to fields of the envelope that are added to rows or headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UPDATE_DESCRIPTION = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """Field of the struct `parent` (None: of the envelope), which is added as `new_name`."""
+    """Field to add as `new_name`. It is in the struct `parent`, or in the envelope if None."""
 
     parent: str | None
     field: str
@@ -24,9 +24,9 @@ class FieldReference:
 
     @classmethod
     def parse(cls, item: str, prefix: str) -> FieldReference:
-        """Parse one item of `add.fields` or `add.headers`: `field` or `struct.field`.
+        """Parse an item of `add.fields` or `add.headers`.
 
-        It is optionally followed by `:new name`.
+        The format is `field` or `struct.field`, optionally followed by `:new-name`.
 
         Raises:
             ValueError: The item has more than one colon.
@@ -44,13 +44,14 @@ class FieldReference:
 
     @classmethod
     def parse_all(cls, items: Iterable[str], prefix: str) -> tuple[FieldReference, ...]:
-        """Parse a list; empty items are ignored."""
+        """Parse a list of items. Empty items are ignored."""
         return tuple(cls.parse(item, prefix) for item in items if item)
 
     def path(self, envelope: Schema) -> tuple[str, ...] | None:
         """Return the path of the field in an envelope, or None if it does not exist.
 
-        A field that is not in its struct may be in the envelope, added by another transformation.
+        If the field is not in its struct, it may be in the envelope, where another transformation
+        added it.
         """
         if self.parent is not None:
             parent = envelope.field(self.parent)
@@ -61,7 +62,7 @@ class FieldReference:
         return (self.field,) if envelope.field(self.field) is not None else None
 
     def schema(self, envelope: Schema) -> Schema | None:
-        """Return the schema of the field, optional and without default, or None."""
+        """Return the schema of the field, optional and without a default, or None if missing."""
         path = self.path(envelope)
         if path is None:
             return None
@@ -71,9 +72,9 @@ class FieldReference:
         return schema.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """Return the value of the field, of the schema that `schema` returns.
+        """Return the value of the field. Its schema is the result of `schema`.
 
-        It is null if its struct is null.
+        The value is None if its struct is null.
         """
         parent: Value = envelope
         if self.parent is not None:

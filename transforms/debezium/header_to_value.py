@@ -18,7 +18,7 @@ PURPOSE = "Header field insertion"
 
 
 class HeaderToValue(Transformation[R]):
-    """Adds a field for each existing header. Tombstones pass unchanged."""
+    """Adds a field for each configured header that exists. Tombstones are passed through."""
 
     config_def = (
         ConfigDef()
@@ -34,14 +34,15 @@ class HeaderToValue(Transformation[R]):
             Type.LIST,
             validator=non_empty_list,
             importance=Importance.HIGH,
-            doc="Fields, in the same order; a dot separates a struct and its field.",
+            doc="Names of the fields, in the order of the headers. A dot separates a struct from "
+            "its field.",
         )
         .define(
             "operation",
             Type.STRING,
             validator=one_of("move", "copy"),
             importance=Importance.HIGH,
-            doc="move removes the headers, copy retains them.",
+            doc="move removes the headers; copy retains them.",
         )
     )
 
@@ -74,7 +75,7 @@ class HeaderToValue(Transformation[R]):
 
 
 def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
-    """Return the row with an additional field at the path; missing structs are created."""
+    """Return the row with the header as the field at this path. Missing structs are created."""
     schema = row.schema
     name, *rest = path
     old = schema.field(name)

@@ -1,4 +1,4 @@
-"""`MongoEventRouter`: replaces documents of an outbox collection by their events."""
+"""`MongoEventRouter`: replaces documents of an outbox collection with their events."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class MongoEventRouter(EventRouter[R]):
         return row
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
-        """Return the payload unchanged: strings are not parsed as JSON."""
+        """Return the payload unchanged, because strings are not parsed as JSON."""
         return payload

@@ -1,4 +1,4 @@
-"""`ReadToInsertEvent`: converts events of a snapshot to inserts."""
+"""`ReadToInsertEvent`: converts snapshot events to insert events."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _SUFFIX = ".SchemaChangeValue"
 
 
 class SchemaChangeEventFilter(Transformation[R]):
-    """Drops an event if its first change has an excluded type. Other records pass unchanged."""
+    """Drops an event if its first change has an excluded type."""
 
     config_def = ConfigDef().define(
         "schema.change.event.exclude.list",

@@ -55,7 +55,8 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             default=None,
             validator=_optional_regex,
             importance=Importance.LOW,
-            doc="Regular expression, in Java's syntax. Records of other topics pass unchanged.",
+            doc="Regular expression, in Java's syntax, that the topic must match. Records of other "
+            "topics are passed through unchanged.",
         )
         .define(
             "null.handling.mode",
@@ -63,7 +64,8 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
             default="keep",
             importance=Importance.MEDIUM,
             validator=one_of("keep", "drop", "evaluate", case_insensitive=True),
-            doc="Handling of tombstones: keep, drop, or evaluate the expression.",
+            doc="Handling of tombstones: keep passes them through, drop drops them, and evaluate "
+            "evaluates the expression.",
         )
     )
 
@@ -86,7 +88,7 @@ class _Scripting(Transformation[R]):
 
     @abstractmethod
     def result(self, record: R, value: object) -> R | None:
-        """Return the result for a record, given the value of the expression."""
+        """Return the result for a record and the value of the expression."""
 
 
 class Filter(_Scripting[R]):
@@ -104,11 +106,11 @@ class Filter(_Scripting[R]):
 
 
 class ContentBasedRouter(_Scripting[R]):
-    """Routes records to the topic that the expression returns; null does not change the topic."""
+    """Routes records to the topic that the expression returns. None leaves the topic unchanged."""
 
     expression_key = "topic.expression"
     config_def = _config_def(
-        expression_key, "Expression for the new topic; None does not change the topic."
+        expression_key, "Expression for the new topic. None leaves the topic unchanged."
     )
 
     def result(self, record: R, value: object) -> R | None:

@@ -1,4 +1,4 @@
-"""Offsets of a time zone at any time, including years that `datetime` does not support."""
+"""UTC offsets of time zones, including years that `datetime` does not support."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_OF_400_YEARS: Final = 146_097 * 86_400
-_FIRST: Final = -62_135_596_800 + 2 * 86_400  # seconds; year 1, with a margin for the offset
-_LAST: Final = 253_402_300_799 - 2 * 86_400  # year 9999
+_FIRST: Final = -62_135_596_800 + 2 * 86_400  # seconds; year 1, with a margin for the UTC offset
+_LAST: Final = 253_402_300_799 - 2 * 86_400  # year 9999, with the same margin
 
 
 class TimeZone:
-    """Time zone, by name (`Europe/Berlin`) or offset (`+02:00`)."""
+    """Time zone with a name (`Europe/Berlin`) or a fixed offset (`+02:00`)."""
 
     def __init__(self, name: str) -> None:
         """Look up a time zone; raise ValueError if it does not exist."""
@@ -30,7 +30,8 @@ class TimeZone:
     def offset_of_local(self, seconds: int) -> int:
         """Return the offset from UTC in seconds, at a local time in seconds since 1970-01-01.
 
-        An ambiguous time has the earlier offset, a time in a gap the offset before the gap.
+        The result is the earlier offset for an ambiguous time, and the offset before the gap for a
+        time in a gap.
         """
         return _seconds_ahead(_datetime(seconds).replace(tzinfo=self._zone))
 
@@ -38,7 +39,7 @@ class TimeZone:
 def _datetime(seconds: int) -> datetime:
     """Return the time, or an equivalent time that `datetime` supports.
 
-    The rules of time zones repeat with the calendar, every 400 years.
+    The calendar repeats every 400 years, and so do the time zone rules.
     """
     if seconds > _LAST:
         seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS

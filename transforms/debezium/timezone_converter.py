@@ -1,4 +1,4 @@
-"""`TimezoneConverter`: converts the timestamps of change events to a time zone."""
+"""`TimezoneConverter`: converts the timestamps of change events to another time zone."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def _known_zone(name: str, value: Parsed) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ListItem:
-    """Item of include.list or exclude.list: a field, or a table or topic with one or all fields."""
+    """Item of include.list or exclude.list: a field, or one or all fields of a table or topic."""
 
     source: str | None = None
     topic: str | None = None
-    name: str | None = None  # of a table or topic
+    name: str | None = None  # name of a table or topic
     field: str | None = None
 
     @classmethod
@@ -76,10 +76,10 @@ class _ListItem:
 
 
 class TimezoneConverter(Transformation[R]):
-    """Converts times with a time zone to another zone, and local times in the zone to UTC.
+    """Converts zoned times to the configured zone, and local times in that zone to UTC.
 
-    If a column is null and has a default, the default is converted. Both forms are handwritten:
-    columns of nested rows are converted, depending on the table.
+    If a column is null and has a default, the default is converted. The row form and the columnar
+    form are both handwritten, because columns of nested rows are converted, depending on the table.
     """
 
     config_def = (
@@ -104,7 +104,7 @@ class TimezoneConverter(Transformation[R]):
             Type.LIST,
             default="",
             importance=Importance.MEDIUM,
-            doc="Fields not to convert, in the same form.",
+            doc="Fields that are not converted, in the format of include.list.",
         )
     )
 
@@ -206,10 +206,10 @@ class TimezoneConverter(Transformation[R]):
         return [batch.replace(value=value)]
 
     def _may_convert(self, column: Column, topic: str, field: str) -> bool:
-        """Return True if a column is converted.
+        """Return True if a column must be converted.
 
         Raises:
-            NotColumnar: Rows of several tables differ in this.
+            NotColumnar: The column must be converted for only some of the tables in the batch.
         """
         if not self._items:
             return True

@@ -38,27 +38,26 @@ from transforms.debezium.unwrapping import Unwrapping
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Steps for one schema of envelopes."""
+    """Precomputed steps for one envelope schema."""
 
-    row: Schema  # of `after`
-    same_before: bool  # `before` has the same schema
+    row: Schema  # schema of `after`
+    same_before: bool  # True if `before` has the same schema
     result: Schema
-    defaults: (
-        Sequence[pa.Scalar | None] | None
-    )  # of the row's columns; None if nulls are not replaced
-    routing: str | None  # column with the new topic
+    # defaults of the columns of the row, or None if nulls are not replaced
+    defaults: Sequence[pa.Scalar | None] | None
+    routing: str | None  # column with the new topic, if any
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Kind of each row of a batch, as masks. A row that is in none of them is dropped."""
+    """Masks that classify the rows of a batch. A row that is in no mask is dropped."""
 
     after: pa.BooleanArray  # events with a row after the change
     before: pa.BooleanArray  # delete events with a row, unless deletes are dropped
-    keyed: pa.BooleanArray | None  # delete events with only a key
-    passing: pa.BooleanArray | None  # null values that pass unchanged
+    keyed: pa.BooleanArray | None  # delete events with a key but without a row
+    passing: pa.BooleanArray | None  # null values that are passed through
 
     def kept_rows(self) -> pa.BooleanArray:
         """Return the mask of the rows that are not dropped."""
@@ -70,7 +69,7 @@ class _Kinds:
 
 
 class UnwrapColumns:
-    """Unwraps batches with the same results as the row form."""
+    """Unwraps batches. The row form is the reference."""
 
     def __init__(
         self,
@@ -81,7 +80,10 @@ class UnwrapColumns:
         drop_fields_header: str,
         replace_null_with_default: bool,
     ) -> None:
-        """`row_schema` maps the schemas of a row and its envelope to the schema of the result."""
+        """Create the columnar form of `reference`.
+
+        `row_schema` returns the schema of the result for the schemas of a row and its envelope.
+        """
         self._reference = reference
         self._row_schema = row_schema
         self._route_by_field = route_by_field
@@ -132,7 +134,7 @@ class UnwrapColumns:
         )
 
     def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
-        """Pass values unchanged; the mode determines the handling of null values."""
+        """Pass values through unchanged, and handle null values as the mode specifies."""
         null = batch.value.is_null()
         self._reference.note_passing(len(batch) - batch.value.null_count)
         if null is None:
@@ -171,7 +173,7 @@ class UnwrapColumns:
         return self._routed(result, plan, batch.value, kinds, rows)
 
     def _kinds(self, batch: Batch, after: Column, before: Column) -> _Kinds:
-        """Determine the kind of each row; the masks have no nulls."""
+        """Classify the rows of a batch. The masks contain no nulls."""
         handling = self._reference.handling
         has_after = pc.invert(null_rows(after))
         has_before = pc.and_not(pc.invert(null_rows(before)), has_after)
@@ -200,7 +202,10 @@ class UnwrapColumns:
         rows: pa.Array | None,
         count: int,
     ) -> Column:
-        """Return the value column of the kept rows; `rows` are their indices, None for all rows."""
+        """Return the value column of the retained rows.
+
+        `rows` contains their indices, or is None if all rows are retained.
+        """
         handling = self._reference.handling
         after, before = _blocks(batch.value)
         rewritten = kinds.before if handling.rewrites and kinds.before.true_count else None
@@ -229,7 +234,7 @@ class UnwrapColumns:
         """Return the schema of the null values of the result.
 
         Raises:
-            NotColumnar: They have different schemas.
+            NotColumnar: The null values have different schemas.
         """
         schemas: set[Schema | None] = set()
         if kinds.keyed is not None:
@@ -248,7 +253,7 @@ class UnwrapColumns:
     def _headers(
         self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None
     ) -> list[Headers] | None:
-        """Return the headers of the kept rows, or None if no headers are added."""
+        """Return the headers of the retained rows, or None if no headers are added."""
         if not self._reference.add_headers:
             return None
         added: list[list[Value]] = []
@@ -273,7 +278,10 @@ class UnwrapColumns:
     def _routed(
         self, batch: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
-        """Split the rows by the topic in the routing column; null and blank do not change it."""
+        """Split the rows by the topic in the routing column.
+
+        A row with a null or blank topic retains the topic of the batch.
+        """
         assert plan.routing is not None
         names, names_before = (member_of(block, plan.routing).data for block in _blocks(events))
         if kinds.before.true_count:
@@ -302,12 +310,12 @@ def _present(
 
 
 def _blocks(events: Column) -> tuple[Column, Column]:
-    """Return the rows after and before the change."""
+    """Return the columns `after` and `before`."""
     return member_of(events, AFTER), member_of(events, BEFORE)
 
 
 def _member(value: Column, reference: FieldReference) -> pa.Array:
-    """Return a field of the events, null where its struct is null."""
+    """Return a field of the events, with nulls where its struct is null."""
     assert value.schema is not None
     path = reference.path(value.schema)
     assert path is not None

@@ -1,4 +1,4 @@
-"""Base class of the transformations that replace change events by rows."""
+"""Base class of the transformations that replace change events with rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transforms.debezium.field_reference import FieldReference
 
 log = logging.getLogger(__name__)
 
-IDLE_VALUES = 1000  # values that pass unchanged before a warning is logged
+IDLE_VALUES = 1000  # number of values passed through before a warning is logged
 
 _MODE = "delete.tombstone.handling.mode"
 _DROP_TOMBSTONES = "drop.tombstones"
@@ -34,7 +34,7 @@ def _field_references(name: str, value: Parsed) -> None:
 
 
 class Unwrapping(Transformation[R]):
-    """Handling of deletes and tombstones, and of the fields added to rows and headers."""
+    """Configures the handling of deletes and tombstones, and the fields to add."""
 
     config_def = (
         ConfigDef()
@@ -54,7 +54,7 @@ class Unwrapping(Transformation[R]):
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc=f"Deprecated, used only without {_MODE}: drop tombstones.",
+            doc=f"Deprecated, used only if {_MODE} is not set. Drop tombstones.",
         )
         .define(
             _DELETE_MODE,
@@ -62,9 +62,8 @@ class Unwrapping(Transformation[R]):
             default="drop",
             validator=one_of(*LEGACY_MODES, case_insensitive=True),
             importance=Importance.LOW,
-            doc=f"Deprecated, used only without {_MODE}: drop delete events, rewrite them as rows "
-            f"marked with "
-            "__deleted, or make their value null (none).",
+            doc=f"Deprecated, used only if {_MODE} is not set. drop drops delete events, rewrite "
+            "converts them to rows marked with __deleted, and none converts them to null values.",
         )
         .define(
             "add.fields",
@@ -80,7 +79,7 @@ class Unwrapping(Transformation[R]):
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names of fields that add.fields adds.",
+            doc="Prefix of the names of the fields that add.fields adds.",
         )
         .define(
             "add.headers",
@@ -88,29 +87,29 @@ class Unwrapping(Transformation[R]):
             default="",
             validator=_field_references,
             importance=Importance.LOW,
-            doc="Fields of the event to add as headers, in the form of add.fields.",
+            doc="Fields of the event to add as headers, in the format of add.fields.",
         )
         .define(
             "add.headers.prefix",
             Type.STRING,
             default="__",
             importance=Importance.LOW,
-            doc="Prefix of the names of headers that add.headers adds.",
+            doc="Prefix of the names of the headers that add.headers adds.",
         )
         .define(
             _OPERATION_HEADER,
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc=f"Deprecated: add the operation as header {_OPERATION_HEADER_NAME}; use "
-            f"add.headers=op.",
+            doc="Deprecated: use add.headers=op. Add the operation as the header "
+            f"{_OPERATION_HEADER_NAME}.",
         )
         .define(
             _ADD_SOURCE_FIELDS,
             Type.LIST,
             default="",
             importance=Importance.LOW,
-            doc="Deprecated: fields of the source struct to add to the row; use add.fields.",
+            doc="Deprecated: use add.fields. Fields of the source struct to add to the row.",
         )
     )
 
@@ -135,33 +134,33 @@ class Unwrapping(Transformation[R]):
         for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
             if props[key]:
                 log.warning("%s is deprecated, use add.headers and add.fields", key)
-        self._values_before_envelope: int | None = 0  # None: after an envelope, or the warning
+        self._values_before_envelope: int | None = 0  # None after an envelope or the warning
         self.configure_further(props)
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
         """Apply the options of the subclass."""
 
     def note_envelope(self) -> None:
-        """Record that an envelope was received: no warning is needed."""
+        """Record that an envelope was received, which suppresses the warning."""
         self._values_before_envelope = None
 
     def note_passing(self, values: int) -> None:
-        """Count values that are not envelopes; warn once if there are many before an envelope."""
+        """Count values that are not envelopes; warn once if there are many before any envelope."""
         if self._values_before_envelope is None:
             return
         self._values_before_envelope += values
         if self._values_before_envelope >= IDLE_VALUES:
             log.warning(
-                "the first %d values passed unchanged, because they are not change events with a "
-                "schema (named ...%s); for events without a schema, use DebeziumTransform of "
-                "org.apache.iceberg.connect.transforms",
+                "the first %d values were passed through unchanged, because they are not change "
+                "events with a schema (named ...%s); for schemaless events, use DebeziumTransform "
+                "from org.apache.iceberg.connect.transforms",
                 self._values_before_envelope,
                 ENVELOPE_SUFFIX,
             )
             self._values_before_envelope = None
 
     def event_headers(self, headers: Headers, event: Struct) -> Headers:
-        """Return the headers of an unwrapped event: its headers, then the added headers."""
+        """Return the headers of an event, followed by the added headers."""
         for reference in self.add_headers:
             schema = reference.schema(event.schema)
             if schema is not None:
@@ -169,7 +168,7 @@ class Unwrapping(Transformation[R]):
         return headers
 
     def tombstone_headers(self, headers: Headers) -> Headers:
-        """Return the headers of a tombstone that passes; only the operation can be added."""
+        """Return the headers of a retained tombstone. Only the operation can be added."""
         for reference in self.add_headers:
             if reference.field == OP:
                 headers = headers.add(reference.new_name, DELETE, STRING)

@@ -1,4 +1,4 @@
-"""`CopyValue` of the Iceberg sink: a copy of a field."""
+"""Iceberg's `CopyValue`: copies a field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transforms.side import Side
 
 
 class CopyValue(FieldTransformation[R]):
-    """Adds a field with the value of another one. Null values pass unchanged."""
+    """Adds a copy of an existing field. Null values are passed through unchanged."""
 
     config_def = (
         ConfigDef()

@@ -32,39 +32,39 @@ from transforms.columns import (
 )
 from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 
-MAX_NAMES = 1024  # pairs of database and table in a batch
+MAX_NAMES = 1024  # limit for the pairs of database and table in a batch
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Steps for one schema of envelopes."""
+    """Precomputed steps for one envelope schema."""
 
-    db: str  # field with the name of the database, or of its schema
-    table: str  # field with the name of the table or collection
-    same_before: bool  # `before` has the schema of `after`
-    row: Schema  # of `after`
+    db: str  # source field with the name of the schema or database
+    table: str  # source field with the name of the table or collection
+    same_before: bool  # True if `before` has the same schema as `after`
+    row: Schema  # schema of `after`
     defaults: Sequence[pa.Scalar | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows that are kept: all null values, and the events that have a row."""
+    """Retained rows of a batch: all null values, and the events that contain a row."""
 
-    mask: pa.BooleanArray  # kept rows, among all rows of the batch
-    index: pa.Array | None  # indices of the kept rows, uint64; None: all rows are kept
-    op: pa.StringArray  # `_cdc.op` of each kept row
-    # kept deletes, among all rows of the batch; None: there are none
+    mask: pa.BooleanArray  # True for each row of the batch that is retained
+    index: pa.Array | None  # uint64 indices of the retained rows, or None for all rows
+    op: pa.StringArray  # `_cdc.op` of each retained row
+    # True for each row of the batch that is a retained delete, or None if there are no deletes
     deleted: pa.BooleanArray | None
-    null: pa.BooleanArray | None  # null values among the kept rows
+    null: pa.BooleanArray | None  # True for each retained row with a null value
 
     @property
     def selected(self) -> pa.BooleanArray | None:
-        """Return `mask`, or None if all rows are kept."""
+        """Return `mask`, or None if all rows are retained."""
         return None if self.index is None else self.mask
 
 
 class _Codes:
-    """Debezium's operations of all rows of a batch, evaluated once per distinct operation."""
+    """Debezium operations of the rows of a batch, evaluated once per distinct operation."""
 
     def __init__(self, op: pa.StringArray) -> None:
         encoded = op.dictionary_encode(null_encoding="encode")
@@ -74,25 +74,28 @@ class _Codes:
         self.rowless = self._mask(lambda name: name in NO_ROW)
         self.is_valid = self._mask(lambda name: name is not None)
 
-    def _mask(self, holds: Callable[[str | None], bool]) -> pa.BooleanArray:
-        flags = [holds(name) for name in self._names]
+    def _mask(self, condition: Callable[[str | None], bool]) -> pa.BooleanArray:
+        flags = [condition(name) for name in self._names]
         if all(flags) or not any(flags):
             return pa.repeat(flags[0], len(self._indices))
         return pa.array(flags, pa.bool_()).take(self._indices)
 
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
-        """Return the events that have the row of their operation, given the missing rows."""
+        """Return a mask of the events that contain the row that their operation requires.
+
+        `after` and `before` are masks of the events without that row.
+        """
         return pc.invert(pc.if_else(self.delete, before, after))
 
     def cdc(self) -> pa.StringArray:
-        """Return the operations as strings of `_cdc.op`."""
+        """Return the value of `_cdc.op` for each row."""
         return pa.array([CDC_OPERATIONS.get(name or "", INSERT) for name in self._names]).take(
             self._indices
         )
 
 
 class DebeziumColumns:
-    """Replaces events by their rows and adds `_cdc`; the row form is the reference."""
+    """Replaces events with their rows and adds `_cdc`. The row form is the reference."""
 
     def __init__(
         self,
@@ -100,10 +103,10 @@ class DebeziumColumns:
         result: Callable[[Schema, Schema | None], Schema],
         target: Callable[[str, str], str],
     ) -> None:
-        """Set the functions of the row form.
+        """Set the functions that both forms share.
 
-        `result` maps the schemas of a row and a key to the schema of the result; `target` maps the
-        names of database and table to `_cdc.target`.
+        `result` returns the schema of the result for the schemas of a row and a key. `target`
+        returns `_cdc.target` for a database name and a table name.
         """
         self._row_form = row_form
         self._result = result
@@ -117,7 +120,7 @@ class DebeziumColumns:
         return self._schemaless(batch) if batch.value.schema is None else self._with_schema(batch)
 
     def _make_plan(self, envelope: Schema) -> _Plan:
-        """Return the plan; raise DataError if no record of this schema is a change event."""
+        """Return the plan for a schema; raise DataError if its records are not change events."""
         try:
             source = envelope["source"]
             db = source.field("schema") or source.field("db")
@@ -181,10 +184,10 @@ class DebeziumColumns:
     def _rows(
         self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray
     ) -> _Rows | None:
-        """Return the kept rows, or None if all rows are dropped.
+        """Return the retained rows, or None if all rows are dropped.
 
         Raises:
-            BadRows: Rows have no operation, or are not complete.
+            BadRows: A row has no operation or is incomplete.
         """
         null = batch.value.is_null()
         good = pc.and_(complete, codes.is_valid)
@@ -206,9 +209,10 @@ class DebeziumColumns:
     def _names(
         self, db: pa.StringArray, table: pa.StringArray, null: pa.BooleanArray | None
     ) -> tuple[pa.Array, pa.Array]:
-        """Return `_cdc.source` and `_cdc.target`, computed once per pair of names.
+        """Return the columns `_cdc.source` and `_cdc.target`.
 
-        A batch has few pairs, nearly always one. The values in null rows are undefined.
+        The values are computed once per pair of database and table. A batch has few pairs, usually
+        only one. The values in null rows are undefined.
         """
         row = 0 if null is None or not null[0].as_py() else max(pc.index(null, False).as_py(), 0)
         if all(_is_constant(names, names[row], null) for names in (db, table)):
@@ -216,7 +220,7 @@ class DebeziumColumns:
             return pa.repeat(pa.scalar(source), len(db)), pa.repeat(pa.scalar(target), len(db))
         dbs, tables = (names.dictionary_encode(null_encoding="encode") for names in (db, table))
         if len(dbs.dictionary) * len(tables.dictionary) > MAX_NAMES:
-            raise NotColumnar("many databases and tables")
+            raise NotColumnar("too many databases and tables")
         pairs = list(product(dbs.dictionary.to_pylist(), tables.dictionary.to_pylist()))
         sources, targets = (
             pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True)
@@ -280,7 +284,10 @@ class DebeziumColumns:
     def _source(
         self, batch: Batch, source: Column | None
     ) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
-        """Return database (or its schema) and table of each event, and whether both exist."""
+        """Return the schema or database and the table of each event, and a mask of complete rows.
+
+        A row is complete if both names exist.
+        """
         nulls = pa.nulls(len(batch), pa.string())
         schema = None if source is None else source.member("schema")
         if schema is not None and schema.missing is not None and schema.missing.true_count:
@@ -303,10 +310,10 @@ class DebeziumColumns:
 
 
 def _key_schema(key: Column, rows: _Rows) -> Schema | None:
-    """Return the key schema of the events among the kept rows.
+    """Return the key schema of the retained events.
 
     Raises:
-        NotColumnar: They have different key schemas.
+        NotColumnar: The events have different key schemas.
     """
     if key.schema is None or key.tombstone is None:
         return key.schema
@@ -324,12 +331,12 @@ def _key_schema(key: Column, rows: _Rows) -> Schema | None:
 
 
 def _without_values(batch: Batch, rows: _Rows) -> Batch:
-    """Return the kept rows with null values, which the caller replaces."""
+    """Return the retained rows with null values, which the caller must replace."""
     return with_value(batch, rows.selected, Column(None, pa.nulls(len(rows.op))))
 
 
 def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None) -> bool:
-    """Return True if all rows have this value, except null rows."""
+    """Return True if all rows that are not marked in `null` have this value."""
     same = pc.equal(data, value)
     if null is not None:
         same = pc.or_kleene(same, null)
@@ -337,7 +344,7 @@ def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None)
 
 
 def _maps(column: Column | None, length: int) -> Column:
-    """Return a member of the event if it contains maps, otherwise nulls."""
+    """Return the column if it contains maps; otherwise return a column of nulls."""
     if column is None or not column.is_struct():
         return Column(None, pa.nulls(length))
     return column
@@ -346,7 +353,7 @@ def _maps(column: Column | None, length: int) -> Column:
 def _row_members(
     row: Column, rows: _Rows
 ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-    """Return the members of the kept rows, and the rows that lack members."""
+    """Return the members of the retained rows, and masks of the rows without a member."""
     columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
     for path, mask in row.absent.items():
@@ -355,5 +362,5 @@ def _row_members(
             columns.pop(path[0], None)
         elif mask.true_count:
             absent[path] = mask
-    columns.pop("_cdc", None)  # replaced by the struct
+    columns.pop("_cdc", None)  # replaced with the new struct
     return columns, {path: mask for path, mask in absent.items() if path[0] in columns}

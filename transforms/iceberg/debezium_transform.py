@@ -48,8 +48,8 @@ class DebeziumTransform(Transformation[R]):
         Type.STRING,
         default="{db}.{table}",
         importance=Importance.MEDIUM,
-        doc="Pattern of _cdc.target. {db} is the schema of the source (or its database, if it has "
-        "none), {table} its table or collection.",
+        doc="Pattern of _cdc.target. {db} is the schema of the source, or its database if it has "
+        "no schema. {table} is its table or collection.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -142,7 +142,7 @@ def cdc_schema(key: Schema | None) -> Schema:
 
 
 def checked(row: Struct, name: str, expected: Schema) -> Value:
-    """Return the value of a field without its default.
+    """Return the value of a field. A null is not replaced with the default.
 
     Raises:
         DataError: The field does not exist or has another type.
@@ -156,7 +156,7 @@ def checked(row: Struct, name: str, expected: Schema) -> Value:
 def _present(value: Value, name: str) -> Value:
     if value is None:
         raise NullPointerError(
-            f"the event has no {name}: not a change event of a row, or incomplete"
+            f"the event has no {name}; it is incomplete or not the change event of a row"
         )
     return value
 

@@ -41,14 +41,14 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 class JsonToMapTransform(Transformation[R]):
-    """Converts each member to a field whose type is inferred: each record has its own schema."""
+    """Converts each member to a field with an inferred type. Each record has its own schema."""
 
     config_def = ConfigDef().define(
         "json.root",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Convert to one field, `payload`: a map of all members as strings.",
+        doc="Convert to a single field, `payload`, with a map of all members as strings.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class JsonToMapTransform(Transformation[R]):
 
 
 def _schema(tree: Any) -> Schema | None:
-    """Return the schema of a member, or None if it is left out."""
+    """Return the schema of a member, or None if the member is omitted."""
     if tree is None or tree in ({}, []):
         return None
     if isinstance(tree, dict):
@@ -93,7 +93,10 @@ def _schema(tree: Any) -> Schema | None:
 
 
 def _items(trees: Sequence[Any]) -> Schema | None:
-    """Return the common schema of the items, by default strings; None if all are empty."""
+    """Return the common schema of the items, or strings if their types differ.
+
+    Returns None if all items are empty lists.
+    """
     if all(isinstance(tree, dict) for tree in trees):
         return _ITEM_MAP
     if all(isinstance(tree, list) for tree in trees):
@@ -129,7 +132,7 @@ def _string(tree: Any) -> str:
 
 
 def _json(tree: Any) -> str:
-    """Return JSON as Java writes it; floats that JSON does not support are quoted."""
+    """Return JSON in the format of Java. Floats that JSON does not support are quoted."""
     if isinstance(tree, dict):
         return f"{{{','.join(f'{_json(name)}:{_json(value)}' for name, value in tree.items())}}}"
     if isinstance(tree, list):

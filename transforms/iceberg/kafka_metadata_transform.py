@@ -1,4 +1,4 @@
-"""`KafkaMetadataTransform` of the Iceberg sink: adds metadata of the record."""
+"""Iceberg's `KafkaMetadataTransform`: adds the Kafka metadata of the record to its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transforms.side import Side
 class KafkaMetadataTransform(FieldTransformation[R]):
     """Adds the metadata to the value, as separate fields or as one struct or map.
 
-    Timestamps are milliseconds. Tombstones pass unchanged.
+    Timestamps are in milliseconds. Tombstones are passed through unchanged.
     """
 
     config_def = (
@@ -27,7 +27,7 @@ class KafkaMetadataTransform(FieldTransformation[R]):
             Type.STRING,
             default="_kafka_metadata",
             importance=Importance.LOW,
-            doc="Name of the field if nested is true, otherwise prefix of the field names.",
+            doc="Name of the field if nested is true, otherwise the prefix of the field names.",
         )
         .define(
             "nested",
@@ -41,7 +41,7 @@ class KafkaMetadataTransform(FieldTransformation[R]):
             Type.STRING,
             default="none",
             importance=Importance.LOW,
-            doc="Additional constant field, as name,value.",
+            doc="Additional constant field, in the format name,value.",
         )
     )
     purpose = "KafkaMetadataTransform"
@@ -67,7 +67,7 @@ class KafkaMetadataTransform(FieldTransformation[R]):
 
 
 def _constant(external_field: str) -> Sequence[InsertedField]:
-    """Return the field of the option `external_field`, if any."""
+    """Return the field that the option `external_field` defines, if any."""
     if external_field == "none":
         return []
     parts = [part.strip() for part in external_field.split(",")]

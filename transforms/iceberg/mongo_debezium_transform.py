@@ -25,12 +25,12 @@ ID: Final = "_id"
 
 
 class MongoDebeziumTransform(Transformation[R]):
-    """Converts `before` and `after` of each event, and its key; precedes `DebeziumTransform`.
+    """Converts the key, `before`, and `after` of each event. Must precede `DebeziumTransform`.
 
-    For an update without the full document, `after` is the document before the change, if it is
-    available, with the changed members. A delete without the document before the change becomes a
-    tombstone of its key. Records that are not events of MongoDB become null, tombstones pass
-    unchanged.
+    If an update does not contain the full document, `after` consists of the document before the
+    change, if it is available, and the changed members. A delete without the document before the
+    change becomes a tombstone with its key. The key and value of a record that is not a MongoDB
+    event become null. Tombstones are passed through unchanged.
     """
 
     config_def = ConfigDef().define(
@@ -39,7 +39,7 @@ class MongoDebeziumTransform(Transformation[R]):
         default=ArrayEncoding.ARRAY.value,
         importance=Importance.MEDIUM,
         validator=one_of(*(encoding.value for encoding in ArrayEncoding), case_insensitive=True),
-        doc="Conversion of arrays: array for an array, whose items must have the same type, "
+        doc="Conversion of arrays: array for an array whose items must have the same type, or "
         "document for a struct with the fields _0, _1, and so on.",
     )
 
@@ -77,7 +77,10 @@ class MongoDebeziumTransform(Transformation[R]):
         return result.replace(value_schema=value.schema, value=value)
 
     def _event(self, event: Struct, documents: Sequence[tuple[str, SchemaAndValue]]) -> Struct:
-        """Return the event with these documents first; missing documents have no field."""
+        """Return the event with these documents as its first fields.
+
+        A missing document has no field.
+        """
         fields: list[tuple[str, Schema]] = []
         values: list[Value] = []
         for name, document in documents:
@@ -97,7 +100,7 @@ def _document(event: Struct, name: str) -> Document | None:
 
 
 def _updated(event: Struct, before: Document | None, identity: Document) -> Document | None:
-    """Return the document after an update that contains only changes, or None if it has none."""
+    """Return the document after an update that contains only its changes, or None without them."""
     update = (
         event.get_without_default(UPDATE_DESCRIPTION)
         if event.schema.field(UPDATE_DESCRIPTION)

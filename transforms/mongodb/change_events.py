@@ -1,4 +1,4 @@
-"""Documents and keys in Debezium's change events of MongoDB, which are JSON strings."""
+"""Documents and keys in Debezium's change events for MongoDB, which are JSON strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ID: Final = "id"
 
 
 def has_document_key(schema: Schema | None) -> bool:
-    """Return True if the schema is the schema of a document key, judging by its name only."""
+    """Return True if the name of the schema is the name of a document key schema."""
     return schema is not None and schema.name is not None and schema.name.endswith(_KEY_SUFFIX)
 
 
@@ -32,7 +32,7 @@ def key_document(key: Struct) -> Document:
 
 
 def json_of(event: Struct, name: str) -> str | None:
-    """Return a document of the event, in extended JSON, or None if it does not exist.
+    """Return a document of the event as extended JSON, or None if it does not exist.
 
     Raises:
         DataError: The field is not a string.
@@ -41,5 +41,5 @@ def json_of(event: Struct, name: str) -> str | None:
         return None
     value = event.get_without_default(name)
     if value is not None and not isinstance(value, str):
-        raise DataError(f"{name} is not a document in extended JSON: not an event of MongoDB")
+        raise DataError(f"{name} is not extended JSON; the record is not a MongoDB change event")
     return value

@@ -1,4 +1,4 @@
-"""Conversion of MongoDB documents to structs whose schema is inferred from their values."""
+"""Conversion of MongoDB documents to structs with inferred schemas."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _SCALARS: Final[Mapping[Kind, Schema]] = {
 class ArrayEncoding(Enum):
     """Conversion of arrays; the enum values are the values of the option."""
 
-    ARRAY = "array"  # all items must have one type
-    DOCUMENT = "document"  # structs with the members _0, _1 and so on
+    ARRAY = "array"  # arrays, whose items must all have the same type
+    DOCUMENT = "document"  # structs with the members _0, _1, and so on
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Scalar:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Shape of a document, by the original names of its members."""
+    """Shape of a document. Its members have their original names."""
 
     members: Mapping[str, _Shape]
 
@@ -83,23 +83,25 @@ _NOTHING: Final = _Nothing()
 class DocumentConverter:
     """Converts documents to structs.
 
-    A null is an optional string unless other items of its array have a type. Documents in one array
-    share a schema with the members of all of them. Values without a Connect type (`Kind.OTHER`)
-    are left out of documents.
+    A null becomes an optional string unless other items of the same array have a type. All
+    documents in an array share a schema, which contains the members of every document. Members
+    without a Connect type (`Kind.OTHER`) are omitted.
     """
 
     def __init__(self, arrays: ArrayEncoding, adjusted: Callable[[str], str] = str) -> None:
-        """Set the conversion of arrays, and the function from names of members to field names."""
+        """Create a converter. `adjusted` returns the field name for the name of a member."""
         self._arrays = arrays
         self._adjusted = adjusted
 
     def converted(
         self, document: Document, name: str | None, *, optional: bool = False
     ) -> SchemaAndValue:
-        """Return a document as a struct whose schema has this name, a prefix in nested documents.
+        """Return a document as a struct whose schema has this name.
+
+        The name is also the prefix of the schema names of nested documents.
 
         Raises:
-            DataError: Items of an array have different types, or a member has no name.
+            DataError: The items of an array have different types, or a member has an empty name.
         """
         shape = self._shape_of_document(document)
         schema = self._schema(shape, name, optional=optional)
@@ -158,7 +160,7 @@ class DocumentConverter:
                 return struct(*fields, name=name, optional=optional)
 
     def _value(self, shape: _Shape, schema: Schema, bson: BsonValue) -> Value:
-        # OTHER: another document of the array has a supported type there
+        # OTHER occurs if another document of the same array has a supported type for this member
         if bson.kind in (Kind.NULL, Kind.OTHER):
             return None
         match shape:
@@ -182,7 +184,7 @@ class DocumentConverter:
 
 
 def _merged(first: _Shape, second: _Shape) -> _Shape:
-    """Return one shape for both; raise DataError if there is none."""
+    """Return a common shape of both shapes; raise DataError if they are incompatible."""
     if first == second or second == _NOTHING:
         return first
     if first == _NOTHING:
@@ -200,9 +202,7 @@ def _merged(first: _Shape, second: _Shape) -> _Shape:
             )
         case _Items(one), _Items(other):
             return _Items(_merged(one, other))
-    raise DataError(
-        "Array elements with different Bson types are not supported: use the encoding document"
-    )
+    raise DataError("array elements have different BSON types; use the array encoding 'document'")
 
 
 def _document(bson: BsonValue) -> Document:

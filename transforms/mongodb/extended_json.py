@@ -1,4 +1,4 @@
-"""MongoDB's extended JSON, in which Debezium writes documents with the types of BSON."""
+"""MongoDB Extended JSON, the format in which Debezium writes documents."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from connect_py.java.strings import double_text, wrap
 
 
 class Kind(Enum):
-    """Types of BSON, each with the Python type of `BsonValue.value`."""
+    """BSON types. The comments show the Python types of `BsonValue.value`."""
 
     NULL = auto()  # None
     STRING = auto()  # str
     OBJECT_ID = auto()  # str, 24 hex digits
-    DECIMAL128 = auto()  # str, as Java prints it
+    DECIMAL128 = auto()  # str, in the format of Java
     JAVASCRIPT = auto()  # str
     BOOLEAN = auto()  # bool
     DOUBLE = auto()  # float
@@ -36,13 +36,13 @@ class Kind(Enum):
     SCOPED_JAVASCRIPT = auto()  # (code, document)
     DOCUMENT = auto()  # Mapping[str, BsonValue]
     ARRAY = auto()  # Sequence[BsonValue]
-    # Document, unchanged: symbols, database pointers, minimum and maximum key, undefined
+    # the unchanged Document of a symbol, database pointer, minimum key, maximum key, or undefined
     OTHER = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class BsonValue:
-    """Value with its BSON type."""
+    """A value and its BSON type."""
 
     kind: Kind
     value: Any
@@ -56,13 +56,13 @@ _DATE: Final = re.compile(
 _OBJECT_ID: Final = re.compile(r"[0-9a-fA-F]{24}")
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _BITS: Final = {Kind.INT32: 32, Kind.INT64: 64}
-_DIGITS: Final = 34  # of a Decimal128
+_DIGITS: Final = 34  # precision of Decimal128
 
 
 def parse_document(source: str) -> Document:
-    """Parse a document in the legacy or canonical form, which Debezium writes.
+    """Parse a document in legacy or canonical extended JSON, the formats that Debezium writes.
 
-    The forms of MongoDB's shell are not supported.
+    The syntax of the MongoDB shell is not supported.
 
     Raises:
         DataError: The string is not a JSON object, or a value does not match its type.
@@ -75,7 +75,7 @@ def parse_document(source: str) -> Document:
 
 
 def parse_value(source: str) -> BsonValue:
-    """Parse a value; raise DataError as `parse_document` does. Messages contain no data."""
+    """Parse a value; raise DataError if it is invalid. Error messages contain no data."""
     try:
         return _bson(_DECODER.decode(source))
     except json.JSONDecodeError as error:
@@ -87,7 +87,7 @@ def parse_value(source: str) -> BsonValue:
 
 
 def _bson(value: Any) -> BsonValue:
-    """Return a value of the JSON decoder with its type."""
+    """Return a decoded JSON value with its BSON type."""
     if isinstance(value, BsonValue):
         return value
     if value is None:
@@ -100,7 +100,7 @@ def _bson(value: Any) -> BsonValue:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
-    """Return a document, or a value of a type that JSON does not have."""
+    """Return a document, or a value of a type that JSON does not support."""
     members = {name: _bson(value) for name, value in pairs}
     if pairs and pairs[0][0] in _SPECIAL:
         bson = _special(members)
@@ -112,7 +112,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
 def _special(members: Document) -> BsonValue | None:
     """Return the value that the object represents, or None if it is a document.
 
-    Such a document may be an expression of a query.
+    For example, a document with these member names may be a query expression.
     """
     names = set(members)
     if names <= {"$regex", "$options"} and "$regex" in names:
@@ -177,7 +177,7 @@ def _double(members: Document, name: str) -> BsonValue:
     try:
         return BsonValue(Kind.DOUBLE, float(_string(members, name)))
     except ValueError:
-        raise ValueError(f"{name} must be a number") from None  # the cause contains the data
+        raise ValueError(f"{name} must be a number") from None  # the original error contains data
 
 
 def _decimal128(members: Document, name: str) -> BsonValue:
@@ -213,7 +213,7 @@ def _timestamp(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if set(inside) != {"t", "i"}:
         raise ValueError(f"{name} must have the members t and i")
-    # Java uses signed integers, which end in 2038
+    # unsigned; in Java, timestamps after 2038 are negative integers
     seconds, increment = (_integer(inside[part]) & 0xFFFF_FFFF for part in ("t", "i"))
     return BsonValue(Kind.TIMESTAMP, (seconds, increment))
 
@@ -278,7 +278,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def canonical_text(bson: BsonValue) -> str:
-    """Return a value as canonical extended JSON, indented as MongoDB's Java driver does."""
+    """Return a value as canonical extended JSON, indented like MongoDB's Java driver."""
     return json.dumps(_tree(bson), indent=2, ensure_ascii=False)
 
 
@@ -287,7 +287,7 @@ def _tree(bson: BsonValue) -> Any:
     match bson.kind:
         case Kind.DOCUMENT:
             return {name: _tree(member) for name, member in value.items()}
-        case Kind.OTHER:  # the 1 of the minimum and maximum key is not an INT32
+        case Kind.OTHER:  # $minKey and $maxKey contain a plain number 1, not an INT32
             return {
                 name: 1 if member.kind is Kind.INT32 else _tree(member)
                 for name, member in value.items()

@@ -1,4 +1,4 @@
-"""`TopicNameMatches`: matches records of topics that match a regular expression."""
+"""`TopicNameMatches`: matches records whose topic matches a regular expression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from transforms.validators import java_regex
 
 
 class TopicNameMatches(Predicate[R]):
-    """Matches records whose whole topic, as changed by earlier transformations, matches."""
+    """Matches records whose whole topic matches the pattern.
+
+    Earlier transformations may have changed the topic.
+    """
 
     config_def = ConfigDef().define(
         "pattern",
