@@ -1,4 +1,4 @@
-"""`ClientErrorLog`: collects the connection errors of a command's Kafka clients."""
+"""`ClientErrorLog`: records the connection errors of a command's Kafka clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from connect_py.api.errors import RetriableError
 
-# the client's log level: critical; otherwise, it writes to standard error
+# log level "critical"; by default, the client writes log lines to standard error
 _NO_LINES: Final = 2
 # settings of a consumer that reads topics from beginning to end
 TO_THE_END: Final[Mapping[str, Any]] = {
@@ -22,13 +22,19 @@ TO_THE_END: Final[Mapping[str, Any]] = {
 
 
 class ClientErrorLog:
-    """Stores the last connection error, which a client repeats forty times per second."""
+    """Records the last connection error of a client.
+
+    A client repeats such an error forty times per second.
+    """
 
     def __init__(self) -> None:
         self._reason = ""
 
     def quiet(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings of a client without log lines, unless they set a log level."""
+        """Return client settings that record errors here and disable log lines.
+
+        A log level in `settings` takes precedence.
+        """
         return {"log_level": _NO_LINES, **settings, "error_cb": self._record}
 
     def _record(self, error: KafkaError) -> None:
@@ -36,12 +42,12 @@ class ClientErrorLog:
             self._reason = error.str()
 
     def of(self, error: KafkaException, client: Any = None) -> str:
-        """Return the reason of a failure: the broker's response, or the last connection error.
+        """Return the reason for a failure: the broker's response or the last connection error.
 
-        A failed client reports connection errors when it is polled.
+        The client, if passed, is polled first, because it reports connection errors only then.
         """
         problem: KafkaError = error.args[0]
-        if problem.code() > 0:  # response of a broker
+        if problem.code() > 0:  # positive codes come from a broker
             return problem.str()
         if client is not None:
             client.poll(0)
@@ -50,7 +56,7 @@ class ClientErrorLog:
 
 @contextmanager
 def consumer_of(settings: dict[str, Any], subject: str) -> Iterator[Consumer]:
-    """Provide a consumer. Its errors are raised as RetriableErrors about the subject."""
+    """Provide a consumer, and raise its errors as RetriableErrors that begin with `subject`."""
     errors = ClientErrorLog()
     try:
         consumer = Consumer(errors.quiet(settings))

@@ -424,7 +424,7 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
     assert gated.commit({"b": "north", "c": "north"}, rule).unpublished
     assert gated.readers() == {"a": "north"}
     refused = command("gate", gated.sink.name, "--reject", "drop")
-    assert "good does not identify rows to leave out" in refused.output
+    assert "good does not identify the rows to reject" in refused.output
     assert command("gate", gated.sink.name, "--publish").exit_code == 0
     assert set(gated.readers()) == {"a", "b", "c"}
 

@@ -54,7 +54,7 @@ def test_tags_are_set_listed_moved_and_removed(lake: Lake, run: Any) -> None:
     assert lake.rows(f"{sink.name}.tag_before", "number") == [(("number", "a"),)]
     taken = run("tag", sink.name, "before")
     assert taken.exit_code == 1
-    assert "--move moves it" in taken.stderr
+    assert "use --move to move it" in taken.stderr
     assert run("tag", sink.name, "before", "--move").exit_code == 0
     assert lake.catalog.table(sink.name).metadata().refs["before"] == second
     assert run("tag", sink.name, "main", "--move").exit_code == 1
@@ -96,7 +96,7 @@ def test_rollback_does_not_move_a_branch_committed_to_meanwhile(lake: Lake) -> N
         int(sink.commit(sink.stage([order(1, number)])).snapshot_id or 0) for number in "ab"
     )
     sink.commit(sink.stage([order(1, "c")]))
-    with pytest.raises(TableUnsuitableError, match="committed to meanwhile"):
+    with pytest.raises(TableUnsuitableError, match="main has changed"):
         move_branch(lake.catalog, sink.name, "main", second, first)
 
 

@@ -192,7 +192,7 @@ def test_commit_during_a_decision_is_kept_or_read_again(
     words = [choice] if choice.startswith("--") else ["--reject", choice.split()[0]]
     decided = run("gate", sink.name, *words)
     if choice.startswith("skip"):
-        assert (decided.exit_code, "committed to meanwhile" in decided.stderr) == (2, True), (
+        assert (decided.exit_code, "check the table again" in decided.stderr) == (2, True), (
             decided.output
         )
         assert rest_lake.catalog.table(sink.name).metadata().refs[BRANCH] == late[1]

@@ -60,9 +60,7 @@ METADATA = TableMetadata(
 def test_client_settings_that_are_none_are_configuration_errors(
     ask: Any, setting: dict[str, str]
 ) -> None:
-    with pytest.raises(
-        ConfigError, match=r"the settings of the Kafka client: .*security.protoco?l"
-    ):
+    with pytest.raises(ConfigError, match=r"invalid Kafka client settings: .*security.protoco?l"):
         ask(setting, "connect-sink")
 
 

@@ -12,7 +12,7 @@ OperationFunction: TypeAlias = Callable[[OperationRequest], Any]
 
 
 def accepts(*names: str) -> Callable[[OperationFunction], OperationFunction]:
-    """Refuse arguments with other names."""
+    """Return a decorator that rejects arguments with other names."""
 
     def wrap(function: OperationFunction) -> OperationFunction:
         @functools.wraps(function)

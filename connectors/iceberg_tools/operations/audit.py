@@ -1,4 +1,4 @@
-"""Audit of a table: verifies that offset ranges and data files are in it exactly once."""
+"""Audit a table: verify that it contains each offset range and each data file exactly once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class AuditArguments(TableArguments, frozen=True, kw_only=True):
-    """The history to audit."""
+    """Selects the history to audit."""
 
-    branch: Name | None = None  # None: the connector's
-    group: Name | None = None  # None: the connector's, or all
+    branch: Name | None = None  # None for the connector's branch
+    group: Name | None = None  # None for the connector's group, or for all groups
 
 
 def audit(target: TableTarget, arguments: AuditArguments) -> AuditReport:
-    """Audit a table, including commits that readers do not see yet."""
+    """Audit a table, including its unpublished commits."""
     ref, group = arguments.branch or target.ref, arguments.group or target.group
     if group is not None:
         ref = target.metadata().commit_ref(ref, unpublished_branch(group))

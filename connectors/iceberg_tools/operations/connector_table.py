@@ -1,4 +1,4 @@
-"""`ConnectorTable`: a table, and its settings in a connector's configuration."""
+"""`ConnectorTable`: a table and its settings in a connector's configuration."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-MAX_SECONDS: Final = 2_000_000  # 23 days: the longest wait that operating systems support
+MAX_SECONDS: Final = 2_000_000  # 23 days, the longest wait that operating systems support
 
 
 class ConnectorTable:
     """A table and the connector that commits to it."""
 
     table: str
-    connector: IcebergSinkConfig | None  # None: only the catalog is known
+    connector: IcebergSinkConfig | None  # None if only the catalog is known
 
     @property
     def ref(self) -> str:
@@ -24,23 +24,22 @@ class ConnectorTable:
 
     @property
     def group(self) -> str | None:
-        """Return the connector's connect group."""
+        """Return the connect group of the connector, or None without a connector."""
         return self.connector.connect_group if self.connector is not None else None
 
     @property
     def own_ref(self) -> dict[str, str] | None:
-        """Return the connector's group with its ref, in the form that the ledger check expects."""
+        """Return the connector's commit ref by connect group, as the ledger check expects it."""
         return None if self.group is None else {self.group: self.ref}
 
     def commit_ref(self, metadata: TableMetadata, branch: str | None) -> str:
-        """Return the ref whose history is used.
+        """Return the branch, or the connector's commit ref if the branch is None.
 
         Raises:
-            NotInHistoryError: The branch does not exist. The branches of connectors are created by
-                their
+            NotInHistoryError: The branch does not exist. A connector's branch is created by its
                 first commit.
         """
-        # reduces the startup time of commands
+        # imported here to reduce the startup time of commands
         from connectors.iceberg_tools.history.table_point import (
             resolve_ref,
         )

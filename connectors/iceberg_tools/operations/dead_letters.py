@@ -1,4 +1,4 @@
-"""Dead-letter records in the connector's table: list them and replay them."""
+"""List and replay the dead-letter records in the connector's table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from connectors.iceberg_tools.operations.argument_names import accepts
 
 SHOWN: Final = 50
 MOST: Final = 500
-COUNTED: Final = 100_000  # larger tables should be queried with SQL
+COUNTED: Final = 100_000  # maximum number of counted records; query larger tables with SQL
 _LONGEST: Final = 20_000  # maximum length of a string in the response
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @accepts("topic", "reason", "limit")
 def dead_letters(request: OperationRequest) -> Any:
-    """Return counts by topic, reason, and state, and the newest records with their errors."""
+    """Return counts by topic, reason, stage, and state, and the newest records with errors."""
     config, limit = request.config, request.count("limit", SHOWN, MOST)
     topic, reason = request.text_or_none("topic"), request.text_or_none("reason")
     table = DeadLetterTable(config, request.services)
@@ -84,15 +84,15 @@ def _plain(record: DeadLetterRecord) -> dict[str, Any]:
 
 @accepts("records", "only_missing_keys")
 def replay(request: OperationRequest) -> Any:
-    """Replay records.
+    """Replay dead-letter records.
 
-    `records` are positions, optionally with a different key, value, or headers.
+    Each item of `records` is a position, optionally with a replacement key, value, or headers.
     """
     config = request.config
     if config.replay_topic is None:
         raise ConfigError(
             REPLAY_TOPIC,
-            "is not set: the connector must read this topic to replay dead-letter records",
+            "must be set, because the connector replays dead-letter records from this topic",
         )
     check_merged(config, only_missing_keys=request.flag("only_missing_keys"))
     fixes = {fix.record_id: fix for fix in map(Fix.of, _objects(request.arguments.get("records")))}
@@ -114,9 +114,11 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
         or not value
         or not all(isinstance(each, dict) for each in value)
     ):
-        raise ConfigError("records", "must be a list of records with topic, partition and offset")
+        raise ConfigError("records", "must be a list of records with topic, partition, and offset")
     if len(value) > MOST:
-        raise ConfigError("records", f"are more than {MOST}: use connect-py dlq replay")
+        raise ConfigError(
+            "records", f"must not exceed {MOST} records; use connect-py dlq replay instead"
+        )
     return value
 
 

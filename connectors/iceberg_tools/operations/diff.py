@@ -1,4 +1,4 @@
-"""The rows in which two snapshots of a table differ."""
+"""Compare two snapshots of a table by their rows."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class DiffArguments(TableArguments, frozen=True, kw_only=True):
-    """The snapshots to compare."""
+    """Selects the snapshots to compare, their key, and the output."""
 
     before: str
     after: str
     branch: str | None = None
-    keys: tuple[Name, ...] = ()  # columns; empty: the connector's keys, or the identifier fields
+    # key columns; if empty, the connector's key columns or the table's identifier fields
+    keys: tuple[Name, ...] = ()
     without_key: bool = False  # compare whole rows
     limit: Rows = 20
-    to_table: Name | None = None  # new table for all rows
+    to_table: Name | None = None  # new table for all differing rows
 
 
 class LocalDiffArguments(DiffArguments, frozen=True, kw_only=True):
-    """Arguments of a command whose driver may write files with its user's permissions."""
+    """Arguments of a local command, whose driver may write files with its user's permissions."""
 
-    parquet: Name | None = None  # new folder for all rows
+    parquet: Name | None = None  # new folder for all differing rows
 
 
 def diff(target: TableTarget, arguments: DiffArguments) -> TableDiff:
     """Compare two snapshots.
 
     Raises:
-        NotInHistoryError: One of them does not exist.
-        TableUnsuitableError: A key column is missing in one of them, or the new table exists.
+        NotInHistoryError: A snapshot does not exist.
+        TableUnsuitableError: A snapshot lacks a key column, or the new table already exists.
     """
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
@@ -60,7 +61,7 @@ def diff(target: TableTarget, arguments: DiffArguments) -> TableDiff:
 def key_columns(
     table: ConnectorTable, metadata: TableMetadata, points: tuple[int, int]
 ) -> tuple[str, ...]:
-    """Return the key columns; empty if the table has no key because its rows are appended."""
+    """Return the key columns, or an empty tuple if rows are only appended to the table."""
     connector = table.connector
     if connector is not None and connector.mode_of(table.table) is WriteMode.APPEND:
         return ()

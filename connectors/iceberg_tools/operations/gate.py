@@ -1,6 +1,6 @@
-"""Unpublished commits: list, publish, or reject them.
+"""List, publish, or reject unpublished commits.
 
-A decision is refused if `head` is no longer the head.
+A decision is refused if the argument `head` is no longer the head of the branch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def publish(request: OperationRequest) -> Any:
 
 @accepts("table", "head", "rows")
 def reject(request: OperationRequest) -> Any:
-    """Reject the unpublished commits; `rows` decides about their rows."""
+    """Reject the unpublished commits of a table. `rows` specifies how their rows are handled."""
     if request.arguments.get("rows") not in REJECT:
         raise ConfigError("rows", f"must be one of {', '.join(REJECT)}")
     return _decide(request, Decision(request.arguments["rows"]))
@@ -58,7 +58,7 @@ def _decide(request: OperationRequest, decision: Decision) -> Any:
                 f"Table {name} has no unpublished commits of connector {request.config.connector}"
             )
         if str(request.arguments.get("head", each.head)) != str(each.head):
-            raise ConfigError("head", f"is {each.head} now: check it again")
+            raise ConfigError("head", f"is now {each.head}; check the unpublished commits again")
         decision_request = DecisionRequest(decision, each)
         if reason := why_not(decision_request):
             raise ConfigError("", f"table {name}: {reason}")
@@ -70,7 +70,7 @@ def _table(request: OperationRequest) -> str:
     name = request.arguments.get("table")
     if isinstance(name, str) and name:
         return name
-    raise ConfigError("table", "must name a table")
+    raise ConfigError("table", "must be the name of a table")
 
 
 def _unpublished_commits(

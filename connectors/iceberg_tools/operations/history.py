@@ -1,4 +1,4 @@
-"""Snapshots of a table: all of them, or the snapshot of a time or an offset. Read only."""
+"""List the snapshots of a table, or find the snapshot of a time or an offset. Read only."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class HistoryArguments(TableArguments, frozen=True, kw_only=True):
-    """The snapshots to list."""
+    """Selects the snapshots to list."""
 
     branch: str | None = None
-    limit: Rows = 20  # 0: all
-    everything: bool = False  # also snapshots that are not in the history of the branch
+    limit: Rows = 20  # 0 for all snapshots
+    everything: bool = False  # include snapshots that are not in the history of the branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TableSnapshots:
     """Snapshots of a table, newest first."""
 
     ref: str
-    count: int  # before the limit
+    count: int  # number of snapshots before the limit is applied
     snapshots: list[SnapshotEntry]
 
 
@@ -61,7 +61,7 @@ def history(target: TableTarget, arguments: HistoryArguments) -> TableSnapshots:
 
 
 class AtArguments(TableArguments, frozen=True, kw_only=True):
-    """The snapshot to find."""
+    """Selects a snapshot."""
 
     by: Literal["time", "offset", "snapshot", "ref"]
     value: str
@@ -70,15 +70,15 @@ class AtArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAnswer:
-    """The snapshot, or the reason why it was not found."""
+    """A snapshot, or the reason why it was not found."""
 
     entry: SnapshotEntry | None
-    note: str  # how the snapshot was found, or why not
+    note: str  # how the snapshot was found, or why it was not found
     sql: str
 
 
 def check_point(by: str, value: str) -> None:
-    """Raise a `ConfigError` if the value is malformed, before a driver is used."""
+    """Raise a `ConfigError` if a value is malformed. Does not require a driver."""
     if by == "offset":
         parse_offset(value)
     if by == "snapshot" and not value.isdecimal() and value not in (FIRST, LAST):
@@ -93,7 +93,7 @@ def check_point(by: str, value: str) -> None:
 
 
 def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
-    """Find the snapshot of a time, an offset, or a ref."""
+    """Return the snapshot of a time, an offset, or a ref."""
     check_point(arguments.by, arguments.value)
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
@@ -110,7 +110,7 @@ def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
 def _find(
     metadata: TableMetadata, arguments: AtArguments, ref: str, group: str | None
 ) -> tuple[int, str]:
-    """Return the snapshot, and a note on how it was found."""
+    """Return the ID of the snapshot and a note on how it was found."""
     value = arguments.value
     if arguments.by == "offset":
         result = find_offset(metadata, *parse_offset(value), ref, group)

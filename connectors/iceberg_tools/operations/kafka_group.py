@@ -1,4 +1,4 @@
-"""Administration of the connector's consumer group and topics."""
+"""Administer the connector's consumer group and topics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
     """Return the number of consumers in a group.
 
     Args:
-        kafka: Settings of the client.
-        group: The group.
+        kafka: Settings of the Kafka client.
+        group: The consumer group.
 
     Raises:
         ConfigError: A setting is invalid.
-        ConnectError: Kafka does not answer.
+        ConnectError: Kafka does not respond.
     """
     description = _ask(
         kafka,
@@ -39,11 +39,11 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
 
 
 def remove_group(kafka: Mapping[str, Any], group: str) -> None:
-    """Remove a group and its offsets, if it exists.
+    """Delete a group and its offsets if the group exists.
 
     Raises:
         ConfigError: A setting is invalid.
-        ConnectError: Kafka does not answer, or refuses because the group has members.
+        ConnectError: Kafka does not respond, or rejects the request because the group has members.
     """
     _ask(
         kafka,
@@ -53,11 +53,11 @@ def remove_group(kafka: Mapping[str, Any], group: str) -> None:
 
 
 def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
-    """Remove a topic, if it exists.
+    """Delete a topic if it exists.
 
     Raises:
         ConfigError: A setting is invalid.
-        ConnectError: Kafka does not answer, or refuses.
+        ConnectError: Kafka does not respond, or rejects the request.
     """
     _ask(
         kafka,
@@ -69,9 +69,9 @@ def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
 def _ask(
     kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]], action: str
 ) -> Any:
-    """Return the response; None if the group or topic does not exist.
+    """Return the response, or None if the group or topic does not exist.
 
-    The request is repeated while the group's coordinator moves.
+    The request is retried while the group coordinator is moving.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -79,7 +79,7 @@ def _ask(
     try:
         admin = AdminClient(dict(kafka))
     except KafkaException as error:  # a setting is unknown, or its value is invalid
-        raise ConfigError("", f"the settings of the Kafka client: {error.args[0].str()}") from error
+        raise ConfigError("", f"invalid Kafka client settings: {error.args[0].str()}") from error
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Maintenance of a table according to its policy: the due actions, and their execution."""
+"""Preview or run the maintenance actions of a table that are due according to its policy."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class MaintenanceArguments(TableArguments, frozen=True, kw_only=True):
-    """Settings that replace the connector's.
+    """Settings that override the connector's settings.
 
-    Each is `NAME=VALUE`, with a name as after `iceberg.ext.maintenance.`.
+    Each setting is `NAME=VALUE`. The name omits the prefix `iceberg.ext.maintenance.`.
     """
 
     branch: Name | None = None
@@ -36,24 +36,24 @@ class MaintenanceArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Maintenance:
-    """The state of a table, the due actions, and their results."""
+    """The state of a table, the maintenance actions that are due, and their results."""
 
     ref: str
     state: TableState
     due: list[MaintenanceAction]
     lacks_time: bool  # tiering is enabled, but the table has no time partition field
-    # in a preview: action -> reason why it would be skipped
+    # in a preview, the reason why an action would be skipped, by action
     left_out: dict[str, str] = field(default_factory=dict)
     results: list[MaintenanceResult] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)  # by action
-    errors: list[str] = field(default_factory=list)  # failures that ended an action
+    failures: dict[str, str] = field(default_factory=dict)  # error messages by action
+    errors: list[str] = field(default_factory=list)  # messages of errors that aborted an action
 
 
 def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:
     """Return the actions that are due. Read only.
 
     Raises:
-        ConfigError: A setting is not valid.
+        ConfigError: A setting is invalid.
     """
     maintenance, policy = _due(target, arguments)
     for action in maintenance.due:
@@ -68,10 +68,10 @@ def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) ->
 
 
 def maintain(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:
-    """Run the due actions one after another; a failure does not prevent the next action.
+    """Run the actions that are due, one after another. A failure does not stop the next action.
 
     Raises:
-        ConfigError: A setting is not valid.
+        ConfigError: A setting is invalid.
     """
     maintenance, policy = _due(target, arguments)
     for action in maintenance.due:
@@ -106,10 +106,10 @@ def _due(
 
 
 def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePolicy:
-    """Return the table's policy with these settings.
+    """Return the table's maintenance policy with these settings applied.
 
     Raises:
-        ConfigError: A setting does not exist, or its value is not valid.
+        ConfigError: A setting does not exist, or its value is invalid.
     """
     settings_by_name = {each.name: each for each in SETTINGS}
     policy = (
@@ -121,7 +121,7 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
         name, separator, value = item.partition("=")
         if not separator or name not in settings_by_name:
             raise ConfigError(
-                "--set", f"{item} is not NAME=VALUE with one of {', '.join(settings_by_name)}"
+                "--set", f"{item} is not NAME=VALUE with a name from {', '.join(settings_by_name)}"
             )
         try:
             policy = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Effect of records in the connector's topics. Nothing is committed."""
+"""Preview the effect of records in the connector's topics. Nothing is committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN: Final = 100
 
 @accepts("records", "newest")
 def preview(request: OperationRequest) -> Any:
-    """Read and route records; return the document of `connect-py try --json`."""
+    """Read and route records, and return the same document as `connect-py try --json`."""
     if request.pipelines is None:
         raise ConfigError("", "only a worker has the connector's converters and transformations")
     sample_request = SampleRequest(request.count("records", RECORDS, MOST), request.flag("newest"))

@@ -27,29 +27,30 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class RebuildArguments(TableArguments, frozen=True, kw_only=True):
-    """The table to rebuild, and the output."""
+    """Selects the change log to rebuild the table from, and the output."""
 
-    changelog: Name | None = None  # None: by the suffix of the connector
+    # None for the name of the table with the connector's change log suffix
+    changelog: Name | None = None
     at: str = LAST
     keys: tuple[Name, ...] = ()
     limit: Rows = 20
     create: bool = False  # create a new table from all changes
-    publish: bool = False  # replace the table's rows by the rebuilt rows
-    allow_missing: bool = False  # publish even if rows of the table are missing
+    publish: bool = False  # replace the table's rows with the rebuilt rows
+    allow_missing: bool = False  # publish even if the rebuilt rows lack keys of the table
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOutcome:
-    """The rebuilt table, and whether it was published."""
+    """The result of a rebuild."""
 
     request: RebuildRequest
     rebuilt: RebuildResult
     published: bool
-    refused: str | None  # reason why it was not published although that was requested
+    refused: str | None  # reason why a requested publication was refused
 
     @property
     def different(self) -> bool:
-        """Return True if rows differ."""
+        """Return True if the rebuilt rows differ from the rows of the table."""
         return self.rebuilt.difference is not None and self.rebuilt.difference.total > 0
 
 
@@ -57,7 +58,7 @@ def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
     """Rebuild a table from its change log.
 
     Raises:
-        ConfigError: The arguments are not valid for this connector or this table.
+        ConfigError: The arguments are invalid for this connector or table.
         NotInHistoryError: The snapshot does not exist.
         TableUnsuitableError: The change log does not determine the contents of the table.
     """
@@ -80,7 +81,7 @@ def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
 
 
 def missing_rows(difference: TableDiff) -> str | None:
-    """Return the reason why a rebuilt state needs a user's consent; None if it has all keys."""
+    """Return the reason why publication requires a user's consent, or None if no key is missing."""
     count = difference.counts.get(RowChange.DELETED, 0)
     return (
         f"{count:,} rows of the table would be missing; --allow-missing publishes anyway"
@@ -92,16 +93,19 @@ def missing_rows(difference: TableDiff) -> str | None:
 def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest:
     connector, table = target.connector, target.table
     if connector is None:
-        raise ConfigError("use_connector", "must be true: the change log belongs to a connector")
+        raise ConfigError(
+            "use_connector", "must be true, because a connector writes the change log"
+        )
     if connector.marks_deletes(table):
         raise ConfigError(
             "--config",
-            f"{table} keeps deleted rows, which a change log does not identify",
+            f"{table} retains deleted rows, which a change log does not identify",
         )
     suffix = connector.changelog_suffix
     if arguments.changelog is None and suffix is None:
         raise ConfigError(
-            "--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`"
+            "--changelog",
+            "is required if the connector does not set `iceberg.ext.changelog-suffix`",
         )
     name = arguments.changelog or f"{table}{suffix}"
     keys = arguments.keys or tuple(connector.table(table).id_columns)
@@ -111,7 +115,7 @@ def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest
         if metadata.has_unpublished(target.ref):
             raise ConfigError(
                 "",
-                f"{table} has unpublished commits: decide about them first, with connect-py gate",
+                f"{table} has unpublished commits; publish or reject them with `connect-py gate`",
             )
         snapshot = find_point(metadata, arguments.at, target.ref)
         keys = keys or key_columns(target, metadata, (snapshot, snapshot))

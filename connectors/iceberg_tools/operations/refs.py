@@ -1,4 +1,4 @@
-"""Tags and branches of a table: list them, or create, move, and remove one of them."""
+"""List the tags or branches of a table, or create, move, or remove one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _MAX_KEEP_MS = 2**53
 
 
 class RefsArguments(TableArguments, frozen=True, kw_only=True):
-    """The refs to list."""
+    """Selects the refs to list."""
 
     kind: Literal["tag", "branch"]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSnapshot:
-    """A tag or a branch, and its snapshot."""
+    """A tag or branch and its snapshot."""
 
     name: str
     entry: SnapshotEntry
@@ -52,14 +52,14 @@ def refs(target: TableTarget, arguments: RefsArguments) -> list[NamedSnapshot]:
 
 
 class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
-    """A change of one tag or branch."""
+    """Describes a change of one tag or branch."""
 
     kind: Literal["tag", "branch"]
     name: str
     at: str = LAST
-    # age at which an expiry removes it
+    # age in milliseconds at which snapshot expiration removes the ref
     keep_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_KEEP_MS)] | None = None
-    move: bool = False  # the ref may exist, and is moved
+    move: bool = False  # move the ref if it exists
     delete: bool = False
     branch: Name | None = None  # history that `at` refers to
 
@@ -68,14 +68,14 @@ class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
 class RefChange:
     """An applied or refused change of a ref."""
 
-    snapshot: int | None  # the ref's snapshot; None: the ref was removed
+    snapshot: int | None  # the ref's snapshot, or None if the ref was removed
     sql: str
     effects: list[ConnectorEffect]
-    refused: str  # empty: the change was applied
+    refused: str  # reason for the refusal, or empty if the change was applied
 
 
 def change_ref(target: TableTarget, arguments: ChangeRefArguments) -> RefChange:
-    """Change a ref, unless a connector could not continue from there.
+    """Change a ref unless a connector could not resume from its new snapshot.
 
     Raises:
         NotInHistoryError: The snapshot does not exist.
@@ -108,7 +108,7 @@ def refusal(
     move: bool,
     delete: bool,
 ) -> str:
-    """Return the reason why a change must not be applied; empty if it may be."""
+    """Return the reason why a change must not be applied, or an empty string if it is allowed."""
     other = "tag" if kind == "branch" else "branch"
     if not delete and (name in ("", FIRST, LAST) or name.isdecimal()):
         return f"invalid name {name or '(empty)'}: it would be ambiguous in options"
@@ -122,14 +122,14 @@ def refusal(
     if delete and name not in metadata.refs:
         return f"{kind} {name} does not exist"
     if not delete and name in metadata.refs and not move:
-        return f"{kind} {name} exists, at snapshot {metadata.refs[name]}; --move moves it"
+        return f"{kind} {name} exists at snapshot {metadata.refs[name]}; use --move to move it"
     if name == MAIN:
-        return "main is moved by `connect-py rollback`, and is never removed"
+        return "main can only be moved by `connect-py rollback` and is never removed"
     for each in changed:
         if delete and each.again:
             return (
-                f"connector group {each.group} commits to {name}: its rows would be read again, "
-                "to a branch of main"
+                f"connector group {each.group} commits to {name}: it would read rows again and "
+                "write them to a new branch of main"
             )
     return next(
         (f"connector group {each.group}: {each.refused}" for each in changed if each.refused), ""

@@ -1,4 +1,4 @@
-"""Rewind of tables together with their source offsets: a preview, and the change.
+"""Rewind tables together with their source offsets, or preview the effects.
 
 The connector must be stopped.
 """
@@ -32,12 +32,12 @@ _KAFKA_SECONDS = 15
 
 
 class PreviewRewindArguments(TableArguments, frozen=True, kw_only=True):
-    """The state to go back to, and additional tables."""
+    """Selects the state to rewind to and additional tables."""
 
     to: str
     also: tuple[Name, ...] = ()
-    all_tables: bool = False  # all of `iceberg.tables`
-    mode: RewindMode | None = None  # None: evaluate both modes
+    all_tables: bool = False  # all tables in `iceberg.tables`
+    mode: RewindMode | None = None  # None to evaluate both modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class RewindPreview:
     tables: list[RollbackPreview]
     other_tables: list[str]  # other tables of the connector, which do not change
     refused: list[str]
-    missing: list[str]  # offsets that a replay needs and that the topics no longer have
+    missing: list[str]  # messages about offsets that a replay needs and the topics no longer have
 
 
 def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> RewindPreview:
     """Return the effects of a rewind. Read only.
 
     Raises:
-        ConfigError: The connector does not list its tables, which must therefore be named.
-        NotInHistoryError: A table has no such state.
-        ConnectError: Kafka does not answer.
+        ConfigError: No connector is used, or `all_tables` is set and the connector lists no tables.
+        NotInHistoryError: A table does not have this state.
+        ConnectError: Kafka does not respond.
     """
     connector, kafka = _connector(target), target.kafka()
     names = _tables(connector, arguments)
@@ -74,7 +74,7 @@ def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> Re
 def _connector(target: TableTarget) -> IcebergSinkConfig:
     if target.connector is None:
         raise ConfigError(
-            "use_connector", "must be true: a rewind moves the offsets of a connector"
+            "use_connector", "must be true, because a rewind moves the offsets of a connector"
         )
     return target.connector
 
@@ -83,7 +83,7 @@ def _tables(connector: IcebergSinkConfig, arguments: PreviewRewindArguments) -> 
     if arguments.all_tables and not connector.tables:
         raise ConfigError(
             "--all-tables",
-            "the connector gets its tables from records: name each table with --also",
+            "the connector determines its tables from records; name each table with --also",
         )
     all_tables = connector.tables if arguments.all_tables else ()
     return list(dict.fromkeys([arguments.table, *arguments.also, *all_tables]))
@@ -107,15 +107,15 @@ def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
 
 
 class RewoundTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table of a rewind whose preview a user has seen."""
+    """One table of a rewind that a user has previewed."""
 
     table: Name
-    head: int  # another one is refused
+    head: int  # head of the ref; the rewind is refused if it has changed
     snapshot: int
 
 
 class RewindArguments(TableArguments, frozen=True, kw_only=True):
-    """A rewind whose preview a user has seen. `table` is the first one of `tables`."""
+    """A rewind that a user has previewed. `table` is the first table of `tables`."""
 
     mode: RewindMode
     tables: Annotated[tuple[RewoundTable, ...], msgspec.Meta(min_length=1)]
@@ -123,18 +123,17 @@ class RewindArguments(TableArguments, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RewoundTables:
-    """The heads of the rewound tables, in order."""
+    """The new heads of the rewound tables, in order."""
 
     heads: dict[str, int] = field(default_factory=dict)
 
 
 def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
-    """Rewind tables with one change per table, after checking the rewind again.
+    """Check the rewind again, and rewind the tables with one commit each.
 
     Raises:
         ConnectError: The connector is running, offsets are missing, or a table has changed. The
-            tables
-            before it in the list are rewound; the same request resumes the rewind.
+            tables before it in the list are rewound. Repeating the request resumes the rewind.
     """
     connector, kafka = _connector(target), target.kafka()
     group = connector.connect_group
@@ -156,10 +155,10 @@ def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
 
 
 def _missing_offsets(kafka: Mapping[str, Any], previews: Sequence[RollbackPreview]) -> list[str]:
-    """Return the offsets that a replay would read and that the topics no longer have.
+    """Return a message for each partition that no longer has all offsets of a replay.
 
     Raises:
-        ConnectError: Kafka does not answer.
+        ConnectError: Kafka does not respond.
     """
     first_offsets: dict[TopicPartition, int] = {}
     for part in (part for each in previews for effect in each.effects for part in effect.again):
@@ -182,17 +181,17 @@ def _log_starts(
 
     if not partitions:
         return {}
-    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the client's
+    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # untyped in the client
     request = {KafkaPartition(tp.topic, tp.partition): earliest for tp in partitions}
     admin = AdminClient(dict(kafka))
     try:
-        answers = admin.list_offsets(request, request_timeout=_KAFKA_SECONDS)
+        futures = admin.list_offsets(request, request_timeout=_KAFKA_SECONDS)
         starts = {
-            (tp.topic, tp.partition): future.result().offset for tp, future in answers.items()
+            (tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
         }
     except KafkaException as error:
         raise ConnectError(
-            f"Kafka does not report the first offsets of the topics: {error}"
+            f"Kafka failed to return the first offsets of the topics: {error}"
         ) from error
     return {tp: starts[tp.topic, tp.partition] for tp in partitions}
 

@@ -1,4 +1,4 @@
-"""Rollback of a branch to an earlier snapshot: a preview, and the change."""
+"""Roll back a branch to an earlier snapshot, or preview the effects."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from connectors.iceberg_tools.refs.ref_changes import move_branch
 
 
 class PreviewRollbackArguments(TableArguments, frozen=True, kw_only=True):
-    """The snapshot to go back to."""
+    """Selects the snapshot to roll back to."""
 
     to: str
-    branch: Name | None = None  # None: the connector's
+    branch: Name | None = None  # None for the connector's branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class RollbackPreview:
     ref: str
     head: int
     snapshot: int
-    leaving: list[SnapshotEntry]  # newest first
+    leaving: list[SnapshotEntry]  # snapshots that leave the history, newest first
     effects: list[ConnectorEffect]
     refused: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the preview as the commands print it."""
+        """Return the preview in the JSON form that the commands print."""
         return {
             "table": self.table,
             "ref": self.ref,
@@ -65,17 +65,18 @@ def preview_rollback(target: TableTarget, arguments: PreviewRollbackArguments) -
 def preview_of(
     table: str, metadata: TableMetadata, ref: str, to: str, own_ref: Mapping[str, str] | None
 ) -> RollbackPreview:
-    """Return the effects of a rollback of a table with this metadata.
+    """Return the effects of rolling back a table with this metadata.
 
-    Errors: see `preview_rollback`.
+    Raises:
+        NotInHistoryError: See `preview_rollback`.
     """
     head = resolve_ref(metadata, ref)
     if metadata.has_unpublished(ref):
         raise NotInHistoryError(
-            "the table has unpublished commits: decide about them first, with `connect-py gate`"
+            "the table has unpublished commits; publish or reject them first with `connect-py gate`"
         )
     if ref in metadata.tags:
-        raise NotInHistoryError(f"{ref} is a tag; `connect-py tag --move` moves it")
+        raise NotInHistoryError(f"{ref} is a tag; move it with `connect-py tag --move`")
     snapshot = find_point(metadata, to, ref)
     history = entries(metadata, ref)
     numbers = [entry.id for entry in history]
@@ -92,7 +93,7 @@ def preview_of(
 
 
 class RollbackArguments(TableArguments, frozen=True, kw_only=True):
-    """A rollback whose preview a user has seen."""
+    """A rollback that a user has previewed."""
 
     ref: Name
     head: int  # head of the ref; the rollback is refused if it has changed
@@ -100,12 +101,12 @@ class RollbackArguments(TableArguments, frozen=True, kw_only=True):
 
 
 def rollback(target: TableTarget, arguments: RollbackArguments) -> int:
-    """Roll back, after checking the rollback again; return the snapshot.
+    """Check the rollback again, apply it, and return the new head.
 
     Raises:
         NotInHistoryError: The branch does not exist.
-        TableUnsuitableError: The table was committed to, or a connector could not continue from
-            there.
+        TableUnsuitableError: The table has changed, or a connector could not resume from the
+            snapshot.
     """
     metadata, ref, snapshot = target.metadata(), arguments.ref, arguments.snapshot
     resolve_ref(metadata, ref)

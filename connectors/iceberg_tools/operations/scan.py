@@ -1,4 +1,4 @@
-"""Files that a scan with a condition skips. Only metadata is read."""
+"""Count the files that a scan with a condition skips. Reads only metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connectors.iceberg_tools.operations.table_operation import (
 
 
 class ScanArguments(TableArguments, frozen=True, kw_only=True):
-    """The condition and the snapshot."""
+    """The condition and the snapshot of a scan."""
 
     where: Name
     at: str = LAST
@@ -25,7 +25,7 @@ def scan(target: TableTarget, arguments: ScanArguments) -> ScanReport:
 
     Raises:
         NotInHistoryError: The snapshot does not exist.
-        TableUnsuitableError: The condition is not SQL about columns of the table.
+        TableUnsuitableError: The condition is not a SQL predicate on columns of the table.
     """
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)

@@ -1,6 +1,6 @@
-"""Applies a schema change that rows wait for, after approval by a user.
+"""Apply a schema change that rows are waiting for, after a user has approved it.
 
-The change has the same form as in the metric.
+The change is described as in the metric `connect_py_iceberg_held_changes`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORMS: Final = (
 
 @accepts("table", "change")
 def change_table(request: OperationRequest) -> Any:
-    """Change the table; waiting rows are then processed."""
+    """Change the table. The waiting rows are processed afterward."""
     name, words = request.text("table"), request.text("change")
     with request.lake() as lake:
         change = parse_change(words, lake.run(name, read_metadata).schema)
@@ -38,10 +38,10 @@ def change_table(request: OperationRequest) -> Any:
 
 
 def parse_change(words: str, schema: Field) -> SchemaChange:
-    """Parse the result of `str(change)` with the table's schema.
+    """Parse the result of `str(change)`. The schema of the table resolves column names.
 
     Raises:
-        ConfigError: It has a different form, or does not describe the complete change.
+        ConfigError: The string has a different form or does not describe the complete change.
     """
     for kind, form in _FORMS:
         match = form.fullmatch(words)
@@ -56,16 +56,16 @@ def parse_change(words: str, schema: Field) -> SchemaChange:
         if type_ == "struct, list or map":
             raise ConfigError(
                 "change",
-                "does not contain the complete type: change the table with SQL, or let the "
+                "does not contain the complete type; change the table with SQL, or let the "
                 "connector apply changes",
             )
         if str(change) == words:
             return change
-    raise ConfigError("change", "does not have the form in connect_py_iceberg_held_changes")
+    raise ConfigError("change", "does not have the form that connect_py_iceberg_held_changes uses")
 
 
 def _path(name: str, schema: Field, *, new: bool) -> tuple[str, ...]:
-    """Return the path of a column name with dots, which is unique in Iceberg."""
+    """Return the path of a dotted column name. Such names are unique in Iceberg."""
     paths = {".".join(path): path for path, _ in columns_inside(schema)}
     if not new:
         if name not in paths:

@@ -1,8 +1,8 @@
-"""`TableOperation`: an operation on a table, in the driver of a worker or of a command.
+"""`TableOperation`: an operation on a table, run by the driver of a worker or a command.
 
 A command and a REST client run the same function with the same arguments. Over REST, the arguments
-are a JSON object, which is validated against the type of the arguments, and the result is JSON,
-too. The client never chooses a function: each operation is an entry point
+are a JSON object that is validated against the argument type, and the result is JSON. A client
+cannot run arbitrary functions, because each operation is an entry point
 (`connectors.iceberg.operation_request`).
 """
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from connectors.iceberg.operation_request import OperationRequest
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-MAX_ROWS: Final = 100_000  # in the result of one operation
+MAX_ROWS: Final = 100_000  # maximum number of rows in the result of one operation
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Rows = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
 class TableArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of all operations."""
+    """Arguments that all operations have."""
 
     table: Name
-    # False: ignore the connector's settings of the table, and use only its catalog.
+    # If False, only the connector's catalog is used, and its settings for the table are ignored.
     use_connector: bool = True
-    # of each call of the driver
+    # timeout of each call to the driver
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SECONDS)] = 120
 
 
@@ -45,13 +45,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(ConnectorTable):
-    """The table that an operation works on, with a driver session."""
+    """The table of an operation, with a driver session."""
 
     table: str
     lake: LakeClient
     catalog: str  # name of the catalog in SQL
     connector: IcebergSinkConfig | None
-    # settings of a client; raises a `ConfigError` if there are none
+    # returns the settings of a Kafka client, or raises a `ConfigError` if there are none
     kafka: Callable[[], Mapping[str, Any]]
     progress: Callable[[str], None]
 
@@ -74,11 +74,11 @@ class TableOperation(Generic[A, R]):
         """Run the operation for a REST client.
 
         Raises:
-            ConfigError: The arguments are not valid.
+            ConfigError: The arguments are invalid.
             ConnectError: The operation failed.
         """
         try:
-            # Not strict: the connector receives numbers as strings.
+            # Not strict, because the connector receives numbers as strings.
             arguments = msgspec.convert(dict(request.arguments), self.arguments, strict=False)
         except msgspec.ValidationError as error:
             raise ConfigError("", f"invalid arguments of operation {self.name}: {error}") from error
@@ -95,7 +95,7 @@ class TableOperation(Generic[A, R]):
             return msgspec.to_builtins(self.run(target, arguments), str_keys=True)
 
     def encode(self, arguments: A) -> dict[str, Any]:
-        """Return arguments as a JSON object."""
+        """Return the arguments as a JSON object."""
         encoded: dict[str, Any] = msgspec.to_builtins(arguments)
         return encoded
 
@@ -103,6 +103,6 @@ class TableOperation(Generic[A, R]):
         """Decode a result from JSON.
 
         Raises:
-            ValueError: It does not have this type: the worker has another version.
+            ValueError: The result has a different type, because the worker runs another version.
         """
         return msgspec.convert(result, self.result, str_keys=True)

@@ -1,4 +1,4 @@
-"""A table's snapshots, and the maintenance operations on it."""
+"""Return the snapshots of a table, or the maintenance operations on it."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _TOTALS: Final = (
 
 @accepts("table", "limit")
 def table(request: OperationRequest) -> Any:
-    """Return the table's columns, and its snapshots, newest first, with totals.
+    """Return the columns of a table, and its snapshots with totals, newest first.
 
     `snapshots` is null if the table does not exist.
     """
     name, limit = request.text("table"), request.count("limit", SNAPSHOTS, MOST)
-    answer = {"table": name, "ref": request.ref(name), "mode": request.config.mode_of(name).value}
+    response = {"table": name, "ref": request.ref(name), "mode": request.config.mode_of(name).value}
     try:
         with request.lake() as lake:
             metadata = lake.run(name, read_metadata)
     except TableMissingError:
-        return {**answer, "snapshots": None}
+        return {**response, "snapshots": None}
     snapshots = entries(metadata, request.ref(name))
     columns = [
         {"name": each["name"], "type": _type_name(each["type"]), "required": each["required"]}
         for each in metadata.schema["fields"]
     ]
     return {
-        **answer,
+        **response,
         "location": metadata.location,
         "format_version": metadata.format_version,
         "columns": columns,
@@ -57,7 +57,7 @@ def table(request: OperationRequest) -> Any:
 def _snapshot(metadata: TableMetadata, entry: SnapshotEntry) -> dict[str, Any]:
     summary: Mapping[str, str] = metadata.snapshots[entry.id]["summary"]
     totals = {each: int(summary[key]) for each in _TOTALS if (key := f"total-{each}") in summary}
-    # IDs exceed the range of integers in JavaScript.
+    # strings, because IDs exceed the range of integers in JavaScript
     ids = {"snapshot": str(entry.id), "parent": None if entry.parent is None else str(entry.parent)}
     return {**entry.to_json(), **ids, "totals": totals}
 
@@ -68,17 +68,18 @@ def _type_name(type_: Any) -> str:
 
 @accepts("table", "limit")
 def maintenance(request: OperationRequest) -> Any:
-    """Return the maintenance mode of a table, and its last maintenance operations, newest first."""
+    """Return the maintenance mode of a table and its last maintenance operations, newest first."""
     name, limit = request.text("table"), request.count("limit", OPERATIONS, MOST)
     policy = request.config.table(name).maintenance
     operations_table = (
         None if policy.operations_table is None else policy.operations_table or f"{name}_operations"
     )
-    answer = {"table": name, "enabled": policy.mode.value, "operations_table": operations_table}
+    response = {"table": name, "enabled": policy.mode.value, "operations_table": operations_table}
     if operations_table is None:
-        return {**answer, "operations": []}
+        return {**response, "operations": []}
     try:
         with request.lake() as lake:
-            return {**answer, "operations": lake.run(operations_table, operations_of, name, limit)}
+            operations = lake.run(operations_table, operations_of, name, limit)
+            return {**response, "operations": operations}
     except TableMissingError:
-        return {**answer, "operations": []}
+        return {**response, "operations": []}

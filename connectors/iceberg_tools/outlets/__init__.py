@@ -1,1 +1,1 @@
-"""Outlets of a coordinator: OpenLineage events, and notices for operators."""
+"""Outlets of the coordinator: OpenLineage events and notices for operators."""

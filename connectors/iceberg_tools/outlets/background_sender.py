@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 1000  # messages; if more wait, new messages are dropped
+MAX_WAITING = 1000  # maximum number of queued messages; further messages are dropped
 _PAUSES = (0.0, 1.0, 5.0)  # seconds before each attempt
-_LOG_SECONDS = 60.0  # between log lines about failures
+_LOG_SECONDS = 60.0  # minimum interval between log lines about failures
 T = TypeVar("T")
 
 
 class BackgroundSender(Generic[T]):
-    """Sends messages with at most three attempts each. Owns its thread.
+    """Sends messages on its own thread, with at most three attempts each.
 
     Messages that cannot be sent are dropped, logged, and counted.
     """
@@ -29,8 +29,8 @@ class BackgroundSender(Generic[T]):
         """Start the thread.
 
         Args:
-            name: Name of the messages for logs.
-            send: Sends one message, or raises.
+            name: Name of the messages in log lines, and of the thread.
+            send: Sends one message or raises an exception.
             outcome: Called with `sent`, `failed`, or `dropped` for each message, on any thread.
         """
         self._name = name
@@ -43,17 +43,19 @@ class BackgroundSender(Generic[T]):
         self._thread.start()
 
     def put(self, message: T) -> None:
-        """Send a message soon. Never blocks."""
+        """Queue a message, or drop it if the queue is full. Never blocks."""
         try:
             self._queue.put_nowait(message)
         except queue.Full:
             self._outcome("dropped")
             self._log(
-                "%s: more than %d messages wait, new ones are dropped", self._name, MAX_WAITING
+                "%s: %d messages are queued, dropping new messages",
+                self._name,
+                MAX_WAITING,
             )
 
     def close(self, seconds: float) -> None:
-        """Send the waiting messages within this time, and end the thread."""
+        """Send the queued messages and stop the thread. Wait at most `seconds`."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -80,7 +82,7 @@ class BackgroundSender(Generic[T]):
         self._log("%s: failed to send a message: %s", self._name, error)
         return False
 
-    def _log(self, text: str, *arguments: object) -> None:
+    def _log(self, message: str, *arguments: object) -> None:
         if time.monotonic() - self._logged >= _LOG_SECONDS:
             self._logged = time.monotonic()
-            log.warning(text, *arguments)
+            log.warning(message, *arguments)

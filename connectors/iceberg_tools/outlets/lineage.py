@@ -1,6 +1,6 @@
-"""`Lineage`: an OpenLineage event for each commit, with its source topics and its table.
+"""`Lineage`: sends an OpenLineage event for each commit, with its source topics and its table.
 
-Source of names and facets: OpenLineage's naming of datasets, and its standard client.
+Names follow OpenLineage's naming conventions for datasets; facets follow its standard client.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _Commit: TypeAlias = tuple[CommitTable, CommitOutcome, TableDescription]
 
 @dataclass(frozen=True, slots=True)
 class LineageJob:
-    """Values that all events of a connector have in common."""
+    """Values shared by all events of a connector."""
 
     namespace: str
-    name: str  # of the connector
+    name: str  # name of the connector
     run: str  # UUID of this run of task 0
     kafka: str  # dataset namespace of the topics
     catalog: str  # namespace of the table names
@@ -48,7 +48,7 @@ class LineageJob:
 
 
 class Lineage(Outlet):
-    """Sender of events, which never delay or fail a commit. Owns its thread."""
+    """Sends lineage events on its own thread. An event never delays or fails a commit."""
 
     def __init__(
         self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]
@@ -62,16 +62,16 @@ class Lineage(Outlet):
     def committed(
         self, request: CommitTable, outcome: CommitOutcome, table: TableDescription
     ) -> None:
-        """Publish a snapshot of a table."""
+        """Send an event for a new snapshot of a table."""
         self._put("RUNNING", (request, outcome, table))
 
     def close(self, seconds: float) -> None:
-        """Publish the end of the run, and end the thread."""
+        """Send the last event of the run and stop the thread. Wait at most `seconds`."""
         self._put("COMPLETE")
         self._sender.close(seconds)
 
     def _put(self, state: str, commit: _Commit | None = None) -> None:
-        """Create and send an event on the sender's thread, where errors do not fail a commit."""
+        """Queue an event. The sender's thread creates it, so errors do not fail a commit."""
         self._sender.put(functools.partial(self._event, state, datetime.now(UTC), commit))
 
     def _event(self, state: str, time: datetime, commit: _Commit | None) -> RunEvent:
@@ -153,9 +153,9 @@ class Lineage(Outlet):
 
 
 def dataset_of(location: str) -> tuple[str, str]:
-    """Return the namespace and name of a table by its location.
+    """Return the OpenLineage namespace and name of the table at a location.
 
-    They are `s3://bucket` and the path, or `file` and the path.
+    For example, `s3://bucket` and the path in the bucket, or `file` and the path.
     """
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
@@ -170,7 +170,7 @@ def _type(type_: Any) -> str:
 
 @functools.cache
 def _offsets_facet() -> Any:
-    """Return our facet `{"partitions": {"0": [first, next]}}`."""
+    """Return the class of the custom facet `{"partitions": {"0": [first, next]}}`."""
     import attr
     from openlineage.client.facet_v2 import InputDatasetFacet
 
@@ -187,7 +187,7 @@ def _offsets_facet() -> Any:
 def open_lineage(
     config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics
 ) -> Lineage:
-    """Start to send lineage events to the configured server or file.
+    """Return an outlet that sends lineage events to the configured server or file.
 
     Raises:
         ConfigError: The library is not installed.

@@ -57,7 +57,7 @@ class NoticedMetrics(IcebergMetrics):
             ("unpublished", table),
             commits,
             table,
-            (NoticeKind.UNPUBLISHED, "readers do not see the last commits"),
+            (NoticeKind.UNPUBLISHED, "readers do not see the latest commits"),
             (NoticeKind.PUBLISHED, "readers see all commits"),
         )
 
@@ -67,8 +67,8 @@ class NoticedMetrics(IcebergMetrics):
             ("pending", table, change),
             pending,
             table,
-            (NoticeKind.SCHEMA_CHANGE_PENDING, f"rows wait for a user to {change}"),
-            (NoticeKind.SCHEMA_CHANGE_DONE, f"no rows wait to {change}"),
+            (NoticeKind.SCHEMA_CHANGE_PENDING, f"rows are waiting for a user to {change}"),
+            (NoticeKind.SCHEMA_CHANGE_DONE, f"rows are no longer waiting for a user to {change}"),
             change=change,
         )
 
@@ -79,7 +79,7 @@ class NoticedMetrics(IcebergMetrics):
             why is not None,
             table,
             (NoticeKind.WAITING, why or ""),
-            (NoticeKind.WORKING, "rows no longer wait"),
+            (NoticeKind.WORKING, "rows are no longer waiting"),
             waits_for=reason,
         )
 
@@ -90,7 +90,7 @@ class NoticedMetrics(IcebergMetrics):
             offsets == 0,
             "",
             (NoticeKind.STOPPING, "all rows before iceberg.ext.stop-at are committed"),
-            (NoticeKind.WORKING, "rows are read again"),
+            (NoticeKind.WORKING, "some rows before iceberg.ext.stop-at are not committed"),
         )
 
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
@@ -114,7 +114,7 @@ class NoticedMetrics(IcebergMetrics):
         ended: tuple[NoticeKind, str],
         **details: Any,
     ) -> None:
-        """Send a notice if a condition has become true or false. Initially, it is false."""
+        """Send a notice if a condition has changed. Conditions are initially false."""
         with self._lock:
             if (condition in self._conditions) == is_true:
                 return

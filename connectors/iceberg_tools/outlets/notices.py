@@ -1,4 +1,4 @@
-"""`Notices`: messages for operators in JSON, to a webhook, a topic, or both."""
+"""`Notices`: sends JSON messages for operators to a webhook, a topic, or both."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class NoticeKind(Enum):
-    """Kind of event."""
+    """Kind of event that a notice reports."""
 
     SCHEMA_CHANGED = "schema-changed"  # the sink changed the schema of a table
-    SCHEMA_CHANGE_PENDING = "schema-change-pending"  # rows wait until a user changes a table
+    SCHEMA_CHANGE_PENDING = "schema-change-pending"  # rows are waiting until a user changes a table
     SCHEMA_CHANGE_DONE = "schema-change-done"
-    WAITING = "waiting"  # rows wait because of a failure
-    WORKING = "working"  # the failure is over
+    WAITING = "waiting"  # rows are waiting because of a failure
+    WORKING = "working"  # the failure has been resolved
     NOT_AS_EXPECTED = "not-as-expected"  # rows of a commit violate an expectation
     UNPUBLISHED = "unpublished"  # commits await approval
     PUBLISHED = "published"  # no commits await approval
     STALE = "stale"  # a table exceeds the maximum lag
     FRESH = "fresh"  # the lag is within the limit again
-    STOPPING = "stopping"  # all tables have all rows before `iceberg.ext.stop-at`
+    STOPPING = "stopping"  # all rows before `iceberg.ext.stop-at` are committed
 
 
 class Notices:
-    """Sender of notices. Owns a thread per destination. Any thread; never waits or raises."""
+    """Sends notices on one thread per destination.
+
+    `tell` is thread-safe, and it never blocks or raises.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class Notices:
         sends: Sequence[Callable[[bytes], None]],
         outcome: Callable[[str], None],
     ) -> None:
-        """Start the threads. Each function in `sends` sends a notice to one destination."""
+        """Start the threads. Each function in `sends` delivers a notice to one destination."""
         self._connector = connector
         self._senders = [BackgroundSender("notices", send, outcome) for send in sends]
 
@@ -60,14 +63,14 @@ class Notices:
             sender.put(notice)
 
     def close(self, seconds: float) -> None:
-        """Send the waiting notices within this time, and end the threads."""
+        """Send the queued notices and stop the threads. Wait at most `seconds` for each thread."""
         for sender in self._senders:
             sender.close(seconds)
 
 
 def to_webhook(url: str) -> Callable[[bytes], None]:
-    """Return a function that sends a notice by POST, and raises for a status of 300 or more."""
-    import httpx  # here: most connectors send no notices
+    """Return a function that posts a notice to a URL. It raises if the status is 300 or higher."""
+    import httpx  # imported here because most connectors send no notices
 
     def send(notice: bytes) -> None:
         response = httpx.post(url, content=notice, headers=_JSON, timeout=_TIMEOUT_SECONDS)

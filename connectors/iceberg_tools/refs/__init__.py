@@ -1,1 +1,1 @@
-"""Changes of branches and tags, and rollbacks, checked against the ledgers first."""
+"""Changes of branches and tags, including rollbacks, that are checked against the ledgers first."""

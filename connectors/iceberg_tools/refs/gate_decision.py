@@ -1,14 +1,14 @@
-"""Decisions of a user about commits awaiting approval, in the Spark driver.
+"""Apply a user's decision about commits awaiting approval, in the Spark driver.
 
 Each decision is one compare-and-swap (rule 34):
 
 - `PUBLISH`: the ref moves to the head of the branch.
 - `REPLAY`: the branch is removed. The ref has an older ledger, and the connector reads the offsets
-  again from there (rule 8).
-- `DROP`, `DEAD_LETTER`: the same, and rows that fail the checks again are dropped, or stored as
+  again from its positions (rule 8).
+- `DROP`, `DEAD_LETTER`: like `REPLAY`, but rows that fail the checks again are dropped or stored as
   rejected rows.
-- `SKIP`: the branch is removed and the ref takes its positions (rule 33): its rows are not read
-  again.
+- `SKIP`: the branch is removed and its positions are copied to the ref (rule 33), so its rows are
+  not read again.
 
 A crash before the swap leaves the table unchanged; a crash after it leaves the decision applied.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
-# prefixes of table properties that belong to a group
+# prefixes of table properties whose names end with a connect group
 _GROUP_PREFIXES: Final = (LEDGER_PREFIX, UNPUBLISHED)
 
 
@@ -74,8 +74,8 @@ class UnpublishedCommits:
     head: int  # head of the branch
     published: int | None  # head of the ref
     failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
-    commits: int  # number of commits of the connector, including those that passed
-    forward: bool  # whether the ref can move to the branch's head: it has no other commits
+    commits: int  # number of commits of the connector, including commits that passed all checks
+    forward: bool  # True if the branch has all commits of the ref, so the ref can move to its head
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,7 +92,7 @@ class UnpublishedCommits:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A decision about commits, which is refused if the table has changed since."""
+    """A decision about commits. It is refused if the commits are no longer the same."""
 
     decision: Decision
     commits: UnpublishedCommits
@@ -112,11 +112,11 @@ def groups_of(metadata: TableMetadata) -> list[str]:
 def unpublished_commits(
     metadata: TableMetadata, groups: Mapping[str, str]
 ) -> list[UnpublishedCommits]:
-    """Return the unpublished commits of some connectors.
+    """Return the unpublished commits of the connectors with these connect groups.
 
     Args:
-        groups: Connect group -> ref that it commits to. A ref in the table's properties takes
-            precedence; branches of earlier releases have none.
+        groups: Commit ref by connect group. A ref in the table's properties takes precedence, but
+            earlier releases did not store one.
     """
     result = []
     for group, ref in sorted(groups.items()):
@@ -153,16 +153,16 @@ def _unpublished(
 
 
 def why_not(request: DecisionRequest) -> str:
-    """Return the reason why a decision cannot be applied; empty if it can."""
+    """Return the reason why a decision cannot be applied, or an empty string if it can."""
     commits = request.commits
     if request.decision is Decision.PUBLISH:
         return (
             ""
             if commits.forward
             else (
-                f"{commits.ref} has commits that branch {commits.branch} does not have, so it "
-                "cannot move there: reject the unpublished commits, and the connector repeats "
-                "them after the others"
+                f"{commits.ref} has commits that are not in branch {commits.branch}, so it cannot "
+                "move to the head of the branch. Reject the unpublished commits; the connector "
+                "then repeats them"
             )
         )
     if request.decision in (Decision.DROP, Decision.DEAD_LETTER):
@@ -171,8 +171,8 @@ def why_not(request: DecisionRequest) -> str:
         )
         if queries:
             return (
-                f"{', '.join(queries)} does not identify rows to leave out: replay, or skip all "
-                "rows"
+                f"{', '.join(queries)} does not identify the rows to reject; replay or skip all "
+                "rows instead"
             )
     return ""
 
@@ -181,21 +181,21 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     """Apply a decision.
 
     Raises:
-        TableUnsuitableError: The table has changed since the user inspected it, or `why_not` has a
-            reason.
+        TableUnsuitableError: The commits have changed since the user inspected them, or `why_not`
+            returns a reason.
     """
     commits = request.commits
     prepared = session.table(name).new_update()
     base = prepared.base()
     now = unpublished_commits(base, {commits.group: commits.ref})
     if now != [commits]:
-        raise TableUnsuitableError(name, "was committed to meanwhile: check it again")
+        raise TableUnsuitableError(name, "has changed; check the unpublished commits again")
     if reason := why_not(request):
         raise TableUnsuitableError(name, reason)
     key = ledger_key(commits.group)
     lookup = look_up(base.view(commits.branch, key))
     state = Unpublished.of_text(base.properties.get(unpublished_key(key), ""))
-    order = state.again  # an earlier decision about rows that may be read again
+    order = state.again  # an earlier decision about rows that are read again
     if (
         order is not None
         and request.decision in (Decision.PUBLISH, Decision.SKIP)
@@ -214,7 +214,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
             prepared.stand_on(commits.ref, commits.published, summary)
         properties[key] = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
         properties |= open_pairs_property(base, key, summary)
-        # also fails the swap if the branch got another commit, whose rows would be lost
+        # The swap also fails if the branch has a new commit, whose rows would be lost.
         prepared.remove_compared(commits.branch)
     else:
         prepared.change()
@@ -242,10 +242,10 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
 
 
 def _rejection_order(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
-    """Return the order to handle failing rows when these offsets are read again.
+    """Return the decision about rows that fail again when these offsets are read again.
 
-    An earlier order for some of the offsets is merged into it. Rows of the earlier order after
-    these offsets are held again: no user has seen why they failed.
+    An earlier decision about some of the offsets is merged into it. Rows of the earlier decision
+    after these offsets are held again, because no user has seen why they failed.
     """
     names = {name for each in state.commits for name in each.failed}
     if state.again is None:

@@ -1,4 +1,4 @@
-"""Effect of a change of a ref on the connectors that write to the table. No I/O."""
+"""Determine how moving a ref affects the connectors that commit to the table. No I/O."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.table.table_history import LEDGER_PREFIX
 
 _REFUSED: Final = {
-    Standing.EXPIRED: "the commits before it are expired, so the connector would not notice the "
-    "change, and rows would be missing",
-    Standing.LOST: "the commit with the positions of this snapshot is expired, so the connector "
+    Standing.EXPIRED: "the commits before this snapshot have expired, so the connector would not "
+    "detect the change, and rows would be missing",
+    Standing.LOST: "the commit with the positions of this snapshot has expired, so the connector "
     "would stop",
     Standing.REPLACED: "the snapshot has data that is not in its history, so the connector "
     "would stop",
-    Standing.BRANCH_LOST: "its branch would be missing, so the connector would stop",
+    Standing.BRANCH_LOST: "the branch would be missing, so the connector would stop",
     Standing.NONE: "the connector would treat the table as a new one",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """Offsets [first, next) of one partition that a connector reads again after a roll-back."""
+    """Offsets [first, next) of one partition that a connector reads again after a rollback."""
 
     partition: TopicPartition
-    first: int | None  # None: from the table's first offset, which is unknown here
+    first: int | None  # None for the table's first offset, which is unknown here
     next: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEffect:
-    """Effect of the change on one connector."""
+    """Effect of a ref change on one connector."""
 
     group: str
-    refused: str = ""  # reason why the change must not be applied; empty if it may
+    refused: str = ""  # reason why the change must not be applied; empty if it is allowed
     again: tuple[ReadAgain, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -55,16 +55,15 @@ def effects(
     snapshot: int | None,
     group_refs: Mapping[str, str] | None = None,
 ) -> list[ConnectorEffect]:
-    """Return the effect on each connector that commits to a ref of moving the ref to a snapshot.
+    """Return how moving a ref to a snapshot affects each connector that commits to the ref.
 
     Args:
-        snapshot: The new snapshot; None: the ref is removed.
-        own: Connect group -> ref, if known from the configuration. Other groups commit to the ref
-            of
-            their last commit.
+        snapshot: The new snapshot, or None if the ref is removed.
+        group_refs: Configured commit refs by connect group. Any other group commits to the ref of
+            its last commit.
 
     Raises:
-        LedgerFormatError: A newer version wrote a ledger, or a user edited it.
+        LedgerFormatError: A ledger was written by a newer version or edited by a user.
     """
     after = metadata.with_ref(ref, snapshot)
     result = []
@@ -81,9 +80,9 @@ def effects(
 
 
 def _ref_of(metadata: TableMetadata, key: str) -> str:
-    """Return the ref of the last commit in a ledger property; main if it is unknown."""
-    here = [ref for ref in metadata.refs if ref not in metadata.tags and ref != MAIN]
-    standing = {ref: look_up(metadata.view(ref, key)).standing for ref in [MAIN, *here]}
+    """Return the ref of the last commit in a ledger property, or main if it is unknown."""
+    branches = [ref for ref in metadata.refs if ref not in metadata.tags and ref != MAIN]
+    standing = {ref: look_up(metadata.view(ref, key)).standing for ref in [MAIN, *branches]}
     return next((ref for ref, each in standing.items() if each is Standing.FOUND), MAIN)
 
 
@@ -96,7 +95,7 @@ def _effect(group: str, now: Lookup, then: Lookup) -> ConnectorEffect:
 
 
 def _ranges_to_read_again(now: Lookup, then: Lookup) -> list[ReadAgain]:
-    """Return the ranges between two ledgers, or from the table's first offsets."""
+    """Return the offsets between two ledgers. Ranges may start at the table's first offsets."""
     if now.ledger is None:
         return []
     before = {**then.opened, **(then.ledger.positions() if then.ledger is not None else {})}

@@ -1,6 +1,6 @@
-"""Changes of refs, in the Spark driver.
+"""Change the refs of a table, in the Spark driver.
 
-Tags and branches are changed with Spark SQL, rollbacks are compare-and-swaps.
+Tags and branches are changed with Spark SQL. A rollback is a compare-and-swap.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def drop_sql(catalog: str, table: str, kind: str, name: str) -> str:
 
 
 def run_sql(session: LakeSession, name: str, statement: str) -> None:
-    """Run a statement about a table."""
+    """Run a SQL statement that changes the table `name`."""
     session.spark.sql(statement)
 
 
@@ -61,11 +61,13 @@ def move_branch(
 ) -> None:
     """Move a branch to an existing snapshot with one compare-and-swap, like a commit.
 
-    A crash before the swap leaves the table unchanged; after it, the branch has moved. Run it again
-    to find out.
+    A crash before the swap leaves the table unchanged; a crash after it leaves the branch moved. A
+    second call fails if the branch has moved.
 
     Args:
-        own: See `effects`.
+        head: The expected head of the branch.
+        snapshot: The new head of the branch.
+        group_refs: See `effects`.
 
     Raises:
         TableUnsuitableError: See `prepare_back`.
@@ -89,14 +91,14 @@ def prepare_at(
     base = prepared.base()
     current_head = base.head(ref)
     if current_head is None or current_head["snapshot-id"] != head:
-        raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: check it again")
+        raise TableUnsuitableError(name, f"{ref} has changed; check the table again")
     if snapshot not in base.snapshots:
-        raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
-    # otherwise, a connector would continue after them, and readers would see its commits when they
-    # are published
+        raise TableUnsuitableError(name, f"snapshot {snapshot} has expired")
+    # Otherwise, the connector would continue after the unpublished commits, and readers would see
+    # its commits when the branch is published.
     if base.has_unpublished(ref):
         raise TableUnsuitableError(
-            name, "has unpublished commits: decide about them first, with `connect-py gate`"
+            name, "has unpublished commits; publish or reject them first with `connect-py gate`"
         )
     return prepared, base
 
@@ -109,11 +111,11 @@ def prepare_back(
     snapshot: int,
     group_refs: Mapping[str, str] | None,
 ) -> tuple[TableUpdate, TableMetadata]:
-    """Return the update of a rollback, after checking again if ledgers have expired.
+    """Return the update for a rollback, after checking the ledgers again.
 
     Raises:
-        TableUnsuitableError: It is no longer possible, or a connector could not resume from the
-            snapshot.
+        TableUnsuitableError: The rollback is no longer possible, or a connector could not resume
+            from the snapshot.
     """
     prepared, base = prepare_at(session, name, ref, head, snapshot)
     for each in effects(base, ref, snapshot, group_refs):
@@ -126,13 +128,11 @@ def swap_once(prepared: TableUpdate, name: str, ref: str, properties: Mapping[st
     """Commit a prepared update.
 
     Raises:
-        TableUnsuitableError: There was another commit in the meantime.
+        TableUnsuitableError: Another commit changed the table first.
     """
     try:
         prepared.swap(properties)
     except Exception as error:
         if is_a(error, REFUSED):
-            raise TableUnsuitableError(
-                name, f"{ref} was committed to meanwhile: check it again"
-            ) from error
+            raise TableUnsuitableError(name, f"{ref} has changed; check the table again") from error
         raise

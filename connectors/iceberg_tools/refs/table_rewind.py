@@ -1,14 +1,14 @@
-"""Rewind one table, in the Spark driver: one compare-and-swap moves the table and its positions.
+"""Rewind one table, in the Spark driver. One compare-and-swap moves the table and its positions.
 
 - `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads the
-  offsets again from there (rule 8).
-- `SKIP`: a new snapshot without rows is added to the earlier snapshot; its ledger has the positions
-  before the rewind. The table continues from the current positions, without the rows in between
-    (rule
-  33).
+  offsets again from its positions (rule 8).
+- `SKIP`: a new snapshot without rows is added on top of the earlier snapshot. Its ledger contains
+  the positions from before the rewind. The connector continues there, and the table lacks the rows
+  in between (rule 33).
 
 A crash before the swap leaves the table unchanged; a crash after it leaves the table rewound. A
-second run detects that: the head is the requested snapshot, or a skip whose parent it is.
+second run detects the latter, because the head is the requested snapshot, or a skip snapshot whose
+parent is the requested snapshot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class RewindMode(Enum):
-    """Treatment of the rows between the earlier state of a table and its current state."""
+    """Handling of the rows between the earlier state of a table and its current state."""
 
     REPLAY = "replay"
     SKIP = "skip"
@@ -50,7 +50,7 @@ class RewindMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RewindRequest:
-    """Rewind of one table."""
+    """The rewind of one table."""
 
     ref: str
     head: int  # head when the user inspected the table; the rewind is refused if it has changed
@@ -61,7 +61,7 @@ class RewindRequest:
 
 
 def is_rewound(metadata: TableMetadata, request: RewindRequest) -> bool:
-    """Return True if an earlier run rewound the table."""
+    """Return True if an earlier run has already rewound the table."""
     head = metadata.head(request.ref)
     if head is None:
         return False
@@ -77,7 +77,8 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     """Rewind a table and return its new head.
 
     Raises:
-        TableUnsuitableError: See `prepare_back`; or the connector has no ledger in the table.
+        TableUnsuitableError: See `prepare_back`. Also raised if the connector has no ledger in the
+            table.
     """
     metadata = session.table(name).metadata()
     if is_rewound(metadata, request):
@@ -92,7 +93,7 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {request.group}, so there are no positions to keep"
+            name, f"has no ledger of {request.group}, so there are no positions to preserve"
         )
     ledger = skipping(lookup.ledger)
     summary = skip_summary(
@@ -118,7 +119,7 @@ def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -
     """Return the summary of a snapshot that sets a ref's positions without adding rows.
 
     Args:
-        earlier: The metadata of the table, with the ref at its new snapshot.
+        earlier: Metadata in which the ref is at the snapshot that precedes the new one.
     """
     key = ledger_key(group)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}
@@ -130,7 +131,7 @@ def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -
 
 
 def skipping(ledger: Ledger) -> Ledger:
-    """Return a ledger with the same positions, in the form of a commit that covers no offsets."""
+    """Return a ledger of a new commit with the same positions, which covers no offsets."""
     topics = {
         name: TopicLedger(
             topic.topic_id,

@@ -1,1 +1,1 @@
-"""`connect-py try`: the effect of a topic's records, without writing anything."""
+"""`connect-py try`: shows the effect of a topic's records without writing anything."""

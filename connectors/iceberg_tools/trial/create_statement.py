@@ -1,4 +1,7 @@
-"""The Spark SQL statement of a new table, for people: the sink uses Iceberg's catalog instead."""
+"""Render the Spark SQL statement of a new table for display.
+
+The sink itself creates tables through Iceberg's catalog.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, Final
 from connectors.iceberg.catalog.sql_names import literal, shown
 from connectors.iceberg.coordinator.new_table import NewTable
 
-# Types with different names in Spark SQL and Iceberg. Spark has no type for UUIDs and nanoseconds.
+# Iceberg types whose names differ in Spark SQL. Spark has no types for UUIDs and nanoseconds.
 _TYPES: Final[Mapping[str, str]] = {
     "long": "bigint",
     "timestamptz": "timestamp",

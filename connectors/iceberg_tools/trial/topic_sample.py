@@ -1,6 +1,6 @@
-"""Samples of a connector's topics: some records of each partition.
+"""`TopicSample`: reads some records of each partition of a connector's topics.
 
-They are read without joining a group, and the connector's offsets do not change.
+It does not join a consumer group, and the connector's offsets do not change.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Number of records, and the end of the topics to read."""
+    """Number of records to read, and the end of the partitions to read them from."""
 
     records: int
-    newest: bool = False  # the last records of each partition instead of the first
+    newest: bool = False  # read the last records of each partition instead of the first
 
 
 class TopicSample:
-    """Reads a sample. `read` may be called once."""
+    """Reads a sample of a connector's topics. Call `read` only once."""
 
     def __init__(
         self, settings: Mapping[str, str], connector: Mapping[str, str], request: SampleRequest
@@ -66,11 +66,11 @@ class TopicSample:
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
         """Yield the records in batches of one topic.
 
-        Partitions are read one after another, in order, so repeated calls return the same records
-        in the same order: the first value of a field decides the type of its column.
+        Partitions are read one after another, so that repeated runs return the records in the same
+        order. The order matters because the first value of a field determines its column type.
 
         Raises:
-            ConnectError: The topic does not exist, or the cluster does not answer.
+            ConnectError: The topic does not exist, or the cluster does not respond.
         """
         with consumer_of(self._settings, "the topics cannot be read") as consumer:
             for partition, (start, end) in self._ranges(consumer).items():
@@ -96,11 +96,11 @@ class TopicSample:
 
     @property
     def message_bytes(self) -> dict[str, float]:
-        """Average size of a message by topic, without headers."""
+        """Return the average message size by topic, in bytes without headers."""
         return {topic: size / count for topic, (count, size) in self._sizes.items()}
 
     def _ranges(self, consumer: Consumer) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets to read by partition: equal shares of the existing records."""
+        """Return the offset range to read from each partition, in shares of similar size."""
         existing: dict[TopicPartition, tuple[int, int]] = {}
         for partition in self._partitions(consumer):
             low, high = consumer.get_watermark_offsets(partition, TIMEOUT_SECONDS)
@@ -135,10 +135,10 @@ class TopicSample:
         ]
 
     def _next(self, consumer: Consumer, limit: int) -> tuple[list[Message], bool]:
-        """Return the next messages of the assigned partition, at most `limit`, and if it ended.
+        """Return up to `limit` messages of the assigned partition, and True if it has ended.
 
         A partition may end before `limit` messages, because transactions and compaction leave gaps
-        in its offsets. Kafka's client reports the end once.
+        in its offsets. The Kafka client reports the end only once.
         """
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
@@ -150,7 +150,7 @@ class TopicSample:
             if events:
                 messages = [event for event in events if event.error() is None]
                 return messages, len(messages) < len(events)
-        raise ConnectError(f"no record within {TIMEOUT_SECONDS:.0f} s, although there are some")
+        raise ConnectError(f"timed out after {TIMEOUT_SECONDS:.0f} s while reading the records")
 
 
 def _shares(counts: Sequence[int], total: int) -> list[int]:
@@ -175,6 +175,6 @@ def _row(message: Message) -> dict[str, Any]:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": moment,
-        "timestampType": kind - 1,  # Spark counts from 0
+        "timestampType": kind - 1,  # in Spark, the first type is 0
         "headers": headers and [{"key": name, "value": value} for name, value in headers],
     }

@@ -1,4 +1,4 @@
-"""`Trial`: the effect that records would have. Nothing is staged, created, or committed."""
+"""`Trial`: determines the effect of records without staging, creating, or committing anything."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.table.table import TableDescription, TableRequest
 
 _EPOCH: Final = Epoch(0, "try")
-_INTERNAL: Final = "__connect_py_"  # prefix of internal columns that tables do not have
+_INTERNAL: Final = "__connect_py_"  # prefix of internal columns, which tables do not have
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that would become a dead letter, or fail the task."""
+    """A record that would go to the dead-letter queue or fail the task."""
 
     topic: str
     partition: int
@@ -48,11 +48,11 @@ class BadRecord:
 
 @dataclass(slots=True)
 class TableTrial:
-    """Effect on one table."""
+    """Effect of the records on one table."""
 
     name: str
-    new: NewTable | None = None  # the table that would be created; None: the table exists
-    refused: str = ""  # reason why it could not be written; empty: it could
+    new: NewTable | None = None  # the table that would be created, or None if the table exists
+    refused: str = ""  # reason why the table could not be written, or empty
     rows: int = 0  # upserts and deletes, or appended rows
     ignored: int = 0  # records without an effect
     # schema changes, with the number of rows that need each
@@ -61,7 +61,7 @@ class TableTrial:
 
 
 class Trial:
-    """Processes records as a task does."""
+    """Processes records like a sink task and collects their effects by table."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Trial:
         self._creation = TableCreation(config)
         self._staging = StagingArea(config, "try")
         self._router = Router(config)
-        self._answers: dict[str, str] = {}  # descriptions of tables, in the form that tasks get
+        self._answers: dict[str, str] = {}  # table descriptions in JSON, as tasks receive them
         self._evolutions: dict[str, TableEvolution] = {}
         self.tables: dict[str, TableTrial] = {}
         self.bad: list[BadRecord] = []
@@ -85,9 +85,8 @@ class Trial:
         """Process the output of the converters and transformations.
 
         Raises:
-            ConnectError: The catalog does not answer, or a row has no table and
-                `iceberg.ext.unrouted` is
-                fail.
+            ConnectError: The catalog does not respond, or a row has no table and
+                `iceberg.ext.unrouted` is `fail`.
         """
         self.bad += [BadRecord.of(each.origin, each.reason, each.error) for each in output.failures]
         for delivery in output.deliveries:
@@ -102,12 +101,14 @@ class Trial:
         assert record.origin is not None
         self.bad.append(
             BadRecord.of(
-                record.origin, FailureReason.DOES_NOT_FIT, f"it does not fit into a column: {why}"
+                record.origin,
+                FailureReason.DOES_NOT_FIT,
+                f"does not fit into a column: {why}",
             )
         )
 
     def _process(self, batch: Batch) -> None:
-        """Process a batch like the sink's task: completely, without its bad rows."""
+        """Process all rows of a batch except the bad rows, like a sink task."""
         rest: Batch | None = batch
         while rest is not None:
             reason = FailureReason.UNROUTED
@@ -129,12 +130,12 @@ class Trial:
             return
 
     def _convert(self, routed: Routed) -> tuple[StagedRows | None, Sequence[SchemaChange]]:
-        """Return the converted rows and the necessary schema changes.
+        """Return the converted rows and the required schema changes.
 
-        The rows are None if they cannot be converted before the changes.
+        The rows are None if they cannot be converted before the changes are applied.
 
         Raises:
-            BadRows: By index in the routed batch.
+            BadRows: Rows cannot be converted. Their indexes refer to the batch before routing.
         """
         answer = self._answer(routed)
         if answer is None:
@@ -156,9 +157,10 @@ class Trial:
         return evolution
 
     def _answer(self, routed: Routed) -> str | None:
-        """Return the description of a table; None: it could not be written.
+        """Return the description of a table, or None if it could not be written.
 
-        The catalog is asked once, and again while a missing table cannot be created.
+        The catalog is queried once per table, or for each batch if the table is missing and cannot
+        be created.
         """
         name = routed.table
         table = self.tables.setdefault(name, TableTrial(name))
@@ -216,7 +218,7 @@ def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDesc
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as JSON values; values without a JSON form become strings."""
+    """Return rows as JSON values. Values without a JSON form become strings."""
     rows: list[dict[str, Any]] = json.loads(
         json.dumps(table.to_pylist(), default=_to_string), parse_constant=str
     )

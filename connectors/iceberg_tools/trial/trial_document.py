@@ -1,4 +1,4 @@
-"""The result of a trial as JSON, and the lookup of tables for a trial."""
+"""The JSON document of a trial, and the table lookup that a trial uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connectors.iceberg_tools.trial.trial import Trial
 def table_look_up(
     config: IcebergSinkConfig, lake: LakeClient
 ) -> Callable[[str], TableDescription | None]:
-    """Return a function that describes a table; None if the table does not exist."""
+    """Return a function that returns a table's description, or None if it does not exist."""
     key = ledger_key(config.connect_group)
 
     def look_up(name: str) -> TableDescription | None:
