@@ -335,7 +335,7 @@ WRONG = [
     ("SELECT nothing FROM staged", r"cycle-aggregate\.\S+ failed, nothing is committed: .*nothing"),
     (
         "SELECT region, 1 AS orders, 1.0 AS amount FROM staged",
-        r"several rows of one key \(\('north',\)\)",
+        r"several rows with the same key \(\('north',\)\)",
     ),
     ("SELECT region, 1 AS orders FROM staged LIMIT 1", "returns no column amount"),
     (
@@ -369,6 +369,6 @@ def test_table_with_rows_of_its_own_is_not_overwritten(lake: Lake) -> None:
         f"CREATE TABLE {name} USING iceberg AS SELECT 'north' AS region, 7L AS orders, 8.75 AS "
         f"amount"
     )
-    with pytest.raises(TableUnsuitableError, match="has rows that are not of this aggregate"):
+    with pytest.raises(TableUnsuitableError, match="has rows that are not from this aggregate"):
         followed.sink.committer().commit(followed.request({"a": "north"}))
     assert followed.counted() == {"north": 7}

@@ -138,9 +138,9 @@ WRONG = [
     ),
     (
         CycleStep(sql="SELECT shop, 'x' AS number FROM staged"),
-        r"several rows of one key \(\(1, 'x'\)\)",
+        r"several rows with the same key \(\(1, 'x'\)\)",
     ),
-    (CycleStep(sql="SELECT shop FROM staged"), r"keys that are null, .*\(\(1, None\)\)"),
+    (CycleStep(sql="SELECT shop FROM staged"), r"null keys .*\(\(1, None\)\)"),
     (
         CycleStep(sql="SELECT nothing FROM staged"),
         "cycle-sql failed, nothing is committed: .*nothing",

@@ -1,4 +1,4 @@
-"""`Attempt`: one try of a commit on one head of the table."""
+"""`Attempt`: one attempt to commit a cycle on one head of the table."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ MERGES = (EngineName.MERGE, EngineName.FULL_MERGE)
 class CycleRows:
     """The rows that an attempt adds, and the keys of the rows that it removes."""
 
-    staged: Sequence[StagedFile] = ()  # files of whole rows that are added unchanged
-    deletes: Sequence[StagedFile] = ()  # files of the keys whose rows are removed
+    staged: Sequence[StagedFile] = ()  # files with complete rows, which are added unchanged
+    deletes: Sequence[StagedFile] = ()  # files with the keys of the removed rows
     written: Sequence[Any] = ()  # Java data files that the attempt wrote
-    order: str | None = None  # column that holds the order of the changes
-    has_unchecked_keys: bool = False  # the MERGE has to check that each key is staged once
+    order: str | None = None  # column with the source order of the changes
+    has_unchecked_keys: bool = False  # the MERGE must check that no key is staged twice
 
     @property
     def added(self) -> Sequence[StagedFile | Any]:
-        """The files whose rows are added."""
+        """Files whose rows are added."""
         return [*self.staged, *self.written]
 
 
 class Attempt:
-    """The table at one head, the rows of the cycle, and the files that this attempt writes.
+    """One attempt to commit a cycle on one head of the table.
 
-    Steps and rules set the attributes. Reads go through relations that the stack owns.
+    The commit steps and the rules set the attributes. The exit stack closes every relation that
+    the attempt reads.
     """
 
     def __init__(
@@ -52,14 +53,14 @@ class Attempt:
         strategy: tuple[EngineName, str],
         stack: ExitStack,
     ) -> None:
-        """Read nothing yet.
+        """Create an attempt that has not read any rows.
 
         Args:
             catalog: The catalog of the table, with the Spark session.
             table: The loaded table.
             request: The request, resolved for the loaded metadata.
-            strategy: How the commit changes the table, and the reason.
-            stack: Closes the relations.
+            strategy: The strategy of the commit, and the reason for it.
+            stack: Closes the relations that the attempt opens.
         """
         self.catalog = catalog
         self.spark = catalog.spark
@@ -70,24 +71,24 @@ class Attempt:
         self.head = self.metadata.head(request.ref)
         self.head_id: int | None = None if self.head is None else self.head["snapshot-id"]
         self.keys = list(request.key_columns)
-        # The commit replaces all earlier rows.
+        # True if the commit replaces all earlier rows.
         self.is_truncate = any(file.kind is StagedKind.TRUNCATES for file in request.files)
-        # A column of the table holds the order of the changes in the source.
+        # True if the table has the column with the source order of the changes.
         self.is_ordered = request.ordered and ORDER in self.metadata.column_names()
-        # The folder of the files that this commit writes. Rule 18 finds them by its prefix.
+        # Folder of the files that this commit writes. Rule 18 recognizes them by its prefix.
         self.folder = f"{request.file_prefix}{request.commit_id}-made"
         self._stack = stack
         self.rows = CycleRows()
         self.change = TableChange()
-        self.target_ref = request.ref  # of the new snapshot; the approval rule may redirect it
-        self.reads_table = False  # rows, or results of rules, depend on the rows at the head
-        self.summary: dict[str, str] = {}  # of the new snapshot
-        self.properties: dict[str, str] = {}  # of the table, to be set with the commit
-        self.unmatched = 0  # completed rows with a value that was not found
-        self.older_changes = 0  # changes that were left out because the table has a later one
-        self.findings: dict[type, Any] = {}  # results of rules, by class
+        self.target_ref = request.ref  # ref of the new snapshot; a rule may redirect it
+        self.reads_table = False  # True if the rows or rule results depend on the rows at the head
+        self.summary: dict[str, str] = {}  # summary entries of the new snapshot
+        self.properties: dict[str, str] = {}  # table properties to set with the commit
+        self.unmatched = 0  # completed rows that still lack a value
+        self.older_changes = 0  # skipped, because a truncate or the row in the table is later
+        self.findings: dict[type, Any] = {}  # rule results, keyed by class
         self.written: list[str] = []  # locations of the files that this attempt wrote
-        self.superseded: list[str] = []  # written files whose rows are added by other files
+        self.superseded: list[str] = []  # written files whose rows were written again
 
     # --- reading
 
@@ -98,8 +99,7 @@ class Attempt:
 
     @property
     def target(self) -> str | None:
-        """The relation of the rows at the head, or None if there are none or the commit replaces
-        all of them."""
+        """The relation with the rows at the head, or None if the commit does not run a MERGE."""
         return self.recorded.relation if self.strategy in MERGES else None
 
     def head_rows(self) -> DataFrame:
@@ -107,17 +107,17 @@ class Attempt:
         return self.own_columns(self.spark.table(self.recorded.relation))
 
     def rows_after_change(self) -> DataFrame:
-        """Return the rows as the recorded files of the change leave them."""
+        """Return the rows of the table with the recorded files of the change applied."""
         relation = self._stack.enter_context(self.table.show(self.change, self.request.ref))
         return self.own_columns(self.spark.table(relation))
 
     def staged(self, files: Sequence[StagedFile]) -> DataFrame:
-        """Return the rows of staged files, including the columns that the table does not have."""
+        """Return the rows of staged files, including columns that the table does not have."""
         relation = self.table.staged(files, CHANGE_COLUMNS)
         return self.spark.table(self._stack.enter_context(relation))
 
     def relation_of(self, files: Sequence[StagedFile | Any]) -> str:
-        """Return a relation of staged files and of Java data files."""
+        """Return a relation with the rows of staged files and Java data files."""
         return self._stack.enter_context(self.table.staged(files))
 
     def added_rows(self) -> DataFrame:
@@ -125,19 +125,20 @@ class Attempt:
         return self.own_columns(self.spark.table(self.relation_of(self.rows.added)))
 
     def own_columns(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the table's columns only: in format 3, relations also show columns of
-        row lineage."""
+        """Return rows with only the table's columns.
+
+        In format 3, relations also contain the row lineage columns.
+        """
         return rows.select(*map(quoted, self.metadata.column_names()))
 
     # --- writing
 
     def write(self, rows: DataFrame) -> list[Any]:
-        """Write rows and return their Java data files, which no snapshot references."""
+        """Write rows and return the Java data files, which no snapshot references yet."""
         return self._remember(self.table.write(self.own_columns(rows), self.folder))
 
     def write_unbound(self, rows: DataFrame, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """Write one file of rows with columns that the table does not have; every column may be
-        null.
+        """Write one file with columns that the table does not have. Every column is optional.
 
         Args:
             rows: The rows.
@@ -149,7 +150,7 @@ class Attempt:
         return file
 
     def replace_rows(self, rows: DataFrame) -> None:
-        """Write rows that are added instead of the current rows of the attempt."""
+        """Write rows that replace the current rows of the attempt."""
         written = self.write(rows)
         self.superseded += [str(file.location()) for file in self.rows.written]
         self.rows = replace(self.rows, staged=[], written=written)
@@ -176,10 +177,10 @@ class Attempt:
         if self.head_id is not None and all(
             each["snapshot-id"] != self.head_id for each in base.ancestors(current)
         ):
-            raise StaleAttemptError(f"{ref} was rolled back meanwhile")
+            raise StaleAttemptError(f"{ref} was rolled back concurrently")
         if self.reads_table:
             raise StaleAttemptError(f"{ref} moved after its rows were read")
         if self.change.is_bound_to_head:
             raise StaleAttemptError(
-                f"{ref} moved, and the changes of the MERGE are valid only on the head it read"
+                f"{ref} moved, and the MERGE is valid only for the head that it read"
             )

@@ -1,6 +1,6 @@
-"""Step 4c: the change of the table, for which Spark finds the replaced rows with one `MERGE INTO`.
+"""Step 4c: build the change of the table, with one `MERGE INTO` that finds the replaced rows.
 
-The sources of the statements are subqueries: a temporary view fails on copy-on-write tables.
+The sources of the statements are subqueries because temporary views fail on copy-on-write tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES, TableMetadata
 from connectors.iceberg.table.table import StagedKind, WriteMode
 
-# up to here, one task reads all keys faster than a shuffle distributes them
+# up to this number of rows, reading all keys in one task is faster than a shuffle
 _SMALL_CYCLE_ROWS: Final = 50_000
 DUPLICATE_KEY: Final = "connect-py: a key is staged twice"  # in the message of a failed key check
 _DELETED: Final = "__connect_py_deleted"
@@ -28,16 +28,16 @@ _COUNT: Final = "__connect_py_count"
 
 @dataclass(frozen=True, slots=True)
 class MergeSource:
-    """A relation whose keys change rows of the table."""
+    """A relation whose keys identify the rows of the table to change."""
 
     relation: str  # a name, or a query in parentheses
-    deletes: bool  # the rows of these keys are removed without a replacement
+    deletes: bool  # True if the rows with these keys are removed, not replaced
 
 
 def choose_strategy(
     table: JavaTable, metadata: TableMetadata, request: CommitRequest, settings: EngineSettings
 ) -> tuple[EngineName, str]:
-    """Return how the commit changes the table, and the reason for the log."""
+    """Return the strategy of a commit, and the reason for the log."""
     if request.mode is WriteMode.APPEND:
         return EngineName.APPEND, "rows are appended"
     if not request.files:
@@ -56,19 +56,18 @@ def choose_strategy(
 
 
 def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
-    """Return the change for the rows of an attempt; upserts and deletes run one MERGE on the
-    recorded table.
+    """Return the change for the rows of an attempt.
 
-    The row counts that tasks reported are checked against the footers of their files.
+    Upserts and deletes run one MERGE on the recorded table. The row counts that tasks reported are
+    checked against the footers of their files.
 
     Raises:
         DuplicateKeyError: The MERGE found a key that is staged twice.
-        TableUnsuitableError: Spark rewrote data files of a merge-on-read table, or a file holds
-            another number of rows.
-        StaleAttemptError: See `check_duplicates`.
+        TableUnsuitableError: Spark rewrote data files of a merge-on-read table, or the row count
+            of a file differs from the reported count.
     """
     table, rows = attempt.table, attempt.rows
-    is_full_merge = attempt.strategy is EngineName.FULL_MERGE  # inserts the rows itself
+    is_full_merge = attempt.strategy is EngineName.FULL_MERGE  # the MERGE inserts the rows
     files = [] if is_full_merge else [*map(table.data_file, rows.staged), *rows.written]
     if attempt.strategy is EngineName.OVERWRITE:
         summary = {} if attempt.head is None else attempt.head["summary"]
@@ -104,7 +103,7 @@ def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
 
 
 def merge_sources(attempt: Attempt) -> list[MergeSource]:
-    """Return the relations that a MERGE reads: upserted rows and deleted keys."""
+    """Return the relations that a MERGE reads, which contain upserted rows and deleted keys."""
     rows = attempt.rows
     sources: list[MergeSource] = []
     upserts: str | None = None
@@ -150,17 +149,18 @@ def delete_matched(
     checks_keys: bool = False,
     in_one_task: bool = False,
 ) -> str:
-    """Return the statement that removes the rows of the keys; the staged files already hold the new
-    rows.
+    """Return the statement that deletes the existing rows with the staged keys.
+
+    It inserts no rows, because the staged files already contain the new rows.
 
     Args:
         target: The recorded table.
         keys: The key columns.
-        sources: The staged rows.
-        order: The column that holds the order of rows; a row that is later than its source is not
-            removed. None: no order.
+        sources: The relations with the staged keys.
+        order: The column with the order of changes, or None. A row that is later than its source
+            row is not deleted.
         checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice.
-        in_one_task: Read the keys in one task, which saves a shuffle for small cycles.
+        in_one_task: Read the keys in one task, which avoids a shuffle in small cycles.
     """
     source, same = _matches(keys, sources, order)
     if checks_keys:
@@ -184,7 +184,7 @@ def replaced_rows(
     sources: Sequence[MergeSource],
     order: str | None,
 ) -> str:
-    """Return a query of the rows of a table that either `MERGE` removes or replaces."""
+    """Return a query for the rows of a table that either kind of `MERGE` removes or replaces."""
     names = ", ".join(f"t.{quoted(name)}" for name in columns)
     source, same = _matches(keys, sources, order)
     return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({source}) s ON {same}"
@@ -197,8 +197,7 @@ def full_merge(
     sources: Sequence[MergeSource],
     order: str | None,
 ) -> str:
-    """Return the statement that inserts, updates, and deletes, for every table format and write
-    mode."""
+    """Return the statement that inserts, updates, and deletes rows in any format and write mode."""
     selects = []
     staged = {*keys, order}
     for source in sources:
@@ -220,8 +219,10 @@ def full_merge(
 
 
 def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: str) -> str:
-    """Return a source with one delete per key, for keys that are not upserted: a full MERGE may
-    match each row only once."""
+    """Return a source with one delete for each key that is not upserted.
+
+    A full MERGE fails if a row matches more than once.
+    """
     columns = ", ".join(f"d.{quoted(key)}" for key in keys)
     without = f" LEFT ANTI JOIN {upserts} u ON {same_key(keys, 'd', 'u')}" if upserts else ""
     newest = f"max(d.{quoted(order)}) AS {quoted(order)}"
@@ -231,7 +232,7 @@ def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: 
 def _matches(
     keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> tuple[str, str]:
-    """Return a query of the changed keys, and the condition that a row `t` matches a key `s`."""
+    """Return a query for the changed keys, and the condition that row `t` matches key `s`."""
     columns, same = [*keys], same_key(keys)
     if order is not None:
         columns.append(order)

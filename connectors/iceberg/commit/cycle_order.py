@@ -1,8 +1,8 @@
 """Last change of each key if the changes of a key are spread over several Kafka partitions.
 
-Each task finds the last change of each key within its own partitions. A window function over all
-changes of the cycle then selects the last change of each key in source order. Because a partition
-may lag behind the others, changes that are older than a truncate or than the row in the table are
+Each task determines the last change of each key within its own partitions. A window function over
+all changes of the cycle then selects the last change of each key in source order. Because a
+partition may lag behind, changes that are older than a truncate or than the row in the table are
 skipped.
 """
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# prefix of the table property that stores the order of the last truncate; the Connect group ID
-# follows
+# prefix of the table property with the order of the last truncate; the connect group ID follows
 TRUNCATED: Final = "connect-py.truncated."
 # staged file that contains the change; a file of last changes contains each key only once
 FILE: Final = "__connect_py_file"
@@ -72,7 +71,7 @@ class CycleOrder:
         return None if not self._truncate or later.isEmpty() else later
 
     def rank(self, files: Sequence[StagedFile]) -> bool:
-        """Find the last change of each key in these files. Return True if any change is skipped.
+        """Determine the last change of each key. Return True if any change of the files is skipped.
 
         Raises:
             UnorderedKeysError: The last change of some keys is unknown.
@@ -99,7 +98,7 @@ class CycleOrder:
         older = self._attempt.older_changes = ranked.where(f"{_STATE} = {_OLD}").count()
         if older:
             log.info(
-                "table %s: left out %d changes that are older than a truncate or than the rows of "
+                "table %s: skipped %d changes that are older than a truncate or than the rows of "
                 "the table",
                 self._attempt.request.table,
                 older,
@@ -113,7 +112,7 @@ class CycleOrder:
         return rows.join(self._last(), [FILE, *self._attempt.keys], "left_semi")
 
     def counting(self, rows: DataFrame) -> DataFrame:
-        """Drop changes that are too old, and add the column `LAST`.
+        """Drop changes that are too old and add the column `LAST`.
 
         The column is true for the last change of each key, and null for other changes.
         """
@@ -145,7 +144,7 @@ class CycleOrder:
     def _without_old(self, changes: DataFrame) -> DataFrame:
         """Add the column `_STATE`, which marks changes that are too old.
 
-        A change is too old if it is older than a truncate or than the row in the table.
+        A change is too old if a truncate or the row in the table is later.
         """
         old = f"{ORDER} < {literal(self._truncate)}"
         if self._attempt.target is not None:

@@ -1,8 +1,8 @@
-"""Step 4b: the rows that a commit adds, and the keys of the rows that it replaces.
+"""Step 4b: determine the rows that a commit adds and the keys of the rows that it replaces.
 
-A plain cycle commits the staged files unchanged. Other cycles write rows again: rows with
-unavailable values are completed, rows of replays are inserted if their key is missing, and changes
-that are spread over several partitions are ordered.
+A plain cycle commits the staged files unchanged. Other cycles rewrite rows: rows with unavailable
+values are completed, replayed rows are inserted if their key is missing, and changes of one key in
+several partitions are ordered.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHOWN_KEYS = 3  # in an error message
+_SHOWN_KEYS = 3  # keys that an error message names
 
 
 def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
-    """Return the rows that the staged files of an attempt add and remove; check their keys.
+    """Check the keys of an attempt, and return the rows that it adds and the keys that it removes.
 
     Args:
         attempt: The attempt.
-        are_final: No rule of the commit changes the rows; the MERGE may check the keys.
+        are_final: True if no rule changes the rows afterward. In this case, the MERGE can check the
+            keys.
 
     Raises:
         DuplicateKeyError: Two staged rows have the same key, and nothing defines their order.
@@ -53,7 +54,7 @@ def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
         if key not in attempt.metadata.column_names():
             raise TableUnsuitableError(
                 attempt.request.table,
-                f"has no key column {key} (any more): rename it back, or set other id-columns",
+                f"has no key column {key}: undo its rename, or set other id-columns",
             )
     if attempt.is_ordered:
         return _ordered_rows(attempt, files, rows)
@@ -72,17 +73,20 @@ def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:
 
 
 def _partitions(files: list[StagedFile]) -> set[int | str]:
-    """Return the Kafka partitions of changes. A file without a partition in its name counts as a
-    partition."""
+    """Return the Kafka partitions of the files.
+
+    A file without a partition in its name counts as a separate partition.
+    """
     names = {file.path: StagedFileName.decode(file.path.rpartition("/")[2]) for file in files}
     return {path if name is None else name.partition for path, name in names.items()}
 
 
 def check_duplicates(attempt: Attempt) -> None:
-    """Check that each key is staged once, with one aggregation over the staged keys.
+    """Check that no key is staged twice, with one aggregation over the staged keys.
 
     Raises:
-        DuplicateKeyError: It names the first keys and their partitions.
+        DuplicateKeyError: A key is staged twice. The message names the first such keys and their
+            partitions.
     """
     keys = [quoted(key) for key in attempt.keys]
     rows = with_files(_last_changes(attempt.staged(_changes(attempt)))).select(*keys, FILE)
@@ -98,13 +102,18 @@ def _changes(attempt: Attempt) -> list[StagedFile]:
 
 
 def _last_changes(rows: DataFrame) -> DataFrame:
-    """Return the rows of staged files that are the last change of their key, without changes
-    that only complete other rows."""
+    """Return the staged rows that are the last change of their key.
+
+    Changes that only complete other rows are excluded.
+    """
     return rows.where(f"coalesce({PARTIAL}, {CHANGE} IS NULL)")
 
 
 def _completed_rows(attempt: Attempt, files: list[StagedFile]) -> list[Any]:
-    """Write the rows of a cycle that need other rows; every key stays in one Kafka partition."""
+    """Write the rows of a cycle that depend on other rows.
+
+    All changes of a key are in one Kafka partition.
+    """
     changes = _changes(attempt)
     written = complete_changes(attempt, changes, None)
     if inserts := [file for file in files if file.kind is StagedKind.INSERTS]:
@@ -115,7 +124,7 @@ def _completed_rows(attempt: Attempt, files: list[StagedFile]) -> list[Any]:
 def _missing_inserts(
     attempt: Attempt, inserts: list[StagedFile], changes: list[StagedFile]
 ) -> list[Any]:
-    """Write the rows of replays whose key is neither in the table nor in this cycle."""
+    """Write the replayed rows whose key is neither in the table nor in this cycle."""
     attempt.reads_table = True
     rows = attempt.staged(inserts).dropDuplicates(attempt.keys)
     existing_rows = [_last_changes(attempt.staged(changes))] if changes else []
@@ -135,11 +144,11 @@ def _missing_inserts(
 
 
 def _ordered_rows(attempt: Attempt, files: list[StagedFile], rows: list[StagedFile]) -> CycleRows:
-    """Return the last change per key, by the order of the source."""
+    """Return the last change of each key in source order."""
     order = CycleOrder(attempt)
     later_files: list[StagedFile] = []
     if attempt.is_truncate and attempt.head is not None:
-        # A partition lagged behind: rows of the table are later than this cycle's truncate.
+        # If a partition lagged behind, the table has rows that are later than the truncate.
         later_rows = order.later_rows(attempt.head_rows())
         if later_rows is not None:
             later_files = [*map(attempt.table.as_staged, attempt.write(later_rows))]
@@ -159,8 +168,10 @@ def _ordered_rows(attempt: Attempt, files: list[StagedFile], rows: list[StagedFi
 
 
 def _duplicate_keys(attempt: Attempt, rows: DataFrame) -> DuplicateKeyError:
-    """Return the error for keys that are staged more than once; `rows` has the keys and the file of
-    each."""
+    """Return the error for keys that are staged more than once.
+
+    `rows` contains the keys and the file of each change.
+    """
     grouped = rows.groupBy(*map(quoted, attempt.keys)).agg({FILE: "collect_set"})
     duplicates = grouped.limit(_SHOWN_KEYS + 1).collect()
     keys = []
@@ -174,6 +185,6 @@ def _duplicate_keys(attempt: Attempt, rows: DataFrame) -> DuplicateKeyError:
     count = f"more than {_SHOWN_KEYS}" if len(duplicates) > _SHOWN_KEYS else str(len(duplicates))
     return DuplicateKeyError(
         attempt.request.table,
-        f"{count} keys are staged more than once in one cycle, the first are {', '.join(keys)}: "
-        "the order of their changes is unknown; set iceberg.ext.ordering-columns to define it",
+        f"duplicate keys in one cycle ({count}): {', '.join(keys)}; the order of their changes is "
+        "unknown, set iceberg.ext.ordering-columns to define it",
     )

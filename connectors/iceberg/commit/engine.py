@@ -1,18 +1,18 @@
-"""The commit: staged files become one snapshot, with one Spark `MERGE INTO` and one swap of the
-table's metadata.
+"""`CommitEngine`: commits staged files as one snapshot.
 
-The parts of protocol steps 4 and 5 (4e is step 5), and the state that a crash after each of them
+A commit runs one Spark `MERGE INTO`, if rows are replaced, and swaps the table metadata once. These
+are the parts of protocol steps 4 and 5 (4e is step 5), with the state that a crash after each part
 leaves behind:
 
-- 4a: Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit.
+- 4a: Load the table, finish the work of earlier commits, and check the ledger. Leaves nothing.
 - 4b: Complete the rows of a cycle that is not plain (`cycle_rows`). Leaves data files with the
-  prefix of this epoch; rule 18 removes them.
+  prefix of this epoch. Rule 18 removes them.
 - 4c: Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
   prefix.
-- 4d: Build the new metadata (`TableUpdate.add`). Leaves manifests that no metadata references; the
-  table's maintenance removes them as orphan files.
-- 4e: Swap the metadata. The outcome may be unknown; 4a of the next attempt looks for the commit ID
-  before anything else (rule 17).
+- 4d: Build the new metadata (`TableUpdate.add`). Leaves manifests that no metadata references.
+  Table maintenance removes them as orphan files.
+- 4e: Swap the metadata. The outcome may be unknown, so 4a of the next attempt searches for the
+  commit ID first (rule 17).
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ AFTER_SWAP: Final = "after_swap"
 
 
 class LedgerMovedError(Exception):
-    """The table has another version than the coordinator expects: another coordinator or a user
-    changed it."""
+    """The table version is not the version that the coordinator expects.
+
+    Another coordinator or a user changed the table.
+    """
 
 
 class CommitEngine:
-    """Commits staged files to the tables of one catalog, in one Spark session, one commit at a
-    time."""
+    """Commits staged files to the tables of one catalog, one commit at a time."""
 
     def __init__(self, catalog: JavaCatalog, settings: EngineSettings) -> None:
         self._catalog = catalog
@@ -83,17 +84,17 @@ class CommitEngine:
         self.rules = RuleSet(catalog, self.commit)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        """Create one snapshot, or return the reason why there is none.
+        """Create one snapshot, or return the reason why none was created.
 
-        The same request may be repeated after every outcome; a commit that has landed is found by
+        The same request may be repeated after any outcome. A commit that landed is recognized by
         its ID.
 
         Raises:
             TableMissingError, TableForbiddenError, TableUnsuitableError: The table cannot accept
                 this commit.
             DuplicateKeyError: Two staged rows have the same key, and nothing defines their order.
-            CatalogUnavailableError: As far as is known, nothing landed, or the commit landed and
-                its follow-up work failed. The caller repeats the same request.
+            CatalogUnavailableError: No commit is known to have landed, or the commit landed but
+                its follow-up work failed. The caller must repeat the same request.
         """
         started = time.monotonic()
         run = CommitRun(request)
@@ -125,12 +126,12 @@ class CommitEngine:
         )
 
     def _run(self, run: CommitRun, stack: ExitStack) -> CommitOutcome:
-        # Survives a lost race as long as its change is valid for the new head.
+        # Reused after a lost race as long as its change is valid for the new head.
         attempt: Attempt | None = None
         while True:
             if run.is_outcome_unknown:
                 fault_point(LOOKING_AGAIN)
-            with translating(run.request.table):  # 4a, also after the last try (rule 17)
+            with translating(run.request.table):  # 4a, also after the last attempt (rule 17)
                 table = run.table = self._catalog.load(run.request.table)
             run.is_outcome_unknown = False
             self.rules.settle(table, run.request.property_key, run.request)
@@ -146,13 +147,13 @@ class CommitEngine:
                 if attempt is None:
                     attempt = self._find_replaced_rows(run, table, request, stack)
                 snapshot_id = self._swap(run, table, attempt)
-            except SchemaEvolvedError:  # a rule added columns; counts as a try
+            except SchemaEvolvedError:  # a rule added columns; counts as an attempt
                 attempt = None
-            except StaleAttemptError as error:  # another writer changed its base
+            except StaleAttemptError as error:  # another writer changed the table
                 attempt, run.failure = None, error
             except ConnectError as error:
-                # Even a refused swap may have landed, and a newer coordinator may have caused any
-                # other error: the next load shows it.
+                # A refused swap may have landed anyway, and a newer coordinator may have caused any
+                # other error. Loading the table again resolves both cases.
                 run.failure = error
                 run.is_final = not run.is_outcome_unknown or isinstance(error, TableError)
             else:
@@ -228,11 +229,11 @@ class CommitEngine:
 
 
 def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
-    """Return the snapshot of a commit that landed (rule 17), or None if it may land now.
+    """Return the snapshot ID of a commit that landed (rule 17), or None if it may land now.
 
     Raises:
-        LedgerMovedError: It has not landed, and the table does not have the expected version
-            (rule 16).
+        LedgerMovedError: The commit has not landed, and the table does not have the expected
+            version (rule 16).
     """
     if metadata.uuid == request.expected.uuid:
         if (snapshot_id := metadata.find_commit(request.ref, request.commit_id)) is not None:
@@ -251,23 +252,22 @@ def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
 
 @dataclass(slots=True)
 class CommitRun:
-    """One call of `CommitEngine.commit`: its attempts, the swaps that it sent, and the files to
-    delete."""
+    """State of one call of `CommitEngine.commit`: attempts, swaps, and files to delete."""
 
     request: CommitRequest
     rules: Sequence[CommitRule] = ()
-    table: JavaTable | None = None  # the last load
-    is_outcome_unknown: bool = False  # a swap was sent, and the table has not been read since
+    table: JavaTable | None = None  # as of the last load
+    is_outcome_unknown: bool = False  # a swap was sent and the table was not read since
     attempts: list[Attempt] = field(default_factory=list)
-    swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)  # by snapshot ID
-    landed: int | None = None  # snapshot ID
+    swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)  # key: snapshot ID
+    landed: int | None = None  # ID of the snapshot that landed
     tries: int = 0
-    failure: Exception | None = None  # of the last try; None after a change of the schema
-    is_final: bool = False  # no other try can succeed
-    conflicts: int = 0  # failures that were followed by another try
+    failure: Exception | None = None  # error of the last attempt; None after a schema change
+    is_final: bool = False  # no further attempt can succeed
+    conflicts: int = 0  # failed attempts that were retried
 
     def resolve(self, metadata: TableMetadata) -> CommitRequest:
-        """Return the request for this metadata."""
+        """Return the request with the changes that the rules make for this metadata."""
         request = self.request
         for rule in self.rules:
             request = rule.resolve(request, metadata)
@@ -276,11 +276,11 @@ class CommitRun:
     # --- retries
 
     def prepare_retry(self) -> bool:
-        """Wait before another try, and log its reason. Return False after the last try.
+        """Log the failure and wait before the next attempt. Return False after the last attempt.
 
         Raises:
-            ConnectError: The last try failed before its swap, or the catalog refused the swap
-                permanently, such as with a 403.
+            ConnectError: The last attempt failed before its swap, or the catalog refused the swap
+                permanently, for example with status 403.
         """
         if self.is_final and self.failure is not None:
             raise self.failure
@@ -308,10 +308,10 @@ class CommitRun:
     def committed(self, table: JavaTable, snapshot_id: int) -> CommitOutcome:
         """Run the follow-up work of a commit that landed, and return its outcome.
 
-        The commit may have landed by an earlier swap whose outcome was unknown.
+        The commit may have landed with an earlier swap whose outcome was unknown.
         """
         self.landed = snapshot_id
-        outcome = self.outcome(CommitStatus.COMMITTED, "it had landed before", snapshot_id)
+        outcome = self.outcome(CommitStatus.COMMITTED, "it had already landed", snapshot_id)
         if snapshot_id not in self.swaps:  # an earlier call of `commit` sent the swap
             return outcome
         _, attempt = self.swaps[snapshot_id]
@@ -336,7 +336,7 @@ class CommitRun:
     def outcome(
         self, status: CommitStatus, reason: str, snapshot_id: int | None = None
     ) -> CommitOutcome:
-        """Return an outcome without the figures of an attempt."""
+        """Return an outcome without the row and file counts of an attempt."""
         counts = CommitCounts(foreign_conflicts=self.conflicts)
         return CommitOutcome(status, EngineName.MERGE, snapshot_id, reason, counts)
 
@@ -346,8 +346,8 @@ class CommitRun:
         """Delete the files of attempts that did not land.
 
         Rule 17: if a swap was sent, nothing is deleted unless a commit of this run has landed.
-        The remaining files have the prefix of this epoch, and rule 18 removes them; the remaining
-        manifests are orphan files for the table's maintenance.
+        The remaining files have the prefix of this epoch, and rule 18 removes them. Table
+        maintenance removes the remaining manifests as orphan files.
         """
         table, landed = self.table, self.swaps.get(self.landed or 0)
         if table is None or (self.swaps and landed is None):

@@ -1,8 +1,8 @@
-"""Match of the halves of key changes: which row of an old key has the values that an insert under
-the new key lacks.
+"""Matches the two halves of each key change.
 
-Plain data in, a plan out. Of each row, only its ID, its pair, and the names of its lacking columns
-are considered, never a value.
+If the insert under the new key lacks values, they are copied from the row of the old key. The
+result is a plan that contains no values: it depends only on row IDs, pair IDs, and the names of
+missing columns.
 """
 
 from __future__ import annotations
@@ -13,45 +13,44 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 
-# by row: other rows, and the columns whose values they provide
+# keyed by row: the rows that provide values, and the columns that each of them fills
 Fills = Mapping[int, Sequence[tuple[int, frozenset[str]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A change that is half of a pair, or that belongs to a lifetime that began with one."""
+    """A change that is half of a pair, or is part of a lifetime that began with a pair."""
 
-    row: int  # its ID
+    row: int  # row ID
     lacking: frozenset[str] = frozenset()
     half: int | None = None
     pair: str | None = None
-    place: tuple[object, ...] = ()  # orders the halves of equal pairs
-    partial: bool = False  # to be completed
+    place: tuple[object, ...] = ()  # order among halves with equal pair IDs
+    partial: bool = False  # the row must be completed
     # half, pair, and number (among equal pairs) of the first change of the lifetime
     begun_by: tuple[int, str, int] | None = None
 
 
 @dataclass(slots=True)
 class PairPlan:
-    """The plan for these rows."""
+    """Plan for the missing values and the open halves of a cycle."""
 
     fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)  # see `Fills`
-    # by row to be completed: columns whose values were not found
+    # keyed by row to complete: columns that no row can fill
     unknown: dict[int, frozenset[str]] = field(default_factory=dict)
-    # rows, to be completed or still open, that lack values of a row whose delete was not read
+    # number of partial and open rows that lack values of a row whose delete was not read
     unread: int = 0
-    open_deletes: list[int] = field(default_factory=list)  # rows whose insert was not read yet
+    open_deletes: list[int] = field(default_factory=list)  # deletes whose insert was not read yet
     # half and pair of inserts whose delete was not read yet
     open_inserts: list[tuple[int, str]] = field(default_factory=list)
 
 
 def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
-    """Find the pairs.
+    """Match deletes with inserts, and return the plan.
 
     Args:
         cycle: The rows of this cycle.
-        opened: Halves of earlier cycles that are still open, which are older than the rows
-            of this cycle.
+        opened: The open halves of earlier cycles. They precede the rows of this cycle.
     """
     deletes: Mapping[str, list[PairRow]] = defaultdict(list)
     inserts: Mapping[str, list[PairRow]] = defaultdict(list)
@@ -68,17 +67,18 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     plan = PairPlan()
 
     def delete_of(row: PairRow) -> PairRow | None:
-        """Return the delete of the pair that began the lifetime of a row."""
+        """Return the delete of the pair that began the lifetime of a row, if it was read."""
         assert row.begun_by is not None
         _, pair, number = row.begun_by
-        # the same change again, such as after offsets were altered: the first had its own row
+        # The change may have been read twice, for example because offsets were altered. Prefer the
+        # delete that has a row.
         if pair.endswith(PLACED):
             return min(deletes[pair], key=lambda each: each.half == Half.NOTHING, default=None)
         index = old_inserts[pair] + number - 1
         return deletes[pair][index] if index < len(deletes[pair]) else None
 
     def fill(row: PairRow) -> frozenset[str]:
-        """Plan the values of a row; return the columns that no row has."""
+        """Plan the values of a row. Return the columns that no row can fill."""
         current, lacking, visited = row, row.lacking, {row.row}
         while lacking and current.begun_by is not None:
             image = delete_of(current)
@@ -97,7 +97,7 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
             plan.unknown[row.row] = columns
     for pair in {**deletes, **inserts}:
         matched = min(len(deletes[pair]), len(inserts[pair]))
-        # a pair with a unique ID has two halves, however often each was read
+        # a pair with a unique ID has two halves, even if a half was read several times
         rest = slice(matched, None) if not pair.endswith(PLACED) else slice(0, 0 if matched else 1)
         for row in deletes[pair][rest]:
             plan.open_deletes.append(row.row)

@@ -1,4 +1,4 @@
-"""Files that earlier epochs left behind on a table (rule 18)."""
+"""Removal of files that earlier epochs left behind in the location of a table (rule 18)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from connectors.iceberg.commit.rules.rejected_rows import REJECTED
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.staging.staged_file_name import table_digits
 
-_NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)  # their values are paths, or JSON with paths
+_NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)  # prefixes of keys whose values contain paths
 _LAST_PART: Final = re.compile(r'/([^/"]+)(?:"|$)')
-# Commits wait while a large table is listed and its manifests are read.
+# limit for listing files and reading manifests, because commits wait in the meantime
 _MAX_SECONDS: Final = 60
 
 
 def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
-    """Delete files of earlier epochs; see `LakeSession.remove_files`.
+    """Delete the files of earlier epochs, as specified in `LakeSession.remove_files`.
 
-    Paths are compared by their last part, because schemes vary. Nothing is deleted unless all
-    manifests were read in time.
+    Only the file names are compared, because the schemes of paths vary. Nothing is deleted unless
+    all manifests are read in time.
     """
     metadata = table.metadata()
     if metadata.uuid != uuid or metadata.properties.get("gc.enabled", "true").lower() == "false":
@@ -60,8 +60,10 @@ def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
 
 
 def waiting_names(metadata: TableMetadata) -> set[str]:
-    """Return the last parts of paths that properties and summaries name: files of waiting rows,
-    which no manifest lists."""
+    """Return the names of files with waiting rows, which no manifest lists.
+
+    Properties and snapshot summaries contain the paths of these files.
+    """
     summaries = (snapshot["summary"] for snapshot in metadata.snapshots.values())
     return {
         name

@@ -1,17 +1,19 @@
-"""Completion of rows whose values the source did not send, in Spark, by the changes of their cycle.
+"""Completes rows whose values the source did not send, in Spark.
 
-In the order of the source, the changes of a key form lifetimes: a lifetime ends with a delete, and
-the next insert begins another one. Within a lifetime, a value is valid until a change brings a new
-one. A value that no change of the cycle brings is taken from the row of the table if the lifetime
-began before the cycle. If it began with a change of the key, the value is taken from the row of the
-old key, as of the change of the key.
+In source order, the changes of a key form lifetimes. A lifetime ends with a delete, and the next
+insert begins another lifetime. Within a lifetime, a value is valid until a change sets a new value.
+A value that no change of the cycle sets is read from the row in the table if the lifetime began
+before the cycle. If the lifetime began with a key change, the value is read from the row of the old
+key, as of the key change.
 
-Such a change is a pair: a delete that names the new key and an insert that names the old key, each
-in its own partition. Both contain the same pair ID, which consists of both keys and of their place
-in the source; pairs with equal IDs are read in equal order. If only one half of a pair was read, a
-file holds it until the other half is read: the row at the time of the delete, or the fact that its
-values were not needed. The summary of each of our snapshots names that file. A property of the
-table names it, too, in case other writers expire our snapshots (rule 31).
+A key change is a pair: a delete that contains the new key and an insert that contains the old key,
+each in its own partition. Both contain the same pair ID, which consists of both keys and their
+position in the source. Pairs with equal IDs are read in the same order in both partitions.
+
+If only one half of a pair has been read, a file stores it until the other half is read. The file
+contains the row at the time of an open delete, or the fact that an open insert did not need its
+values. The path of the file is in the summary of each snapshot of the sink. It is also in a table
+property, in case other writers expire these snapshots (rule 31).
 """
 
 from __future__ import annotations
@@ -49,37 +51,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# followed by the connect group ID: summary entry that names the file of open pairs
+# prefix of the summary entry with the path of the open-pairs file; the connect group ID follows
 OPEN_PAIRS: Final = "connect-py.open-pairs."
 _LACKING: Final = "__lacking"  # names of the columns whose values are unknown
 _SENT: Final = "__sent"  # this change, or an earlier change of its lifetime, has a value
 _DELETE: Final = "__delete"
-# number of the lifetime within its key and the cycle; 0: it began before the cycle
+# number of the lifetime within its key and the cycle, 0 if it began before the cycle
 _LIFETIME: Final = "__lifetime"
 _FROM: Final = "__from_"  # prefix of HALF, PAIR, and RANK of the change that began the lifetime
-_RANK: Final = "__rank"  # among pairs with equal IDs
+_RANK: Final = "__rank"  # position among pairs with equal IDs
 _ENDS_PAIR: Final = "__ends_pair"  # the change is the insert of a pair
-_IMAGE: Final = "__image"  # the change is the delete of a pair: the row is the image of the old key
+_IMAGE: Final = "__image"  # the change is the delete of a pair, with the image of the row
 _ROW: Final = "__row"
 _BASE: Final = "__base_"  # prefix of the columns of another row
-_CONTEXT: Final = (1 << 63) - 1  # the offset of other changes: they are last in their partition
+_CONTEXT: Final = (1 << 63) - 1  # offset of changes outside CHANGES files; sorts last
 _FOR: Final = "__for"
 _COLUMNS: Final = "__columns"
-# a marker of a row that does not exist is not written
+# false for a change that only marks a row and whose row does not exist: it is not written
 _IS_ROW: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
 _NO_COLUMNS: Final = "cast(array() AS array<string>)"
 _OF_DELETE: Final = int(Half.DELETE)
-# some halves remain open indefinitely, such as the halves of a topic that is not read
+# some halves remain open indefinitely, for example if the topic of the other half is not read
 _MAX_OPEN: Final = 100_000
 
 
 def open_pairs_key(property_key: str) -> str:
-    """Return the summary entry that names the file of open pairs of a connector."""
+    """Return the key of the summary entry with the path of a connector's open-pairs file."""
     return OPEN_PAIRS + group_of(property_key)
 
 
 def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | None:
-    """Return the file of the commit whose ledger is valid, or None if no pair is open."""
+    """Return the path of the open-pairs file of the valid ledger, or None if no pair is open."""
     lookup, name = look_up(metadata.view(ref, property_key)), open_pairs_key(property_key)
     path: str | None = None
     if (snapshot := lookup.version.ledger_snapshot) is not None:
@@ -90,7 +92,7 @@ def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | No
 
 
 def has_open_pairs(attempt: Attempt) -> bool:
-    """Return True if the commit has to state which pairs are open."""
+    """Return True if the commit must record which pairs remain open."""
     metadata, key = attempt.metadata, attempt.request.property_key
     return bool(metadata.properties.get(open_pairs_key(key))) or (
         open_pairs(metadata, key, attempt.request.ref) is not None
@@ -100,8 +102,10 @@ def has_open_pairs(attempt: Attempt) -> bool:
 def open_pairs_property(
     metadata: TableMetadata, property_key: str, summary: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the property to set with a commit that has this summary; an empty value: no pair is
-    open."""
+    """Return the table property to set with a commit that has this summary, if it changes.
+
+    An empty value means that no pair is open.
+    """
     name = open_pairs_key(property_key)
     old_path, path = metadata.properties.get(name, ""), summary.get(name, "")
     return {name: path} if path != old_path else {}
@@ -110,19 +114,19 @@ def open_pairs_property(
 def complete_changes(
     attempt: Attempt, files: Sequence[StagedFile], order: CycleOrder | None
 ) -> list[Any]:
-    """Write whole rows for the changes in these files; return Java data files.
+    """Write complete rows for the changes in these files, and return the Java data files.
 
     Raises:
         TableUnsuitableError: A required column would be null.
-        PairUnreadError: The partition of the delete of a changed key was revoked after its insert
-            was staged.
+        PairUnreadError: The insert of a key change was staged, but the partition of its delete was
+            revoked afterward.
     """
     request, metadata = attempt.request, attempt.metadata
     path = None if attempt.is_truncate else open_pairs(metadata, request.property_key, request.ref)
     changes = [file for file in files if file.kind is StagedKind.CHANGES]
     has_pairs = any(file.pairs for file in changes)
     if path is not None and not has_pairs:
-        attempt.summary[open_pairs_key(request.property_key)] = path  # they remain open
+        attempt.summary[open_pairs_key(request.property_key)] = path  # the pairs remain open
     written: list[Any] = []
     if has_pairs or any(file.partial for file in changes):
         attempt.reads_table = True
@@ -133,7 +137,7 @@ def complete_changes(
 
 
 class _PartialRows:
-    """The changes of one attempt that do not have all values."""
+    """Completes the changes of one attempt that lack values."""
 
     def __init__(
         self, attempt: Attempt, files: Sequence[StagedFile], order: CycleOrder | None
@@ -147,7 +151,7 @@ class _PartialRows:
     def completed(
         self, changes: Sequence[StagedFile], path: str | None, *, has_pairs: bool
     ) -> DataFrame:
-        """Return whole rows. `path`: the file of open pairs."""
+        """Return complete rows. `path` is the path of the open-pairs file."""
         rows = self._lifetimes(self._all_changes(changes), has_pairs=has_pairs)
         rows = rows.where(f"{PARTIAL} OR {_IMAGE} OR {_ENDS_PAIR}")
         rows = rows.selectExpr("*", f"monotonically_increasing_id() AS {_ROW}")
@@ -155,7 +159,7 @@ class _PartialRows:
         partial = rows.where(PARTIAL)
         if has_pairs:
             images, fills = self._match_pairs(rows, path)
-            # lists in a plan that is written break Spark's optimizer
+            # array literals in the plan of a write break Spark's optimizer
             partial = self._from_images(partial, images, fills).localCheckpoint()
         else:
             self._report_unknown(self._count_unknown(partial))
@@ -164,7 +168,7 @@ class _PartialRows:
     # --- the changes of the cycle
 
     def _all_changes(self, files: Sequence[StagedFile]) -> DataFrame:
-        """Return all changes that count, with the names of the columns that each lacks."""
+        """Return all relevant changes, with the names of the columns that each change lacks."""
         names_by_id = [
             literal(each)
             for number, name in self._attempt.metadata.names_by_id().items()
@@ -180,7 +184,7 @@ class _PartialRows:
         rows = rows.selectExpr("*", f"{lacking} AS {_LACKING}", is_delete)
         if self._order is None:
             return rows
-        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # of all partitions
+        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # of any partition
             if group := [file for file in self._files if file.kind is kind]:
                 other_rows = with_files(self._attempt.staged(group)).drop(OFFSET, PARTIAL)
                 other_rows = other_rows.selectExpr(
@@ -194,10 +198,12 @@ class _PartialRows:
         return self._order.counting(rows)
 
     def _lifetimes(self, changes: DataFrame, *, has_pairs: bool) -> DataFrame:
-        """Return each change with the values of its row at that time, and with the position of the
-        other values."""
+        """Return each change with the values that its lifetime has set so far.
+
+        Additional columns identify the change that began the lifetime.
+        """
         keys = ", ".join(map(quoted, self._keys))
-        # orders the changes of a key
+        # sort order of the changes of a key
         position = f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"
         ends_pair = f"coalesce({HALF} != {_OF_DELETE}, false)"
         leaves = f"coalesce({HALF} = {_OF_DELETE}, false)"
@@ -252,8 +258,10 @@ class _PartialRows:
         )
 
     def _lacking_names(self, file: StagedFile) -> list[str]:
-        """Return the current names of the columns that rows of a file lack, without dropped
-        columns."""
+        """Return the current names of the columns that rows of a file lack.
+
+        Dropped columns are excluded.
+        """
         ids = self._attempt.metadata.column_ids(file.schema_id)
         names = self._attempt.metadata.names_by_id()
         return [names[ids[name]] for name in file.unavailable if ids.get(name) in names]
@@ -261,8 +269,10 @@ class _PartialRows:
     # --- the values of other rows
 
     def _from_table(self, rows: DataFrame) -> DataFrame:
-        """Fill the rows of lifetimes that began before the cycle from the table; `_SENT` if the
-        table has the row."""
+        """Fill the rows of lifetimes that began before the cycle with values from the table.
+
+        `_SENT` becomes true if the table has the row.
+        """
         if self._attempt.target is not None:
             conditions = [f"{quoted(key)} = {quoted(_BASE + key)}" for key in self._keys]
             if self._order is not None:
@@ -278,15 +288,15 @@ class _PartialRows:
     def _filled(
         self, rows: DataFrame, other_rows: DataFrame, more: Sequence[str], conditions: Sequence[str]
     ) -> DataFrame:
-        """Fill the values that rows lack from other rows.
+        """Fill missing values of rows with values of other rows.
 
         Args:
             rows: The rows.
-            other_rows: Other rows; where they match several times, one of them is used.
-            more: Columns of other_rows that the table does not have.
-            conditions: In SQL; `_BASE` begins the names of columns of other_rows.
+            other_rows: The rows that provide values. If several of them match, one is used.
+            more: Columns of `other_rows` that the table does not have.
+            conditions: Join conditions in SQL. Columns of `other_rows` have the prefix `_BASE`.
         """
-        from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+        from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         names = [f"{quoted(name)} AS {quoted(_BASE + name)}" for name in [*self._names, *more]]
         base = other_rows.selectExpr(*names, f"true AS {_BASE}")
@@ -313,7 +323,7 @@ class _PartialRows:
     def _match_pairs(self, rows: DataFrame, path: str | None) -> tuple[DataFrame, Fills]:
         """Match the halves of pairs, and write the halves that remain open.
 
-        Return rows of old keys, and which of them fill which rows.
+        Return the rows of old keys, and the plan for filling other rows with their values.
 
         Raises:
             PairUnreadError: See `complete_changes`.
@@ -322,7 +332,7 @@ class _PartialRows:
         open_halves = [] if open_rows is None else open_rows.drop(*self._names).collect()
         first_half = f"{_FROM}{HALF} != {_OF_DELETE}"
         relevant = rows.where(f"{HALF} IS NOT NULL OR coalesce({first_half}, false)")
-        # the plan does not look at values
+        # the plan does not use values
         halves = relevant.drop(*(name for name in self._names if name != ORDER)).collect()
         plan = match([*map(_pair_row, halves)], [*map(_pair_row, open_halves)])
         if plan.unread:
@@ -338,8 +348,7 @@ class _PartialRows:
         return images, plan.fills
 
     def _from_images(self, rows: DataFrame, images: DataFrame, fills: Fills) -> DataFrame:
-        """Fill rows from the images of old keys, as planned: first from the first image of each
-        row, then from the second."""
+        """Fill rows from the images of old keys in the planned order."""
         for depth in range(max(map(len, fills.values()), default=0)):
             values = [
                 f"({row}L, {images_of_row[depth][0]}L, "
@@ -358,8 +367,8 @@ class _PartialRows:
         file = self._attempt.table.changes_at(path)
         if file is None:
             log.warning(
-                "table %s: %s is missing, which held rows whose key was changed: cleanup by other "
-                "programs must not delete this file",
+                "table %s: file %s with rows whose key was changed is missing; cleanup by other "
+                "programs must not delete it",
                 self._attempt.request.table,
                 path,
                 extra={"action": "open_pairs_gone"},
@@ -371,7 +380,7 @@ class _PartialRows:
     def _write_open(
         self, rows: DataFrame, open_rows: DataFrame | None, plan: PairPlan, images: DataFrame
     ) -> None:
-        """Write the halves whose other half was not read yet, numbered in their order."""
+        """Write the halves whose other half was not read yet, and number them in order."""
         deletes, inserts = plan.open_deletes[-_MAX_OPEN:], plan.open_inserts[-_MAX_OPEN:]
         if not deletes and not inserts:
             return
@@ -405,12 +414,16 @@ class _PartialRows:
     # --- values that were not found
 
     def _count_unknown(self, rows: DataFrame) -> Counter[frozenset[str]]:
-        """Return the number of rows that lack columns, by these columns."""
+        """Return the number of rows with missing values, keyed by the set of missing columns."""
         counts = rows.where(f"size({_LACKING}) > 0 AND {_IS_ROW}").groupBy(_LACKING).count()
         return Counter({frozenset(columns): count for columns, count in counts.collect()})
 
     def _report_unknown(self, unknown: Mapping[frozenset[str], int]) -> None:
-        """Log rows whose values were not found. `unknown`: number of rows by lacking columns."""
+        """Log rows that still lack values. `unknown` is the row count by missing columns.
+
+        Raises:
+            TableUnsuitableError: A missing column is required.
+        """
         if not unknown:
             return
         table, fields = self._attempt.request.table, self._attempt.metadata.schema["fields"]
@@ -418,13 +431,12 @@ class _PartialRows:
             if lack := sum(count for columns, count in unknown.items() if name in columns):
                 raise TableUnsuitableError(
                     table,
-                    f"{lack} rows lack a value that the source did not send, for the required "
-                    f"column {name}, and the table does not have these rows",
+                    f"{lack} rows lack a value for the required column {name}: the source did not "
+                    f"send it, and the table does not have these rows",
                 )
         self._attempt.unmatched = sum(unknown.values())
         log.warning(
-            "table %s: %d rows have values that the source did not send and the table does not "
-            "have, these values are null",
+            "table %s: %d rows have null values that neither the source nor the table provides",
             table,
             self._attempt.unmatched,
             extra={"action": "values_unavailable", "table": table},
@@ -432,7 +444,7 @@ class _PartialRows:
 
 
 def _pair_row(row: Row) -> PairRow:
-    """Return a row of the cycle, or of the file of open pairs, for the plan."""
+    """Return a row of the cycle or of the open-pairs file, as input of the plan."""
     values = row.asDict()
     first_half = values.get(_FROM + HALF)
     return PairRow(
@@ -443,6 +455,6 @@ def _pair_row(row: Row) -> PairRow:
         (values.get(ORDER) or "", values[OFFSET]),
         partial=bool(values.get(PARTIAL)),
         begun_by=None
-        if first_half is None or first_half == _OF_DELETE  # the pair began in an earlier cycle
+        if first_half is None or first_half == _OF_DELETE  # not begun by an insert of this cycle
         else (first_half, values[_FROM + PAIR], values[_FROM + _RANK]),
     )

@@ -1,4 +1,4 @@
-"""Refusals by catalogs that accept no branch or tag except main."""
+"""Errors of catalogs that do not support branches or tags other than main."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def naming_ref_settings(
     error: TableUnsuitableError, update: TableUpdate, request: CommitRequest
 ) -> TableUnsuitableError:
-    """Return the error of a refused swap, with the settings that need the refs that it changes."""
+    """Return the error of a refused swap, extended by the settings that require its refs."""
     refs = update.changed_refs()
     if not refs:
         return error
@@ -34,7 +34,7 @@ def naming_ref_settings(
 
 
 def _setting(ref: str, request: CommitRequest) -> RefSetting:
-    """Return the setting that makes commits change a ref."""
+    """Return the setting that requires commits to change a ref."""
     if ref == request.unpublished_branch:
         return HOLD
     if ref == request.ref:

@@ -1,5 +1,4 @@
-"""Users' SQL and functions in a commit: the views that they read, the keys and columns of the rows
-that they return, and their errors."""
+"""Support for user SQL and user functions in commits: input views, output checks, and errors."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BY_PATH: Final = "spark.sql.runSQLOnFiles"
-_SHOWN: Final = 3  # keys that a message names
+_SHOWN: Final = 3  # keys that an error message names
 
 
 class SchemaEvolvedError(StaleAttemptError):
-    """A rule added columns to the table; the commit starts over with them."""
+    """A rule added columns to the table. The commit starts over."""
 
 
 # --- views
 
 
 def rows_changed(attempt: Attempt) -> DataFrame:
-    """Return the rows that the commit adds, or that replace other rows."""
+    """Return the rows that the commit inserts or updates."""
     return attempt.added_rows() if attempt.rows.added else attempt.head_rows().limit(0)
 
 
@@ -73,9 +72,9 @@ def rows_removed(attempt: Attempt) -> DataFrame:
 
 
 def rows_after(attempt: Attempt) -> DataFrame:
-    """Return the rows as the commit leaves them.
+    """Return the rows of the table after the commit.
 
-    Recorded files are shown through metadata that only this JVM knows.
+    Recorded files are read through metadata that exists only in this JVM.
     """
     changed = rows_changed(attempt)
     if attempt.strategy is EngineName.OVERWRITE:
@@ -87,7 +86,7 @@ def rows_after(attempt: Attempt) -> DataFrame:
 
 @contextmanager
 def without_paths(spark: SparkSession) -> Iterator[None]:
-    """Let the session read no file by its path within the block."""
+    """Prevent SQL in the block from reading files by path."""
     by_path = spark.conf.get(_BY_PATH, "true")
     spark.conf.set(_BY_PATH, "false")
     try:
@@ -98,7 +97,7 @@ def without_paths(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Provide rows under the names of views within the block."""
+    """Register rows as temporary views within the block."""
     try:
         for name, rows in views.items():
             rows.createOrReplaceTempView(name)
@@ -114,8 +113,8 @@ def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[No
 def last_named(rows: DataFrame) -> DataFrame:
     """Return rows with the last column of each name, ignoring case.
 
-    Therefore, `SELECT *, price * 2 AS doubled FROM staged` means the same before and after the
-    table has that column.
+    As a result, `SELECT *, price * 2 AS doubled FROM staged` returns the same columns before and
+    after `doubled` is added to the table.
     """
     indexes = {name.lower(): index for index, name in enumerate(rows.columns)}
     if len(indexes) == len(rows.columns):
@@ -128,9 +127,11 @@ def last_named(rows: DataFrame) -> DataFrame:
 
 
 def iceberg_fields(catalog: JavaCatalog, rows: DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of rows as optional fields of Iceberg's schema JSON; a column without a
-    type becomes a string."""
-    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+    """Return the columns of rows as optional fields of Iceberg's schema JSON.
+
+    A column without a type becomes a string.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
     untyped = [each.name for each in rows.schema.fields if each.dataType.typeName() == "void"]
     if untyped:
@@ -161,10 +162,10 @@ def required_changes(
     *,
     begins: bool,
 ) -> list[SchemaChange]:
-    """Return the changes that a table needs for these columns.
+    """Return the schema changes that a table requires for these columns.
 
     Args:
-        request: The request, with the policy.
+        request: The commit request, with the evolution policy.
         setting: The setting whose SQL or function returned the columns, for messages.
         table: The table.
         fields: The columns.
@@ -182,7 +183,7 @@ def required_changes(
                 f"to the table first"
             )
         else:
-            reason = f"for {setting} the table would have to {change}{reason}"
+            reason = f"the result of {setting} does not fit the table: cannot {change}{reason}"
         raise TableUnsuitableError(request.table, f"{reason}, nothing is committed")
     if columns.hold:
         raise SchemaChangesPendingError(table.name, columns.hold)
@@ -194,9 +195,9 @@ def required_changes(
 
 @lru_cache(500)
 def _warn_once(table: str, column: str, setting: str) -> None:
-    """Log a column that is left out, once."""
+    """Log once that a column is dropped."""
     log.warning(
-        "table %s: column %s of %s is left out because of iceberg.ext.evolution.add-column",
+        "table %s: column %s of %s is dropped because of iceberg.ext.evolution.add-column",
         table,
         column,
         setting,
@@ -205,9 +206,11 @@ def _warn_once(table: str, column: str, setting: str) -> None:
 
 
 def in_columns_of(rows: DataFrame, table: JavaTable) -> DataFrame:
-    """Return rows with the columns of a table, in its order: null where the rows lack one; other
-    columns are left out."""
-    from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+    """Return rows with exactly the columns of a table, in its order.
+
+    Columns that the rows lack are null.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
     columns = {name.lower(): F.col(quoted(name)) for name in rows.columns}
     names = table.metadata().column_names()
@@ -216,8 +219,9 @@ def in_columns_of(rows: DataFrame, table: JavaTable) -> DataFrame:
 
 @contextmanager
 def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> Iterator[None]:
-    """Check the keys of rows that a setting's query or function returned, and cache the rows within
-    the block.
+    """Check the keys of the rows that a query or function returned.
+
+    The rows are cached within the block.
 
     Raises:
         TableUnsuitableError: A key is null or duplicate.
@@ -235,7 +239,7 @@ def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> I
             examples = ", ".join(str(tuple(row[key] for key in keys)) for row in invalid)
             raise TableUnsuitableError(
                 table,
-                f"{setting} returns keys that are null, or several rows of one key ({examples}): "
+                f"{setting} returns null keys or several rows with the same key ({examples}): "
                 f"nothing is committed",
             )
         yield
@@ -248,15 +252,17 @@ def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> I
 
 @contextmanager
 def naming(table: str, setting: str) -> Iterator[None]:
-    """Name the setting in errors of the user's code within the block, even if Spark raises them
-    later. Errors of the storage are not changed."""
+    """Add the setting to errors of user code within the block, including errors of lazy execution.
+
+    Storage errors are not changed.
+    """
     try:
         yield
     except (ConnectError, StaleAttemptError, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
-        error.add_note(f"while {setting} ran")  # the reason, if a deadline interrupted it
-        from pyspark.errors import PySparkException  # here: the coordinator has no Spark
+        error.add_note(f"while {setting} ran")  # shown if a deadline interrupts the code
+        from pyspark.errors import PySparkException  # local: the coordinator has no Spark
 
         if isinstance(error, PySparkException) and error.getCondition() == "CANNOT_OPEN_SOCKET":
             raise CatalogUnavailableError(
@@ -270,7 +276,7 @@ def naming(table: str, setting: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of Spark's message, or the place in the user's code."""
+    """Return the first line of Spark's message, or the error with its line in the user code."""
     if (exception := java_exception_of(error)) is not None:
         return str(exception.getMessage() or "").split("\n", 1)[0]
     last = traceback.extract_tb(error.__traceback__)[-1]

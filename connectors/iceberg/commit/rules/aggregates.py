@@ -1,19 +1,18 @@
-"""Aggregates: tables that follow the commits of another table, each commit exactly once (rule 38).
+"""Aggregates: tables that apply each commit to another table exactly once (rule 38).
 
-A commit to the table takes these steps for each aggregate. The process may be killed between any
-two of them:
+A commit to the source table performs these steps for each aggregate. The process may be killed
+between any two steps:
 
-1. The query runs over the rows of the commit. Its rows are written as data files of the aggregate
-   that no snapshot references. Left behind: orphan files, possibly an aggregate without rows; the
-   next epoch removes the files (rule 18).
-2. The swap of the table sets a property: the commit, the files, and the version of the aggregate
-   that the query read. Left behind: a table whose aggregate is behind; the next load of the table
-   continues with step 3.
-3. The files are merged into the aggregate by a separate commit, on exactly that version (rule 16).
-   Left behind: nothing; the commit is found by its ID (rule 17).
+1. The query runs on the rows of the commit. Its result is written to data files of the aggregate
+   that no snapshot references. A crash leaves orphan files, which the next epoch removes (rule 18),
+   and possibly an empty aggregate.
+2. The swap of the source table sets a property with the commit, the files, and the version of the
+   aggregate that the query read. After a crash, the aggregate lags behind the source table, and the
+   next load of the source table continues with step 3.
+3. A separate commit merges the files into exactly that version of the aggregate (rule 16). A crash
+   leaves nothing to clean up, because the commit is recognized by its ID (rule 17).
 
-An aggregate that is not in step with its table is rebuilt from all rows of the table, by the same
-steps.
+An aggregate that is out of sync is rebuilt from all rows of the source table with the same steps.
 """
 
 from __future__ import annotations
@@ -81,17 +80,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Each is followed by the connect group ID.
-PENDING: Final = "connect-py.aggregates."  # property of the table; empty: no aggregates
-# of the aggregate: its commits, and the property that repeats them
+# The connect group ID follows each of these prefixes.
+# property of the source table; its value is empty if there are no aggregates
+PENDING: Final = "connect-py.aggregates."
+# property and summary entry of the aggregate: the ledger of its last commit
 LEDGER: Final = "connect-py.aggregate.ledger."
-# property of the aggregate: the digest of the query that its rows are from
+# property of the aggregate: the digest of the query that produced its rows
 QUERY: Final = "connect-py.aggregate.query."
 
 
 @dataclass(frozen=True, slots=True)
 class _AggregateCommit:
-    """Step 3 of one aggregate, as the property announces it."""
+    """Commit to one aggregate (step 3), as the property of the source table announces it."""
 
     table: str
     expected: TableVersion
@@ -112,7 +112,7 @@ class _AggregateCommit:
         return _AggregateCommit(**{**data, "expected": expected, "files": files})
 
     def request(self, group: str) -> CommitRequest:
-        """Return the commit to the aggregate."""
+        """Return the request for the commit to the aggregate."""
         ledger, key = Ledger.from_json(self.ledger), LEDGER + group
         return CommitRequest(
             self.table,
@@ -131,10 +131,10 @@ class _AggregateCommit:
 
 
 class Aggregates(CommitRule):
-    """The aggregates of one session's tables."""
+    """Updates the aggregates of the tables of one session."""
 
     def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
-        """`commit`: `CommitEngine.commit`, for step 3."""
+        """Create the rule. `commit` is `CommitEngine.commit`, which step 3 calls."""
         self._catalog = catalog
         self._commit = commit
         self.settled: set[str] = set()  # values of the property whose commits have landed
@@ -142,11 +142,13 @@ class Aggregates(CommitRule):
     # --- step 1
 
     def inspect(self, attempt: Attempt) -> None:
-        """Run the queries, unless the commit is held: the aggregate follows when it is published.
+        """Run the queries, unless the commit is held.
+
+        The aggregates are updated when a held commit is published.
 
         Raises:
             TableUnsuitableError: A query fails, or its result does not fit its table.
-            SchemaChangesPendingError: It returns columns that need approval.
+            SchemaChangesPendingError: A query returns columns that require approval.
         """
         request = attempt.request
         if not request.aggregates or attempt.target_ref == request.unpublished_branch:
@@ -160,7 +162,7 @@ class Aggregates(CommitRule):
             "after": rows_after(attempt),
         }
         commits: list[dict[str, Any]] = []
-        attempt.findings[Aggregates] = commits  # if a query fails, the files of others are deleted
+        attempt.findings[Aggregates] = commits  # set first: `discard` needs it if a query fails
         commits.extend(
             self._prepare(attempt, aggregate, views).to_json() for aggregate in request.aggregates
         )
@@ -190,7 +192,7 @@ class Aggregates(CommitRule):
                         request.table,
                         f"{aggregate.key} returns no column {key}: nothing is committed",
                     )
-            # before a table is created for them
+            # the check must precede the creation of the table
             with checked(request.table, aggregate.key, aggregate.keys, rows):
                 fields = iceberg_fields(self._catalog, rows)
                 if table is None:
@@ -236,10 +238,10 @@ class Aggregates(CommitRule):
         table: JavaTable | None,
         lookup: Lookup | None,
     ) -> str:
-        """Return the reason why an aggregate is rebuilt, or an empty string if it is in step.
+        """Return the reason why an aggregate is rebuilt, or an empty string if it is in sync.
 
         Raises:
-            TableUnsuitableError: It has rows that do not belong to the aggregate.
+            TableUnsuitableError: The table has rows that are not from this aggregate.
         """
         if table is None or lookup is None:
             return "it is new"
@@ -247,8 +249,8 @@ class Aggregates(CommitRule):
         if lookup.standing is Standing.NONE and not metadata.is_empty(MAIN):
             raise TableUnsuitableError(
                 attempt.request.table,
-                f"{aggregate.key}: table {aggregate.table} has rows that are not of this "
-                "aggregate: empty it, or name another table; nothing is committed",
+                f"{aggregate.key}: table {aggregate.table} has rows that are not from this "
+                "aggregate: empty it, or specify another table; nothing is committed",
             )
         if lookup.ledger is None:
             return "it is new"
@@ -268,7 +270,7 @@ class Aggregates(CommitRule):
         views: Mapping[str, DataFrame],
         rebuild_reason: str,
     ) -> DataFrame:
-        """Return the result of the query. If the aggregate is rebuilt, its rows do not count."""
+        """Return the result of the query. A rebuild ignores the existing rows of the aggregate."""
         spark = self._catalog.spark
         if table is not None:
             current = spark.table(relation(self._catalog.name, aggregate.table))
@@ -283,9 +285,8 @@ class Aggregates(CommitRule):
             return spark.sql(f"SELECT * FROM (\n{aggregate.sql}\n)")
 
     def _added_up(self, aggregate: CycleAggregate, rows: DataFrame) -> DataFrame:
-        """Return the rows with the sums of their values and the existing values, in the columns
-        that are added up."""
-        from pyspark.sql import functions as F  # noqa: N812 - here: the coordinator has no Spark
+        """Return the rows, with the existing values added in the `add` columns of the aggregate."""
+        from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         keys = {name: f"__key_{number}" for number, name in enumerate(aggregate.keys)}
         sums = {name: f"__sum_{number}" for number, name in enumerate(aggregate.add)}
@@ -317,10 +318,10 @@ class Aggregates(CommitRule):
         self.settle(attempt.request.table, group, _announced(attempt))
 
     def settle(self, table: str, group: str, announced: str) -> None:
-        """Commit to the aggregates that the property of a table announces, unless that was done.
+        """Perform the commits that the property of a table announces, unless they have landed.
 
         Raises:
-            CatalogUnavailableError: It fails for now; the property remains.
+            CatalogUnavailableError: A commit failed temporarily. The property remains.
         """
         if announced and announced not in self.settled:
             for each in json.loads(announced)["made"]:
@@ -328,13 +329,15 @@ class Aggregates(CommitRule):
             self.settled.add(announced)
 
     def _settle(self, table: str, request: CommitRequest) -> None:
-        """Commit to one aggregate. If it cannot accept the files any more, the next commit rebuilds
-        it."""
+        """Commit to one aggregate.
+
+        If the aggregate can no longer accept the files, the next commit rebuilds it.
+        """
         name = request.table
         try:
             aggregate = self._catalog.find(name)
             if aggregate is None:
-                raise TableMissingError(name, "does not exist any more")
+                raise TableMissingError(name, "no longer exists")
             lookup = look_up(aggregate.metadata().view(MAIN, request.property_key))
             last = None if lookup.ledger is None else lookup.ledger.commit
             if request.commit_id in (*lookup.commits, last):
@@ -353,16 +356,21 @@ class Aggregates(CommitRule):
             log.warning("table %s: the next commit to %s rebuilds it: %s", name, table, error)
             return
         if outcome.status is CommitStatus.COMMITTED:
-            log.info("table %s: follows commit %s to %s", name, request.commit_id, table)
-        elif outcome.status is CommitStatus.CONFLICT:  # a newer coordinator or a user was faster
-            log.info("table %s: changed before commit %s to %s", name, request.commit_id, table)
+            log.info("table %s: applied commit %s to %s", name, request.commit_id, table)
+        elif outcome.status is CommitStatus.CONFLICT:  # a newer coordinator or a user changed it
+            log.info(
+                "table %s: changed before commit %s to %s was applied",
+                name,
+                request.commit_id,
+                table,
+            )
         else:
             raise CatalogUnavailableError(f"{table}: its aggregate {name} waits: {outcome.reason}")
 
     # --- leftovers
 
     def discard(self, attempt: Attempt) -> None:
-        """Delete the files that were written for aggregates."""
+        """Delete the files that the attempt wrote for aggregates."""
         for each in attempt.findings.get(Aggregates, ()):
             commit = _AggregateCommit.from_json(each)
             with suppress(ConnectError), translating(commit.table):
@@ -386,7 +394,7 @@ def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     for snapshot in metadata.ancestors(metadata.head(ref)):
         summary = snapshot["summary"]
         commit_id: str | None = summary.get(COMMIT_ID_KEY)
-        # a compaction changes no row
+        # a compaction does not change rows
         if commit_id is not None or summary.get("operation") != "replace":
             return commit_id
     return None

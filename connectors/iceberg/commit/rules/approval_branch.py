@@ -1,4 +1,4 @@
-"""Commits that await approval are committed to a branch that readers do not see (rule 34)."""
+"""`ApprovalBranch`: writes commits that await approval to a separate branch (rule 34)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ApprovalBranch(CommitRule):
     """Redirects held commits, and the commits that follow them, to the approval branch."""
 
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-        """Let the request follow held commits, and apply the user's decision about its rows."""
+        """Use the approval branch if commits are held, and apply the user's decision on them."""
         ref = metadata.commit_ref(request.ref, request.unpublished_branch)
         again = _state(request, metadata).again
         expectations = request.expectations
@@ -37,28 +37,27 @@ class ApprovalBranch(CommitRule):
         return dataclasses.replace(request, ref=ref, expectations=expectations)
 
     def inspect(self, attempt: Attempt) -> None:
-        """Redirect a commit that is held."""
+        """Redirect the commit to the approval branch if it is held."""
         if _failures_to_hold(attempt) is not None:
             attempt.target_ref = str(attempt.request.unpublished_branch)
 
     def prepare(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Let the approval branch start at the commit ref, unless it is the commit ref already."""
+        """Create the approval branch at the head of the commit ref if this commit starts it."""
         if attempt.target_ref != attempt.request.ref:
             head = update.base().head(attempt.request.ref)
             update.begin_branch(attempt.target_ref, None if head is None else head["snapshot-id"])
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Record why commits are held, and remove the branch if it is no longer ahead of the
-        ref."""
+        """Record why commits are held, and remove an existing branch if this commit is visible."""
         request, base = attempt.request, update.base()
         branch, is_visible = request.unpublished_branch, _is_visible(attempt)
         if branch in base.refs and is_visible:
             update.remove_ref(str(branch))
         failures = _failures_to_hold(attempt)
         state = _state(request, base)
-        if request.ref != branch:  # no commit was held until now
+        if request.ref != branch:  # no commits were held before
             state = Unpublished((), state.again, request.ref if failures is not None else "")
-        # a held commit may be discarded again
+        # the decision remains while a commit is held, because the commit may be discarded again
         if is_visible and state.again is not None and state.again.is_over(_ledger(request)):
             state = dataclasses.replace(state, again=None)
         if failures is not None:
@@ -89,6 +88,6 @@ def _is_visible(attempt: Attempt) -> bool:
 
 
 def _failures_to_hold(attempt: Attempt) -> ExpectationCheck | None:
-    """Return the expectations that hold this commit, or None if it is not held."""
+    """Return the check whose expectations hold this commit, or None if it is not held."""
     check = attempt.findings.get(ExpectationCheck)
     return check if check is not None and check.holds else None

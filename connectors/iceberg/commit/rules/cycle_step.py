@@ -1,9 +1,8 @@
-"""The user's step over the rows of a commit: the rows that it returns replace them, in the same
-swap.
+"""`UserStep`: user SQL or a user function whose result replaces the rows of a commit.
 
-It runs before the `MERGE`, on one head, and again if the commit starts over. Therefore, it must
-depend only on its rows and on tables that it reads, and have no side effects. A failure commits
-nothing, and the table's partitions wait.
+The step runs before the `MERGE` on one head of the table, and again if the commit starts over.
+Therefore, its result must depend only on its input rows and on tables that it reads, and it must
+not have side effects. If it fails, nothing is committed, and the partitions of the table wait.
 """
 
 from __future__ import annotations
@@ -38,28 +37,28 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
-    """Facts about the commit, for a function."""
+    """Facts about a commit, which are passed to a user function."""
 
     table: str
-    catalog: str  # its name in the session, for other tables
+    catalog: str  # name of the catalog in the session, for reading other tables
     commit_id: str
-    summary: Mapping[str, str]  # of the snapshot: includes the ledger with the offsets
-    keys: Sequence[str]  # columns of the key; empty: rows are appended
+    summary: Mapping[str, str]  # of the snapshot, including the ledger with the offsets
+    keys: Sequence[str]  # key columns; empty if rows are appended
 
 
 class UserStep(CommitRule):
-    """Lets the user's SQL or function replace the rows of a commit. It may read the table."""
+    """Replaces the rows of a commit with the result of the user step, which may read the table."""
 
     changes_rows = True
 
     def change_rows(self, attempt: Attempt) -> None:
-        """Write the rows that the step returns. It runs once.
+        """Run the step once, and write the rows that it returns.
 
         Raises:
-            TableUnsuitableError: It fails; it returns keys that are null or duplicate, or columns
-                that the table does not have and the policy refuses.
-            SchemaChangesPendingError: Columns require approval.
-            SchemaEvolvedError: The table has the columns now.
+            TableUnsuitableError: The step fails, returns null or duplicate keys, or returns new
+                columns that the policy refuses.
+            SchemaChangesPendingError: New columns require approval.
+            SchemaEvolvedError: The new columns were added to the table.
         """
         request, step = attempt.request, attempt.request.step
         if step is None or not attempt.rows.added:
@@ -78,7 +77,7 @@ class UserStep(CommitRule):
                 attempt.table.evolve(changes)
                 names = ", ".join(map(str, changes))
                 log.info(
-                    "table %s: %s, for %s",
+                    "table %s: %s, required by %s",
                     request.table,
                     names,
                     step.key,

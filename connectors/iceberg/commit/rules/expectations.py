@@ -93,7 +93,7 @@ class ExpectationCheck:
         return any(self._actions[name] is ExpectationAction.HOLD for name in self.failed)
 
     def leave_out(self, rows: DataFrame) -> DataFrame | None:
-        """Count the rows that violate conditions, and drop those that are to be rejected.
+        """Count the rows that violate conditions, and drop the rows to reject.
 
         Return the remaining rows, or None if no row was dropped.
 
@@ -147,8 +147,8 @@ class ExpectationCheck:
             return {}
         for each in conditions:
             with self._naming(each):
-                rows.where(_is_met(each))  # has Spark analyze the condition
-        from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
+                rows.where(_is_met(each))  # Spark analyzes the condition
+        from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()
         assert counts is not None  # an aggregate has one row
@@ -167,7 +167,7 @@ class ExpectationCheck:
 
     @contextmanager
     def _naming(self, expectation: Expectation) -> Iterator[None]:
-        """Translate Spark errors within the block to an error that names the expectation."""
+        """Translate Spark errors within the block into an error that names the expectation."""
         try:
             yield
         except Exception as error:
@@ -189,7 +189,7 @@ def described(failed: Mapping[str, int]) -> str:
 
 def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """Return the rows that violate expectations, and add a column with their names."""
-    from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
+    from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
     names = F.concat_ws(",", *(F.when(~_is_met(each), F.lit(each.name)) for each in expectations))
     return rows.withColumn(NAMES, names).where(F.col(NAMES) != "")
@@ -197,7 +197,7 @@ def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame
 
 def _is_met(expectation: Expectation) -> Column:
     """Return a condition that is true if a row meets the expectation. Null counts as false."""
-    from pyspark.sql import functions as F  # noqa: N812 - the coordinator has no Spark
+    from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
     # parsed as a single expression, so the SQL cannot end it and start another one
     return F.coalesce(F.expr(expectation.sql), F.lit(False))

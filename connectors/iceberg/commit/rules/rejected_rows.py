@@ -1,10 +1,11 @@
-"""Rows that an expectation left out are stored in a separate table, exactly once.
+"""`RejectedRows`: stores the rows that expectations reject in a separate table, exactly once.
 
-Before the swap, they are written to a file that no table references. The swap of the commit names
-the file in a property of the table. After the swap, the rows are appended to the table of rejected
-rows in a separate commit. The ledger of that commit names the original commit, and is checked on
-the metadata that its swap compares with (rule 16). A crash in between leaves the property: the next
-commit on the table looks for that ledger first, and appends the rows if the ledger is older.
+Before the swap, the rows are written to a file that no table references. The swap of the commit
+sets a table property with the path of the file. After the swap, a separate commit appends the rows
+to the table of rejected rows. The ledger of that commit contains the ID of the original commit, and
+is checked against the metadata that the swap replaces (rule 16). After a crash in between, the
+property still exists. The next commit to the source table reads the ledger of the table of rejected
+rows first, and appends the rows if that ledger is older.
 """
 
 from __future__ import annotations
@@ -41,32 +42,32 @@ from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
 
 log = logging.getLogger(__name__)
 
-# Each is followed by the connect group ID.
-REJECTED: Final = "connect-py.rejected."  # property that names the file; empty: there is none
+# The connect group ID follows each of these prefixes.
+REJECTED: Final = "connect-py.rejected."  # property with the file; empty if there is none
 LEDGER: Final = "connect-py.rejected.ledger."  # property of the table of rejected rows
-# in the summary of a snapshot of rejected rows: `<group> <commit id>`
+# summary entry of snapshots of rejected rows: `<group> <commit id>`
 _COMMIT_KEY: Final = "connect-py.rejected-by"
 _COMMIT, _AT = "_commit", "_rejected_at"
 _FIELD: Final = {"id": 2_000_000_020, "name": NAMES, "required": False, "type": "string"}
-_SEARCHED_SNAPSHOTS: Final = 100  # newest snapshots of the table of rejected rows
+_SEARCHED_SNAPSHOTS: Final = 100  # number of newest snapshots to search for `_COMMIT_KEY`
 
 
 def rejected_key(property_key: str) -> str:
-    """Return the property of the connector whose ledger has this key."""
+    """Return the property with rejected rows of the connector that has this ledger key."""
     return REJECTED + group_of(property_key)
 
 
 class RejectedRows(CommitRule):
-    """Appends the rows that commits left out to the table of rejected rows."""
+    """Appends rows that commits rejected to the table of rejected rows."""
 
     def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
-        """`commit`: `CommitEngine.commit`."""
+        """Create the rule. `commit` is `CommitEngine.commit`."""
         self._catalog = catalog
         self._commit = commit
-        self.settled: set[str] = set()  # values of the property whose rows are in their table
+        self.settled: set[str] = set()  # values of the property whose rows were appended
 
     def change_rows(self, attempt: Attempt) -> None:
-        """Write rejected rows to a file, which the commit names in a property."""
+        """Write rejected rows to a file, and announce the file in a table property."""
         check = attempt.findings.get(ExpectationCheck)
         if check is None or check.rejected is None:
             return
@@ -84,13 +85,13 @@ class RejectedRows(CommitRule):
         )
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Clear the property of an earlier commit whose rows are in their table."""
+        """Clear the property of an earlier commit whose rows were appended."""
         key = rejected_key(attempt.request.property_key)
         if update.base().properties.get(key) in self.settled:
             update.set_properties({key: ""})
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """Append the rejected rows now; if this fails, the next commit does it."""
+        """Append the rejected rows. If this fails, the next commit appends them."""
         request = attempt.request
         announced = attempt.properties.get(rejected_key(request.property_key), "")
         try:
@@ -101,7 +102,7 @@ class RejectedRows(CommitRule):
             )
 
     def append_announced(self, table: JavaTable, request: CommitRequest, announced: str) -> None:
-        """Append the rows that the property of a table announces, unless that was done.
+        """Append the rows that the property of a table announces, unless they were appended.
 
         Raises:
             ConnectError: The rows remain in their file, and the next commit tries again.
@@ -120,14 +121,14 @@ class RejectedRows(CommitRule):
             announced["commit"],
         )
         by, key = f"{group} {commit_id}", LEDGER + group
-        # an earlier release wrote no epoch
+        # earlier releases did not write the epoch
         epoch, cycle = Epoch(*announced.get("epoch", (0, ""))), announced.get("cycle", 0)
         target = self._catalog.find(name)
         if target is not None and _has(target.metadata(), by, key, (epoch, cycle)):
             return
         if (file := table.changes_at(announced["path"])) is None:
             log.warning(
-                "table %s: the file of rejected rows %s is missing, its rows count as appended",
+                "table %s: file %s with rejected rows is missing, treating its rows as appended",
                 name,
                 announced["path"],
             )
@@ -176,10 +177,10 @@ class RejectedRows(CommitRule):
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
-    """Return True if the rows of this commit, or of a later one, are in the table."""
+    """Return True if the table contains the rows of this commit or of a later commit."""
     ledger = look_up(metadata.view(MAIN, key)).ledger
     if ledger is not None and (ledger.epoch, ledger.cycle) >= stamp:
         return True
-    # an earlier release wrote no ledger
+    # earlier releases did not write a ledger
     newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _SEARCHED_SNAPSHOTS)
     return any(snapshot["summary"].get(_COMMIT_KEY) == by for snapshot in newest)

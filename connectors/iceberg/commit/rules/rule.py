@@ -1,7 +1,7 @@
 """`CommitRule`: an optional feature of commits.
 
-The engine calls the hooks of the features that a commit uses on the commit thread of the driver, in
-the order of this class and, within a hook, in the order of `RuleSet.of`.
+On the commit thread of the driver, the engine calls the hooks of the features that a commit uses,
+in the order in which they are defined here. Within a hook, the order of `RuleSet.of` applies.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-Commit = Callable[[CommitRequest], CommitOutcome]  # of the engine, for commits to other tables
+Commit = Callable[[CommitRequest], CommitOutcome]  # `CommitEngine.commit`
 
 
 class CommitRule:
-    """The hooks of one feature. Every hook does nothing by default, and may be called several
-    times for one commit. State of a commit belongs in `Attempt.findings`."""
+    """Hooks of one optional feature.
 
-    changes_rows: bool = False  # `change_rows` may replace the rows
+    By default, each hook does nothing. It may be called several times for one commit. Rules store
+    the state of a commit in `Attempt.findings`.
+    """
+
+    changes_rows: bool = False  # True if `change_rows` may replace the rows
 
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
         """Return the request for this metadata, for example with the approval branch as its ref.
@@ -34,27 +37,28 @@ class CommitRule:
         """Transform or filter the rows of the attempt.
 
         Raises:
-            SchemaEvolvedError: The rule added columns to the table; the attempt starts over.
+            SchemaEvolvedError: The rule added columns to the table. The attempt starts over.
         """
 
     def inspect(self, attempt: Attempt) -> None:
         """Check the rows before and after the change, and redirect `target_ref` if necessary.
 
         Raises:
-            ExpectationFailedError: The commit must not happen.
+            ExpectationFailedError: An expectation prevents the commit.
         """
 
     def prepare(self, attempt: Attempt, update: TableUpdate) -> None:
         """Change refs before the snapshot of the attempt is added to `target_ref`."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Add refs, tags, and properties to the update, whose snapshot exists."""
+        """Add refs, tags, and properties to the update, which has its snapshot at this point."""
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """Run follow-up work, such as commits to other tables. The commit of the attempt landed.
+        """Run follow-up work of a commit that landed, such as commits to other tables.
 
         Raises:
-            CatalogUnavailableError: `RuleSet.settle` of the next commit repeats the work.
+            CatalogUnavailableError: The work failed. `RuleSet.settle` repeats it with the next
+                commit.
         """
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
@@ -62,5 +66,7 @@ class CommitRule:
         return outcome
 
     def discard(self, attempt: Attempt) -> None:
-        """Delete the files that the rule wrote to other tables for an attempt that can no longer
-        land."""
+        """Delete the files that the rule wrote to other tables.
+
+        Called for attempts that can no longer land.
+        """

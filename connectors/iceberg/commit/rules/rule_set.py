@@ -1,4 +1,4 @@
-"""`RuleSet`: the optional features of the commits of one session."""
+"""`RuleSet`: optional features of the commits of one session."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 
 class RuleSet:
-    """The rules, and which of them a commit uses."""
+    """Selects the rules that a commit uses."""
 
     def __init__(self, catalog: JavaCatalog, commit: Commit) -> None:
-        """`commit`: `CommitEngine.commit`, for follow-up commits to other tables."""
+        """Create the rules. `commit` is `CommitEngine.commit`, for commits to other tables."""
         self._rejected_rows = RejectedRows(catalog, commit)
         self._aggregates = Aggregates(catalog, commit)
 
     def of(self, request: CommitRequest, metadata: TableMetadata) -> list[CommitRule]:
-        """Return the rules that a commit uses, in the order of their calls.
+        """Return the rules that a commit uses, in the order in which they are called.
 
-        A rule that has settled earlier work clears the property that announced it.
+        A rule that has finished earlier work clears the property that announced the work.
         """
         has_scratch = any(name.startswith(request.work_branch) for name in metadata.refs)
         uses: list[tuple[CommitRule, bool]] = [
@@ -47,10 +47,10 @@ class RuleSet:
         Args:
             table: The table, just loaded.
             property_key: The ledger property of the connector.
-            request: The commit that is about to begin; None: the table is being opened.
+            request: The commit that is about to begin, or None if the table is being opened.
 
         Raises:
-            CatalogUnavailableError: The commit has to wait, or the table cannot be opened yet.
+            CatalogUnavailableError: The commit must wait, or the table cannot be opened yet.
         """
         properties, group = table.metadata().properties, group_of(property_key)
         if request is not None and (announced := properties.get(REJECTED + group)):

@@ -1,4 +1,4 @@
-"""Tags of the sink: scheduled tags, and the tag of the last commit."""
+"""`ScheduledTags`: scheduled tags of a table, and the tag of the last commit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ class ScheduledTags(CommitRule):
     """Tags the last state of each hour, day, week, or month, and removes tags that are too old."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Move the ledger tag to this commit, and tag the head before it if it is the last state of
-        a period.
+        """Move the ledger tag to this commit, and update the scheduled tags.
 
-        A tag names the state that readers of the ref saw when the period ended. A table without
-        commits since then gets the tag with the next commit. An existing tag is never moved,
-        because another connector of the table may have set it. A commit that readers do not see yet
-        changes no scheduled tags.
+        The previous head is tagged if it is the last state of a period. A tag points to the state
+        that readers of the ref saw at the end of the period. If there were no commits since then,
+        the next commit sets the tag. An existing tag is never moved, because another connector of
+        the table may have set it. A commit that awaits approval does not change scheduled tags.
         """
         request, base = attempt.request, update.base()
         ledger_tag = request.ledger_tag

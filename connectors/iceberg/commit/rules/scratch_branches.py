@@ -1,4 +1,4 @@
-"""Rule 40: commits remove the scratch branches of releases that ran the MERGE on a branch."""
+"""Rule 40: remove the scratch branches of earlier releases, which ran the MERGE on a branch."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from connectors.iceberg.commit.rules.rule import CommitRule
 
 log = logging.getLogger(__name__)
 
-# in the summary of a scratch snapshot: the name of its branch
+# summary entry of a scratch snapshot: the name of its branch
 _SCRATCH_KEY: Final = "connect-py.scratch"
-_STAGED_KEY: Final = "connect-py.staged"  # the same, if the snapshot only references staged files
+_STAGED_KEY: Final = "connect-py.staged"  # the same if it only references staged files
 
 
 class ScratchBranches(CommitRule):
-    """Removes scratch branches that exist when a commit begins. A late MERGE of the earlier release
-    may still create one, which a later commit removes."""
+    """Removes scratch branches that exist when a commit begins.
+
+    A late MERGE of an earlier release may create another branch. A later commit removes it.
+    """
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Remove the branches of this connector and their snapshots, in the change that commits the
-        cycle."""
+        """Remove the branches of this connector, and their snapshots, with the commit."""
         base = update.base()
         snapshots: list[int] = []
         for name in base.refs:
             if not name.startswith(attempt.request.work_branch):
                 continue
             update.remove_ref(name)
-            # The branch of a MERGE that changed nothing is at a snapshot of main. A repeated MERGE
-            # created several snapshots.
+            # If the MERGE changed nothing, the branch points to a snapshot of main. A repeated
+            # MERGE created several snapshots.
             snapshot = base.snapshots.get(base.refs[name])
             while snapshot is not None and snapshot["summary"].get(_SCRATCH_KEY) == name:
                 snapshots.append(int(snapshot["snapshot-id"]))
@@ -41,7 +42,7 @@ class ScratchBranches(CommitRule):
         attempt.findings[ScratchBranches] = update.remove_snapshots(snapshots)
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """Delete the files of the removed snapshots, which no metadata references any more."""
+        """Delete the files of the removed snapshots, which are no longer referenced."""
         removed = attempt.findings.get(ScratchBranches, ())
         if not removed:
             return
