@@ -1,1 +1,1 @@
-"""Keys of the Iceberg sink, parsed to frozen values."""
+"""Configuration of the Iceberg sink, parsed into immutable objects."""

@@ -1,8 +1,8 @@
-"""Settings of Spark, Hadoop, and the catalog that connectors may have without permission.
+"""Spark, Hadoop, and catalog settings that connectors may use without the worker's permission.
 
-Users who create connectors over REST must not run code on the worker's machine. Therefore, settings
-that load code, run code, or write to arbitrary locations require the worker's permission, the
-property `connect_py.spark.settings.allowed`.
+Users who create connectors over the REST API must not be able to run code on the worker's machine.
+Therefore, the worker property `connect_py.spark.settings.allowed` must permit each setting that
+loads code, runs code, or writes to arbitrary locations.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from connectors.iceberg.config.keys import (
 )
 from connectors.iceberg.config.worker_defaults import is_worker_default
 
-# worker property: comma-separated list of patterns of keys
+# worker property with a comma-separated list of glob patterns of keys
 ALLOWED: Final = "connect_py.spark.settings.allowed"
-# the same for keys whose values are SQL or names of functions
+# worker property with such a list for keys whose values are SQL or function names
 USER_CODE: Final = "connect_py.spark.user-code.allowed"
 REMOTE: Final = "spark.remote"  # Spark Connect, see docs/decisions/0013-no-spark-connect.md
 
@@ -46,7 +46,7 @@ _TUNING: Final = re.compile(
     r"ui|variable|caseSensitive|cbo|legacy)(\..*)?"
     r")"
 )
-# The values of these keys are names of classes that Java loads.
+# keys whose values are names of classes that Java loads
 _NAMES_CLASS: Final = re.compile(
     r".*(-impl|\.impl|[.-]factory|[.-]class|\.provider|\.providers|\.plugin|-reporter)"
 )
@@ -72,7 +72,7 @@ _CODE_IN_URI: Final = re.compile(
 def refused_settings(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Iterate over the keys that lack the worker's permission, with the reason and the remedy.
+    """Iterate over the settings that the worker does not permit, as pairs of key and error message.
 
     Args:
         props: The configuration of the connector.
@@ -88,7 +88,11 @@ def refused_settings(
 
 
 def no_spark_connect(master_key: str) -> str:
-    """Return why `spark.remote` is refused. `master_key` selects a Spark cluster instead."""
+    """Return the error message for `spark.remote`.
+
+    Args:
+        master_key: Key or CLI option for the Spark master, which the message recommends instead.
+    """
     return (
         "Spark Connect is no longer supported; to run commits on a Spark cluster, "
         f"set {master_key} to spark://host:port, yarn, or k8s://https://host:port"
@@ -98,7 +102,10 @@ def no_spark_connect(master_key: str) -> str:
 def refused_code(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Iterate over the keys with SQL or names of functions that lack the worker's permission."""
+    """Iterate over the SQL and functions that the worker does not permit.
+
+    The items are pairs of key and error message.
+    """
     allowed = _patterns(worker_settings, USER_CODE)
     for key in (*expectation_keys(props), *cycle_step_keys(props), *aggregate_keys(props)):
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
@@ -113,12 +120,13 @@ def refused_code(
 def check_allowed(
     props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> None:
-    """Raise if a configuration has a key without permission.
+    """Raise an error if the worker does not permit a key of a configuration.
 
-    Requests are validated, but a configuration may also have been written to the config topic.
+    The REST API rejects such configurations, but a configuration may also have been written to the
+    config topic directly.
 
     Raises:
-        ConfigError: A key lacks the worker's permission.
+        ConfigError: The worker does not permit a key.
     """
     for key, reason in [
         *refused_settings(props, worker_settings),
@@ -153,7 +161,7 @@ def _refusal_of_spark_setting(name: str, value: str) -> str | None:
         return _refusal_of_class(name, value)
     if name.startswith("spark.hadoop."):
         return _refusal_of_class(name, value)
-    if name == REMOTE:  # a separate validation error that no worker property disables
+    if name == REMOTE:  # has a separate validation error that no worker property can disable
         return None
     if _TUNING.fullmatch(name) is not None and _NAMES_CLASS.fullmatch(name) is None:
         return None

@@ -1,8 +1,10 @@
-"""`CycleAggregate`: table that follows the commits of another table.
+"""`CycleAggregate`: an aggregate table that is updated with each commit to another table.
 
-The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Below it are `.keys`, the columns
-that identify a row; `.add`, the columns whose values are added to the existing ones; and `.from`,
-the table whose commits the aggregate follows.
+The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Other keys add a suffix to it:
+
+- `.keys`: columns that identify a row
+- `.add`: columns whose values are added to the existing values
+- `.from`: table whose commits update the aggregate
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from connectors.iceberg.config.layout_terms import list_items
 
 VIEWS: Final = (STAGED, "removed", "before", "after", "current")
 _KEYS, _ADD, _FROM = _SETTINGS = ".keys", ".add", ".from"
-# Spark SQL also has the word in `CURRENT ROW`. Other relations and their aliases may precede it
-# after FROM.
+# Matches `current` as a relation, but not in the window frame `CURRENT ROW`. In the FROM clause,
+# other relations and their aliases may precede it.
 _READS_CURRENT: Final = re.compile(
     r"(?i)\b(?:from|join|table)\s+(?:[\w.`]+(?:\s+(?:as\s+)?\w+)?\s*,\s*)*`?current\b(?!\s*[.(])"
 )
@@ -32,17 +34,18 @@ _READS_ROWS: Final = re.compile(rf"(?i)\b({'|'.join(VIEWS[:-1])})\b")
 
 @dataclass(frozen=True, slots=True)
 class CycleAggregate:
-    """Declaration of an aggregate."""
+    """Declaration of one aggregate table."""
 
     table: str
-    sql: str  # query over `VIEWS`
+    sql: str  # query that reads the views in `VIEWS`
     keys: tuple[str, ...]
-    add: tuple[str, ...]  # numeric columns; the values of other columns are replaced
-    source: str  # table whose commits the aggregate follows
+    # numeric columns whose values are added; the values of all other columns are replaced
+    add: tuple[str, ...]
+    source: str  # table whose commits update the aggregate
 
     @property
     def key(self) -> str:
-        """Config key of the query, for messages."""
+        """Config key of the query, for error messages."""
         return AGGREGATE_PREFIX + self.table
 
     @property
@@ -52,7 +55,7 @@ class CycleAggregate:
 
     @property
     def digest(self) -> str:
-        """Digest that changes with the declaration."""
+        """Digest of the query and the other settings."""
         return hashlib.sha256(
             repr((self.sql, self.keys, self.add, self.source)).encode()
         ).hexdigest()[:16]
@@ -64,8 +67,8 @@ def parse_aggregates(
     """Parse the declarations of a connector.
 
     Args:
-        settings: The keys below `iceberg.ext.cycle-aggregate.` with their values.
-        tables: The tables of the connector. None: the records determine them.
+        settings: Values by key, without the prefix `iceberg.ext.cycle-aggregate.`.
+        tables: The destination tables of the connector, or None if the records determine them.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -92,7 +95,7 @@ def parse_aggregates(
             raise ConfigError(key, str(error)) from error
         if not keys:
             raise ConfigError(
-                key + _KEYS, f"is required: the columns that identify a row of {table}"
+                key + _KEYS, f"is required and must list the columns that identify a row of {table}"
             )
         if added_keys := [name for name in add if name in keys]:
             raise ConfigError(key + _ADD, f"{added_keys[0]} is a key column")
@@ -105,14 +108,16 @@ def _source(key: str, table: str, tables: Sequence[str] | None) -> str:
     if not table and tables is not None and len(tables) == 1:
         return tables[0]
     if not table:
-        raise ConfigError(key + _FROM, "is required: the table whose commits the aggregate follows")
+        raise ConfigError(
+            key + _FROM, "is required and must be the table whose commits update the aggregate"
+        )
     if tables and table not in tables:
         raise ConfigError(key + _FROM, f"no rows are routed to table {table}")
     return table
 
 
 def aggregate_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """Iterate over the keys whose values are queries."""
+    """Iterate over the keys whose values are aggregate queries."""
     for key, value in props.items():
         if key.startswith(AGGREGATE_PREFIX) and not key.endswith(_SETTINGS) and value.strip():
             yield key

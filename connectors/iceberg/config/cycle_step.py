@@ -1,6 +1,6 @@
-"""`CycleStep`: a query or function of the user that transforms the rows of a commit.
+"""`CycleStep`: a user-defined query or function that transforms the rows of a commit.
 
-The keys are `iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`, and for one table
+The connector keys are `iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`. The table keys are
 `iceberg.table.<table>.cycle-sql` and `iceberg.table.<table>.cycle-transform`.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from connectors.iceberg.config.expectations import FORBIDDEN_SQL, QUERY
 from connectors.iceberg.config.keys import CYCLE_SQL, CYCLE_TRANSFORM, OWN_PREFIX, TABLE_PREFIX
 
-STAGED: Final = "staged"  # view of the rows
+STAGED: Final = "staged"  # name of the view that contains the rows of the commit
 _READS_STAGED: Final = re.compile(rf"(?i)\b{STAGED}\b")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SETTINGS: Final = tuple(
@@ -24,36 +24,42 @@ _SETTINGS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class CycleStep:
-    """Step of a commit. Either the query or the function is set."""
+    """Transforms the rows of a commit with either a SQL query or a Python function."""
 
-    sql: str = ""  # query over `STAGED`
-    function: str = ""  # module:function, of a DataFrame and a description of the commit
+    sql: str = ""  # query that reads the `STAGED` view
+    # `module:function`, which is called with a DataFrame and a description of the commit
+    function: str = ""
 
     @property
     def key(self) -> str:
-        """Config key of the step, for messages."""
+        """Config key of the step, for error messages."""
         return CYCLE_SQL if self.sql else CYCLE_TRANSFORM
 
 
 def parse_cycle_sql(text: str) -> str:
-    """Return a query over the rows of a commit, without surrounding blanks.
+    """Validate a `cycle-sql` query and return it without surrounding whitespace.
+
+    An empty string is valid.
 
     Raises:
-        ValueError: The string is not a query, or not an allowed one.
+        ValueError: The string is not a query, does not read `STAGED`, or contains forbidden SQL.
     """
     return parse_query(text, _READS_STAGED, f"must read {STAGED}, the rows of the commit")
 
 
 def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
-    """Return a query that reads rows of the commit, or an empty string.
+    """Validate a query and return it without surrounding whitespace.
+
+    An empty string is valid.
 
     Args:
         query: The query.
-        reads: Matches in a query that reads the rows.
-        reason: The message for a query that does not.
+        reads: Pattern that matches a part of each query that reads the rows of the commit.
+        reason: Error message for a query without a match.
 
     Raises:
-        ValueError: The string is not a query, does not read the rows, or is not allowed.
+        ValueError: The string is not a query, does not read the rows of the commit, or contains
+            forbidden SQL.
     """
     if query.strip() and QUERY.match(query) is None:
         raise ValueError(f"expected a query, such as SELECT * FROM {STAGED} WHERE amount > 0")
@@ -65,10 +71,12 @@ def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
 
 
 def parse_cycle_transform(function: str) -> str:
-    """Return the name of a function, without surrounding blanks.
+    """Validate a function name and return it without surrounding whitespace.
+
+    An empty string is valid.
 
     Raises:
-        ValueError: The string is not of the form module:function.
+        ValueError: The string does not have the form `module:function`.
     """
     if function.strip() and _FUNCTION.fullmatch(function.strip()) is None:
         raise ValueError(f"invalid function {function!r}: expected module:function")
@@ -76,10 +84,10 @@ def parse_cycle_transform(function: str) -> str:
 
 
 def cycle_step(sql: str, function: str) -> CycleStep | None:
-    """Return the step of a table, or None if both strings are empty.
+    """Return the step, or None if both strings are empty.
 
     Raises:
-        ValueError: Both are set.
+        ValueError: Neither string is empty.
     """
     if sql and function:
         raise ValueError(f"cannot be combined with {CYCLE_TRANSFORM}")
@@ -87,7 +95,7 @@ def cycle_step(sql: str, function: str) -> CycleStep | None:
 
 
 def cycle_step_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """Iterate over the keys whose values are queries or names of functions."""
+    """Iterate over the keys whose values are queries or function names."""
     suffixes = tuple(f".{setting}" for setting in _SETTINGS)
     for key, value in props.items():
         is_table_setting = key.startswith(TABLE_PREFIX) and key.endswith(suffixes)

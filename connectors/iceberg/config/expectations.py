@@ -15,20 +15,21 @@ from typing import Final
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.keys import EXPECT_PREFIX, TABLE_PREFIX
 
-EXPECT: Final = "expect"  # below the prefix of a table
+EXPECT: Final = "expect"  # first part of a table key after the table name
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
-# functions that call Java code by its name, and files that a path in backquotes names
 _CALLS_JAVA: Final = r"\b(reflect|java_method|try_reflect)\b"
+# SQL functions that call arbitrary Java methods
 JAVA_FUNCTIONS: Final = re.compile(f"(?i){_CALLS_JAVA}")
+# these functions, and paths in backquotes, which read arbitrary files
 FORBIDDEN_SQL: Final = re.compile(rf"(?i){_CALLS_JAVA}|`[^`]*[/:][^`]*`")
 
 
 class ExpectationAction(Enum):
-    """Handling of rows that violate an expectation, or of their commit."""
+    """Action for the rows that violate an expectation, or for their commit."""
 
     DROP = "drop"  # skip the rows
-    DEAD_LETTER = "dead-letter"  # write the rows to the table of rejected rows instead
+    DEAD_LETTER = "dead-letter"  # write the rows to a table of rejected rows instead
     HOLD = "hold"  # hide this commit and all later commits from readers until a user approves them
     FAIL = "fail"  # commit nothing, and fail the task
     ALERT = "alert"  # commit the rows; a log line and a metric report the violation
@@ -44,21 +45,22 @@ class Expectation:
     """One expectation about the rows of one table."""
 
     name: str
-    sql: str  # condition on a row, or query with one row and one column; true: satisfied
+    # condition on a row, or query that returns one value; true if the expectation is satisfied
+    sql: str
     action: ExpectationAction = ExpectationAction.HOLD
 
     @property
     def is_query(self) -> bool:
-        """True if the expectation is about the whole commit instead of each row."""
+        """True if the expectation applies to the whole commit instead of each row."""
         return QUERY.match(self.sql) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationRules:
-    """Expectations of a connector with the tables that they apply to."""
+    """Expectations of a connector and the tables to which they apply."""
 
     expectations: tuple[Expectation, ...] = ()
-    # by expectation; those without a pattern apply to all tables
+    # table name pattern by expectation name; an expectation without a pattern applies to all tables
     tables: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     def of_table(
@@ -79,7 +81,10 @@ class ExpectationRules:
 
 
 def expectation_rules(settings: Mapping[str, str]) -> ExpectationRules:
-    """Parse the keys of a connector below `iceberg.ext.expect.`.
+    """Parse the expectations of a connector.
+
+    Args:
+        settings: Values by key, without the prefix `iceberg.ext.expect.`.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -105,8 +110,8 @@ def parse_expectations(settings: Mapping[str, str], prefix: str) -> tuple[Expect
     """Parse the settings `<name>` and `<name>.action`.
 
     Args:
-        settings: The settings by their names below the prefix.
-        prefix: The prefix, for messages.
+        settings: Values by key, without the prefix.
+        prefix: Prefix of the keys, for error messages.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -139,7 +144,7 @@ def parse_expectations(settings: Mapping[str, str], prefix: str) -> tuple[Expect
 
 
 def _refusal(expectation: Expectation) -> str | None:
-    """Return why an expectation is not valid, or None if it is."""
+    """Return the reason why an expectation is not valid, or None if it is valid."""
     if _NAME.fullmatch(expectation.name) is None:
         return "the name may contain only letters, digits, - and _"
     if not expectation.sql:
@@ -155,7 +160,7 @@ def _refusal(expectation: Expectation) -> str | None:
 
 
 def expectation_keys(props: Mapping[str, str]) -> Iterator[str]:
-    """Iterate over the keys whose values are SQL."""
+    """Iterate over the keys whose values are SQL expectations."""
     for key in props:
         if key.startswith(EXPECT_PREFIX):
             name = key.removeprefix(EXPECT_PREFIX)

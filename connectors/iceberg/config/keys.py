@@ -1,4 +1,4 @@
-"""Keys of the Iceberg sink: the keys of both Java sinks, and our own, `iceberg.ext.*`."""
+"""Config keys of the Iceberg sink: the keys of both Java sinks, and extensions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ OPENLINEAGE_FILE = "iceberg.ext.openlineage.file"
 NOTICES_WEBHOOK = "iceberg.ext.notices.webhook"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
-# Any name may follow these prefixes: Iceberg, Hadoop, Kafka, Spark, or the user defines it.
+# Any name may follow these prefixes, because Iceberg, Hadoop, Kafka, Spark, or users define it.
 FREE_PREFIXES = (
     CATALOG_PREFIX,
     HADOOP_PREFIX,

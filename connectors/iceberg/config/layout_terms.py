@@ -1,17 +1,17 @@
-"""Terms of `partition-by` and `sort-by`, as users write them. Standard library only.
+"""Parsers for `partition-by` and `sort-by` lists. Standard library only.
 
     list      := fields | "[" fields "]"
-    fields    := field ("," field)*            commas inside parentheses do not split; items are trimmed
+    fields    := field ("," field)*            a comma inside parentheses does not separate fields
     field     := NAME "(" arguments ")" | column
     transform := year|years|month|months|day|days|hour|hours|identity|void ( column )
                | bucket ( column , N )  |  truncate ( column , W )
     column    := a name, or a dotted path to a nested field
 
-Names of transforms are in lower case, names of columns are case-sensitive. An item that is not of
-the form `name(...)` is a column with the identity transform. Blanks around columns are ignored,
-also inside parentheses. In `sort-by`, a direction may follow each field: `region, days(placed) desc
+Transform names are lowercase, and column names are case-sensitive. A field that does not have the
+form `name(...)` is a column with the identity transform. Whitespace around fields and columns is
+ignored. In `sort-by`, each field may be followed by a direction, as in `region, days(placed) desc
 nulls last`.
-"""  # noqa: E501 - the grammar is wider
+"""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _SUFFIX = {"bucket": "_bucket", "truncate": "_trunc", "identity": "", "void": "_
 
 @dataclass(frozen=True, slots=True)
 class PartitionTerm:
-    """Transform of a column."""
+    """Field of a partition spec or sort order: a transform of one column."""
 
     column: str  # dotted path
-    transform: str  # as in Iceberg: identity, void, year, month, day, hour, bucket, truncate
-    argument: int | None = None  # of bucket and truncate
+    transform: str  # Iceberg's name: identity, void, year, month, day, hour, bucket, or truncate
+    argument: int | None = None  # number of buckets, or width for truncate
 
     @property
     def name(self) -> str:
-        """Name of the partition field, as in Java's sink."""
+        """Name of the partition field, as in the Java sink."""
         return self.column + _SUFFIX.get(self.transform, f"_{self.transform}")
 
     @property
     def iceberg_transform(self) -> str:
-        """Transform in the form of Iceberg's partition specs."""
+        """Transform in the notation of Iceberg's partition specs."""
         return self.transform if self.argument is None else f"{self.transform}[{self.argument}]"
 
 
@@ -56,12 +56,15 @@ class SortTerm:
 
     @property
     def sorts_files(self) -> bool:
-        """True if rows that are sorted by the column are also sorted by the term."""
+        """True if rows that are sorted by the column are also sorted by the transform."""
         return self.term.transform not in ("bucket", "void")
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Split at commas outside (), [], and {}. Items are trimmed, and empty items are omitted."""
+    """Split a string at the commas outside (), [], and {}, except commas after a backslash.
+
+    Items are stripped of whitespace, and empty items are omitted.
+    """
     items, depth, start = [], 0, 0
     escaped = False
     for index, character in enumerate(text):
@@ -81,10 +84,10 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def list_items(text: str) -> tuple[str, ...]:
-    """Return the items of a list, which may be in brackets: `[a, bucket(b, 4)]`.
+    """Return the items of a list, which may be enclosed in brackets, as in `[a, bucket(b, 4)]`.
 
     Raises:
-        ValueError: An item starts with a bracket or has an unmatched one.
+        ValueError: An item starts with a bracket or contains an unmatched bracket.
     """
     text = text.strip()
     if (
@@ -102,10 +105,10 @@ def list_items(text: str) -> tuple[str, ...]:
 
 
 def parse_partition_by(items: tuple[str, ...]) -> tuple[PartitionTerm, ...]:
-    """Parse the items of a partition-by list.
+    """Parse the items of a `partition-by` list.
 
     Raises:
-        ValueError: An item does not conform to the grammar.
+        ValueError: An item does not conform to the grammar, or is a duplicate.
     """
     terms = tuple(_parse_term(item) for item in items)
     names = [term.name for term in terms]
@@ -118,7 +121,7 @@ def parse_partition_by(items: tuple[str, ...]) -> tuple[PartitionTerm, ...]:
 def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
     """Parse a `sort-by` list.
 
-    As in Iceberg, the default is ascending, with nulls as the smallest values.
+    As in Iceberg, the default direction is ascending, and nulls are the smallest values.
 
     Raises:
         ValueError: An item does not conform to the grammar, or is a duplicate.

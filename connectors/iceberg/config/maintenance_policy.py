@@ -1,12 +1,12 @@
-"""`MaintenancePolicy`: when a table is compacted, expired, and cleaned. Standard library only.
+"""`MaintenancePolicy`: when to run compaction, expire snapshots, and remove or move files.
 
-The settings are keys of a connector, below `iceberg.ext.maintenance.`, and of single tables, below
+The prefix of the connector keys is `iceberg.ext.maintenance.`, and the prefix of the table keys is
 `iceberg.table.<table>.maintenance.`.
+
+Standard library only.
 """
 
-# ruff: noqa: RUF009 - a call declares the setting whose value an attribute holds
-
-# ruff: noqa: RUF009 - a call declares the setting whose value an attribute holds
+# ruff: noqa: RUF009 - the default of each attribute is a call that declares its setting
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from connectors.iceberg.config.keys import MAINTENANCE_PREFIX, TABLE_PREFIX
 from connectors.iceberg.config.tag_schedule import parse_duration
 
 MINUTES, HOURS, DAYS = 60_000, 3_600_000, 86_400_000
-AUTO_SNAPSHOTS: Final = 1000  # the default of `snapshots` with `enabled=auto`
-# the default of `snapshots` with `enabled=true` and in `connect-py maintain`
+AUTO_SNAPSHOTS: Final = 1000  # default of `snapshots` with `enabled=auto`
+# default of `snapshots` with `enabled=true` and in `connect-py maintain`
 FULL_SNAPSHOTS: Final = 100
-# table property; `auto` maintains tables that have it
+# table property that marks tables created by the sink, which `auto` maintains
 CREATED_KEY: Final = "connect-py.created-by-sink"
-# Properties of tables created by the sink. Each commit then deletes the oldest metadata file beyond
-# the limit.
+# Properties of tables created by the sink. With these properties, each commit deletes the oldest
+# metadata file above the limit.
 CREATED_PROPERTIES: Final[Mapping[str, str]] = {
     CREATED_KEY: "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HourWindow:
-    """A time of each day, in UTC. It may include midnight."""
+    """Daily time window in UTC. It may span midnight."""
 
     begin: int  # minutes since midnight
     end: int
@@ -56,7 +56,7 @@ class HourWindow:
 
 
 class MaintenanceMode(Enum):
-    """Value of `enabled`: which tables the sink maintains, and how."""
+    """Value of `enabled`, which determines the tables that the sink maintains."""
 
     # compaction and snapshot expiration of tables created by the sink, in the driver of the commits
     AUTO = "auto"
@@ -108,14 +108,14 @@ def _window(string: str) -> HourWindow:
     begin_hour, begin_minute, end_hour, end_minute = map(int, match.groups())
     begin, end = begin_hour * 60 + begin_minute, end_hour * 60 + end_minute
     if begin == end:
-        raise ValueError(f"invalid window {string!r}: it ends when it begins")
+        raise ValueError(f"invalid window {string!r}: the start and the end must differ")
     return HourWindow(begin, end)
 
 
 def _orphan_age(string: str) -> int:
     age_ms = parse_duration(string)
-    if age_ms < DAYS:  # no snapshot refers to the files of a commit in progress yet
-        raise ValueError("must be at least 1d: younger files may belong to a commit in progress")
+    if age_ms < DAYS:  # the files of a commit in progress are not part of any snapshot yet
+        raise ValueError("must be at least 1d; younger files may be part of a commit in progress")
     return age_ms
 
 
@@ -124,14 +124,14 @@ def _operations_table(string: str) -> str | None:
 
 
 def _optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
-    """Return a parser whose result for an empty string is None."""
+    """Return a parser that returns None for a blank string."""
     return lambda string: parse(string) if string.strip() else None
 
 
 def _setting(
     name: str, default: str, parse: Callable[[str], Any], doc: str, *, applies_to_auto: bool = False
 ) -> Any:
-    """Declare a setting and the attribute of the policy that holds its value."""
+    """Declare a setting and the policy attribute for its value."""
     metadata = {
         "name": name,
         "default": default,
@@ -150,121 +150,132 @@ class MaintenancePolicy:
         "enabled",
         "auto",
         _mode,
-        "`auto`: compact tables created by the sink and expire their old snapshots, between "
-        "commits and in the same Spark driver. `true`: apply the whole policy to all tables, in a "
-        "separate driver. `false`: no maintenance.",
+        "`auto` compacts tables created by the sink and expires their old snapshots, between "
+        "commits and in the same Spark driver. `true` applies the whole policy to all tables, in a "
+        "separate driver. `false` disables maintenance.",
         applies_to_auto=True,
     )
     window: HourWindow | None = _setting(
         "window",
         "",
         _optional(_window),
-        "Hours of the day, in UTC, in which maintenance starts, such as `22:00-06:00`. Unset: all "
-        "hours.",
+        "Time of day, in UTC, during which maintenance may start, such as `22:00-06:00`. If unset, "
+        "it may start at any time.",
         applies_to_auto=True,
     )
     interval_ms: int = _setting(
-        "interval", "1m", parse_duration, "Interval at which a table with new commits is inspected."
+        "interval",
+        "1m",
+        parse_duration,
+        "Interval between inspections of a table with new commits.",
     )
     budget_ms: int = _setting(
-        "budget", "10m", parse_duration, "Maximum duration of one round of actions on a table."
+        "budget", "10m", parse_duration, "Maximum duration of one maintenance run on a table."
     )
     small_files: int = _setting(
         "small-files",
         "10",
         _count,
-        "Number of data files of one partition below 75 % of the target size from which they are "
-        "compacted. 0: never.",
+        "Minimum number of data files smaller than 75% of the target size that triggers the "
+        "compaction of a partition. 0 disables this trigger.",
         applies_to_auto=True,
     )
     delete_ratio: float = _setting(
         "delete-ratio",
         "0.1",
         _ratio,
-        "Ratio of deleted rows to all rows in data files from which data files are rewritten. 0: "
-        "never.",
+        "Minimum ratio of deleted rows to all rows in data files that triggers a rewrite of data "
+        "files. 0 disables this trigger.",
         applies_to_auto=True,
     )
     delete_files: int = _setting(
         "delete-files",
         "50",
         _count,
-        "Number of position delete files from which they are compacted, in tables of format "
-        "version 2. 0: never.",
+        "Minimum number of position delete files that triggers their compaction in tables of "
+        "format version 2. 0 disables this trigger.",
     )
-    target_file_size_bytes: int | None = _setting(  # None: the size of the table
+    target_file_size_bytes: int | None = _setting(  # the table property applies if None
         "target-file-size-bytes",
         "",
         _optional(_positive),
-        "Size of compacted data files, in bytes. Unset: the table property "
-        "`write.target-file-size-bytes`.",
+        "Size of compacted data files, in bytes. If unset, the table property "
+        "`write.target-file-size-bytes` applies.",
         applies_to_auto=True,
     )
-    snapshots: int | None = _setting(  # None: `AUTO_SNAPSHOTS` or `FULL_SNAPSHOTS`
+    snapshots: int | None = _setting(  # `AUTO_SNAPSHOTS` or `FULL_SNAPSHOTS` if None
         "snapshots",
         "",
         _optional(_count),
-        "Number of snapshots above which old snapshots expire. 0: never. Unset: "
-        f"{FULL_SNAPSHOTS}; with `enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire "
-        "before they reach the age `keep`, but not within an hour.",
+        "Number of snapshots above which old snapshots expire. 0 disables expiration. The default "
+        f"is {AUTO_SNAPSHOTS} with `enabled=auto` and {FULL_SNAPSHOTS} otherwise. With "
+        "`enabled=auto`, excess snapshots expire before they reach the age `keep`, but not within "
+        "an hour of their creation.",
         applies_to_auto=True,
     )
     keep_ms: int = _setting(
         "keep",
         "5d",
         parse_duration,
-        "Age up to which snapshots are retained, unless there are more than `snapshots`.",
+        "Minimum age at which snapshots expire. With `enabled=auto`, snapshots in excess of "
+        "`snapshots` may expire earlier.",
         applies_to_auto=True,
     )
     keep_snapshots: int = _setting(
         "keep-snapshots",
         "20",
         _positive,
-        "Number of the newest snapshots, which never expire.",
+        "Number of most recent snapshots that never expire.",
         applies_to_auto=True,
     )
     manifests: int = _setting(
         "manifests",
         "100",
         _count,
-        "Number of manifests from which they are rewritten into fewer manifests. 0: never.",
+        "Minimum number of manifests that triggers a rewrite into fewer manifests. 0 disables this "
+        "trigger.",
     )
-    orphan_age_ms: int | None = _setting(  # None: orphan files are not removed
+    orphan_age_ms: int | None = _setting(  # orphan files are not removed if None
         "orphan-age",
         "",
         _optional(_orphan_age),
-        "Age from which files without a snapshot are removed, at least `1d`. They are searched for "
-        "once a day. Unset: never.",
+        "Minimum age at which orphan files, which are not part of any snapshot, are removed. Must "
+        "be at least `1d`. The search runs once a day. If unset, orphan files are not removed.",
     )
     orphan_dry_run: bool = _setting(
-        "orphan-dry-run", "false", _boolean, "Whether to only count these files."
+        "orphan-dry-run",
+        "false",
+        _boolean,
+        "Whether to only count orphan files instead of removing them.",
     )
-    tiering_age_ms: int | None = _setting(  # None: files are not moved
+    tiering_age_ms: int | None = _setting(  # files are not moved if None
         "tiering-age",
         "",
         _optional(parse_duration),
-        "Age from which the files of a time partition are moved to another location, such as "
-        "`90d`. Unset: never.",
+        "Minimum age at which the files of a time partition are moved to another location, such as "
+        "`90d`. If unset, files are not moved.",
     )
-    tiering_location: str = _setting(  # empty: `cold` in the location of the table
+    tiering_location: str = _setting(  # `cold` in the location of the table if empty
         "tiering-location",
         "",
         str.strip,
-        "URI of the folder to which they are moved. Each table has a separate folder in it. Unset: "
-        "`cold` in the location of the table.",
+        "URI of the folder to which the files of time partitions are moved. Each table has a "
+        "separate subfolder. If unset, the folder is `cold` in the location of the table.",
     )
-    tiering_storage_class: str = _setting(  # of S3; empty: the default of the storage
+    tiering_storage_class: str = _setting(  # the storage's default if empty
         "tiering-storage-class",
         "",
         str.strip,
-        "S3 storage class of the moved files, such as `GLACIER_IR`. Unset: the default.",
+        "S3 storage class of the moved files, such as `GLACIER_IR`. If unset, the default storage "
+        "class is used.",
     )
-    operations_table: str | None = _setting(  # empty: `<table>_operations`; None: none
+    # `<table>_operations` if empty; no operations table if None
+    operations_table: str | None = _setting(
         "operations-table",
         "",
         _operations_table,
-        "Table that receives one row for each action. Unset: the name of the table, followed by "
-        "`_operations`. `none`: no such table.",
+        "Table that receives one row for each maintenance action. If unset, its name is the name "
+        "of the maintained table followed by `_operations`. `none` disables the table.",
     )
 
     @property
@@ -274,30 +285,33 @@ class MaintenancePolicy:
 
     @property
     def is_auto(self) -> bool:
-        """True if the driver of the commits maintains the table, if the sink created it."""
+        """True if the driver of the commits maintains the table, provided the sink created it."""
         return self.mode is MaintenanceMode.AUTO
 
     @property
     def full_snapshots(self) -> int:
-        """Number of snapshots above which the whole policy expires old snapshots; 0: never."""
+        """Limit above which `enabled=true` expires snapshots. 0 disables expiration."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property
     def auto_snapshots(self) -> int:
-        """Number of snapshots above which `auto` expires the oldest at any age; 0: never."""
+        """Limit above which `enabled=auto` expires snapshots before the age `keep`.
+
+        0 disables expiration.
+        """
         return AUTO_SNAPSHOTS if self.snapshots is None else self.snapshots
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """One setting as users write it."""
+    """Definition of one setting."""
 
     member: str  # attribute of `MaintenancePolicy`
-    name: str  # below the prefix
+    name: str  # key without the prefix
     default: str
     parse: Callable[[str], Any]
     doc: str
-    applies_to_auto: bool  # the others concern the whole policy or its separate driver
+    applies_to_auto: bool  # whether the setting has an effect with `enabled=auto`
 
 
 SETTINGS: Final = tuple(
@@ -306,9 +320,9 @@ SETTINGS: Final = tuple(
 
 
 def keys_without_effect(props: Mapping[str, str]) -> list[str]:
-    """Return the keys of a connector without effect, because their tables have `enabled=auto`.
+    """Return the keys that have no effect because their tables have `enabled=auto`.
 
-    A key of the connector has an effect if any table has `enabled=true`.
+    A connector key has an effect if any table has `enabled=true`.
     """
     connector_keys = {key: key.removeprefix(MAINTENANCE_PREFIX) for key in props}
     table_keys = {
@@ -316,7 +330,7 @@ def keys_without_effect(props: Mapping[str, str]) -> list[str]:
         for key in props
         if key.startswith(TABLE_PREFIX) and _TABLE_SETTING in key
     }
-    modes: dict[str, str] = {}  # by table, also by the last part of its name
+    modes: dict[str, str] = {}  # by the full name and by the last part of the name of each table
     for key, (table, name) in table_keys.items():
         if name == "enabled":
             mode = props[key].strip().lower()

@@ -53,7 +53,7 @@ _EVOLVE: Mapping[ChangeKind, str] = MappingProxyType(
 
 
 class OptionParser:
-    """Parser of one configuration, for one call of `parse`."""
+    """Parses one configuration. `parse` must be called only once."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         self._props = props
@@ -71,7 +71,7 @@ class OptionParser:
             for key, value in with_prefix(self._current, keys.CATALOG_PREFIX).items()
             if key
         }
-        # both `iceberg.spark.master` and `iceberg.spark.spark.master` mean `spark.master`
+        # both `iceberg.spark.master` and `iceberg.spark.spark.master` set `spark.master`
         spark = with_prefix(self._current, keys.SPARK_PREFIX)
         self._spark = {"spark." + key.removeprefix("spark."): value for key, value in spark.items()}
         self._create = with_prefix(self._current, keys.AUTO_CREATE_PREFIX)
@@ -86,7 +86,7 @@ class OptionParser:
         self._unavailable = b""
 
     def parse(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-        """Return the attributes of the configuration, or None and its problems by key."""
+        """Return the attributes of the configuration, or None and the errors as (key, message)."""
         self._check_destinations()
         self._read_tables()
         self._check_changes()
@@ -190,7 +190,8 @@ class OptionParser:
         if self._changelogs_only and not envelopes:
             self._refuse(
                 keys.WRITE_MODE,
-                f"changelog requires {keys.ENVELOPE}=debezium, which has the rows before and after",
+                f"changelog requires {keys.ENVELOPE}=debezium, because only change events contain "
+                "the rows before and after each change",
             )
         no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in (
             "op",
@@ -206,7 +207,8 @@ class OptionParser:
         if suffix and (not envelopes or not merges):
             self._refuse(
                 keys.CHANGELOG_SUFFIX,
-                f"requires merged tables, and {keys.ENVELOPE}=debezium, which has the rows before",
+                f"requires merged tables and {keys.ENVELOPE}=debezium, because only change events "
+                "contain the rows before each change",
             )
         elif suffix:
             templates = [name for rule in self._rules for name in rule.templates]
@@ -214,7 +216,7 @@ class OptionParser:
                 if name.strip().endswith(suffix):
                     self._refuse(
                         keys.CHANGELOG_SUFFIX,
-                        f"table {name} must not end with the suffix of change logs",
+                        f"the table name {name} must not end with the suffix of change logs",
                     )
 
     def _check_commits(self) -> None:
@@ -226,7 +228,8 @@ class OptionParser:
         engine = values[keys.COMMIT_ENGINE]
         if engine in ("append", "delta"):
             self._warnings.append(
-                f"{keys.COMMIT_ENGINE}={engine} means auto: there is only one engine"
+                f"{keys.COMMIT_ENGINE}={engine} is equivalent to auto because there is only one "
+                "engine"
             )
         if engine == "merge" and self._mode is WriteMode.APPEND:
             self._refuse(keys.COMMIT_ENGINE, "merge requires merged tables, but rows are appended")
@@ -235,8 +238,8 @@ class OptionParser:
             and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]
         ):
             self._warnings.append(
-                f"{keys.COMMIT_TIMEOUT} should be less than {keys.COMMIT_INTERVAL}: a slow task "
-                "delays the next commit"
+                f"{keys.COMMIT_TIMEOUT} should be less than {keys.COMMIT_INTERVAL}; otherwise, a "
+                "slow task delays the next commit"
             )
 
     def _check_group(self) -> None:
@@ -244,8 +247,7 @@ class OptionParser:
         consumer_group = self._props.get("consumer.override.group.id", default_group)
         if group != consumer_group:
             self._warnings.append(
-                f"{keys.CONNECT_GROUP} is {group}, but the group of the consumer is "
-                f"{consumer_group}"
+                f"{keys.CONNECT_GROUP} is {group}, but the consumer group is {consumer_group}"
             )
 
     def _group(self) -> str:
@@ -304,9 +306,9 @@ class OptionParser:
             self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the topics of the connector")
         if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
             self._warnings.append(
-                f"{keys.REPLAY_TOPIC}: without {keys.ORDERING_COLUMNS}, it is unknown whether a "
-                "replayed record is older than the row in a merged table; it is inserted if its "
-                "key is missing, and skipped otherwise"
+                f"{keys.REPLAY_TOPIC}: without {keys.ORDERING_COLUMNS}, the sink cannot determine "
+                "whether a replayed record is older than the row in a merged table; it inserts the "
+                "record if its key is missing and skips it otherwise"
             )
 
     def _check_notices(self) -> None:
@@ -321,7 +323,8 @@ class OptionParser:
         elif lineage and importlib.util.find_spec("openlineage") is None:
             self._refuse(
                 lineage[0],
-                "requires a library: run pip install 'connect-py[lineage]' on each worker",
+                "requires the OpenLineage library; run pip install 'connect-py[lineage]' on each "
+                "worker",
             )
         for key in (keys.OPENLINEAGE_URL, keys.NOTICES_WEBHOOK):
             url = (values[key] or "").strip()

@@ -1,4 +1,4 @@
-"""`RefSetting`: settings that need branches or tags, which some catalogs do not support."""
+"""`RefSetting`: a setting that requires branches or tags, which some catalogs do not support."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RefSetting:
-    """Setting that makes commits change a branch or tag, apart from main."""
+    """Setting with which commits create or move a tag or a branch other than main."""
 
-    key: str  # of the connector
-    setting: str  # of one table, below `iceberg.table.<table>.`
+    key: str  # connector key
+    setting: str  # table key without the prefix `iceberg.table.<table>.`
     reason: str
 
     def keys_of(self, table: str) -> str:
-        """Return the keys by which a table may have the setting."""
+        """Return the table key and the connector key of the setting, for error messages."""
         return f"{TABLE_PREFIX}{table}.{self.setting} or {self.key}"
 
 
@@ -48,7 +48,7 @@ FULL_MAINTENANCE: Final = RefSetting(
 
 
 def ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
-    """Iterate over the keys of a connector that need branches or tags, with the reason."""
+    """Iterate over the keys of a connector that require branches or tags, with the reasons."""
     default = config.default_table
     for ref_setting, name in _uses(default):
         yield ref_setting.key.replace("<name>", name), ref_setting.reason
@@ -61,7 +61,10 @@ def ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
 def _uses(
     table: TableConfig, default: TableConfig | None = None
 ) -> Iterator[tuple[RefSetting, str]]:
-    """Iterate over the settings of a table that differ from the default, with the expectation."""
+    """Iterate over the settings of a table that require a ref and differ from the default.
+
+    The second item is the name of the expectation, or empty for other settings.
+    """
     if table.commit_branch and (default is None or table.commit_branch != default.commit_branch):
         yield BRANCH, ""
     expectations = table.rules.expectations if default is None else table.expectations

@@ -1,8 +1,9 @@
-"""Check of settings that need branches or tags in tables against the reports of a REST catalog.
+"""Checks whether a REST catalog rejects the branches and tags that a connector requires.
 
-The REST specification has no way to ask whether a catalog accepts branches and tags of tables.
-Nessie accepts only `main`, because its own branches span the whole catalog, and marks its
-configuration. Other catalogs that reject them refuse the first commit that needs them.
+The REST specification does not define how a catalog reports whether it supports branches and tags
+of tables. Nessie accepts only `main`, because its own branches span the whole catalog, and returns
+a property that identifies it as Nessie. Other catalogs without support for branches and tags reject
+the first commit that requires them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from connect_py.api.config import with_prefix
 from connectors.iceberg.config.ref_settings import ref_settings
 
 if TYPE_CHECKING:
-    import httpx  # imported for a request only
+    import httpx  # at runtime, imported only for a request
 
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
@@ -25,15 +26,15 @@ log = logging.getLogger(__name__)
 
 _ONLY_MAIN: Final = "nessie.is-nessie-catalog"  # property in the configuration of the catalog
 _REST_CATALOG: Final = "org.apache.iceberg.rest.RESTCatalog"
-_REQUEST_SECONDS: Final = 2.0  # between two bytes
-_SECONDS: Final = 5.0  # of one request in total
+_REQUEST_SECONDS: Final = 2.0  # timeout of each network operation
+_SECONDS: Final = 5.0  # timeout of a whole request
 _MAX_BYTES: Final = 1 << 20
 
 
 def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]:
-    """Return the keys that need branches or tags, with the reason, if the catalog rejects these.
+    """Return the keys that require branches or tags, with error messages, if the catalog has none.
 
-    Sends up to two requests to a REST catalog if there is such a key. The list is empty if the
+    If there are such keys, up to two requests are sent to a REST catalog. The list is empty if the
     catalog does not respond or requires authentication other than a token or a credential.
     """
     settings = dict(ref_settings(config))
@@ -54,11 +55,11 @@ def _accepts_only_main(properties: Mapping[str, str]) -> bool:
     is_rest = properties.get("type") == "rest" or properties.get("catalog-impl") == _REST_CATALOG
     if not is_rest or not properties.get("uri"):
         return False
-    import httpx  # here: most connectors need no request
+    import httpx  # not at the top, because most connectors do not require a request
 
     uri = properties["uri"].rstrip("/")
     try:
-        # as the Java client: no proxies and no .netrc from the environment of the worker
+        # Like the Java client, ignore the proxies and the .netrc file of the worker's environment.
         with httpx.Client(timeout=_REQUEST_SECONDS, trust_env=False) as client:
             headers = with_prefix(properties, "header.")
             if token := _token(client, uri, properties):
@@ -70,7 +71,7 @@ def _accepts_only_main(properties: Mapping[str, str]) -> bool:
             )
             document = _json(client, request)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
-        log.debug("catalog %s does not report its configuration: %r", uri, error)
+        log.debug("failed to load the configuration of catalog %s: %r", uri, error)
         return False
     return any(
         str(section.get(_ONLY_MAIN, "")).lower() == "true"
@@ -87,7 +88,7 @@ def _token(client: httpx.Client, uri: str, properties: Mapping[str, str]) -> str
     if not credential:
         return None
     client_id, colon, secret = credential.partition(":")
-    if not colon:  # a secret alone
+    if not colon:  # the credential is only a secret
         client_id, secret = "", credential
     form = {
         "grant_type": "client_credentials",
@@ -106,9 +107,9 @@ def _json(client: httpx.Client, request: httpx.Request) -> Mapping[str, Any]:
     """Send a request and return the object in the response.
 
     Raises:
-        httpx.HTTPError: There is no response, or its status is an error.
+        httpx.HTTPError: The request failed, or the response has an error status.
         ValueError: The response is not a JSON object, or is too large.
-        TimeoutError: The response takes too long.
+        TimeoutError: The response took too long.
     """
     deadline = time.monotonic() + _SECONDS
     body = bytearray()

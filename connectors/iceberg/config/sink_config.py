@@ -1,7 +1,7 @@
 """`IcebergSinkConfig`: the configuration of the Iceberg sink.
 
-`validate` serves the validate endpoint. `IcebergSinkConfig.parse` creates the frozen object that
-the task and the coordinator use.
+`validate` implements the validate endpoint of the REST API. `IcebergSinkConfig.parse` creates the
+immutable object that the tasks and the coordinator use.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from connectors.iceberg.config.option_parser import OptionParser
 from connectors.iceberg.config.sink_options import CONFIG_DEF, SinkOptions
 from connectors.iceberg.config.spellings import with_current_spellings
 
-# messages of Java's sink, which do not start with a key
+# The errors of these keys are messages of the Java sink, which do not start with the key.
 _WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergSinkConfig(SinkOptions):
-    """The parsed configuration. Its `repr` shows no secrets."""
+    """Parsed configuration of the sink. Its `repr` contains no secrets."""
 
     @staticmethod
     def parse(props: Mapping[str, str]) -> IcebergSinkConfig:
@@ -45,10 +45,10 @@ class IcebergSinkConfig(SinkOptions):
 
 
 def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-    """Return all keys with the problems of values and of combinations of values.
+    """Return all keys with the errors in their values and in combinations of values.
 
     Keys that are not declared, such as the keys of a table, are included without a value if they
-    have a problem.
+    have an error.
     """
     complete = {key: value for key, value in props.items() if value is not None}
     current, _ = with_current_spellings(complete)

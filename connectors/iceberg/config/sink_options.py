@@ -1,6 +1,6 @@
-"""`SinkOptions`: the options of the sink, each next to the attribute that holds its value."""
+"""`SinkOptions`: the config options of the sink, each declared with the attribute for its value."""
 
-# ruff: noqa: RUF009 - a call declares the key whose value an attribute holds
+# ruff: noqa: RUF009 - the default of each attribute is a call that declares its key
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from connectors.iceberg.table.table import WriteMode
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20
 TARGET_FILE_BYTES = 512 * MEGABYTE  # default of the option and of the table property
-LONGEST_TOPIC = 249  # characters, the limit of brokers
+LONGEST_TOPIC = 249  # characters; Kafka's limit for topic names
 _UNSAFE_IN_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 
 _SECRETS = (
@@ -55,21 +55,21 @@ _SECRETS = (
 
 
 class ClassFamily(Enum):
-    """Family of the sink's class name, which decides group names and defaults of new tables."""
+    """Java sink whose class name is configured. Determines the defaults of new tables."""
 
     APACHE = "apache"
     TABULAR = "tabular"
 
     @staticmethod
     def of(connector_class: str) -> ClassFamily:
-        """Return the family of a class name."""
+        """Return the family of a connector class name."""
         return (
             ClassFamily.TABULAR if connector_class.startswith("io.tabular.") else ClassFamily.APACHE
         )
 
 
 class Unrouted(Enum):
-    """Handling of rows without a table."""
+    """Handling of rows that are not routed to any table."""
 
     IGNORE = "ignore"
     FAIL = "fail"
@@ -79,12 +79,13 @@ class Unrouted(Enum):
 class LogicalTypes(Enum):
     """Logical types that determine the types of new columns."""
 
-    CONNECT = "connect"  # Connect's own; other logical types are ignored, as in Java's sink
-    FULL = "full"  # also Debezium's and Avro's
+    # Kafka Connect's logical types; other logical types are ignored, as in the Java sink
+    CONNECT = "connect"
+    FULL = "full"  # logical types of Kafka Connect, Debezium, and Avro
 
 
 class OutOfRange(Enum):
-    """Handling of times that Iceberg cannot represent: infinity, the year 12345, 24:00."""
+    """Handling of times that Iceberg cannot represent, such as infinity and 24:00."""
 
     ERROR = "error"
     NULL = "null"
@@ -133,9 +134,9 @@ def _option(
     validator: Validator | None = None,
     read: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """Declare a key and the attribute that holds the result of `read` for its value.
+    """Declare a key and the attribute for the result of `read`, which converts its value.
 
-    `OptionParser` may replace the attribute by a value that depends on other keys.
+    `OptionParser` may replace the result with a value that depends on other keys.
     """
     _define(key, kind, default, importance, doc, validator)
     return field(metadata={"key": key, "read": read})
@@ -158,24 +159,24 @@ def _path(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The parsed configuration. Its `repr` shows no secrets."""
+    """Parsed configuration of the sink. Its `repr` contains no secrets."""
 
     connector: str
     family: ClassFamily
     default_table: TableConfig
-    warnings: tuple[str, ...]  # to be logged when the connector starts
+    warnings: tuple[str, ...]  # logged when the connector starts
     topic_rules: tuple[TopicRule, ...]
     evolution: EvolutionPolicy
     auto_create_props: Mapping[str, str]
     write_props: Mapping[str, str]
-    # keys after `iceberg.table.`, in their current spelling
+    # keys without the prefix `iceberg.table.`, in their current spelling
     table_props: Mapping[str, str] = field(repr=False)
     catalog: Mapping[str, str] = field(repr=False)
     hadoop: Mapping[str, str] = field(repr=False)
     kafka: Mapping[str, str] = field(repr=False)
     changelogs_only: bool  # every table is a change log
     spark: Mapping[str, str] = field(repr=False)  # full keys, such as `spark.master`
-    # In the order of the reference. `_define` declares keys without an attribute.
+    # This is also the order in the reference. `_define` declares keys without an attribute.
     tables: tuple[str, ...] = _option(
         keys.TABLES, LIST, None, H, "Comma-separated list of destination tables.", read=_tuple
     )
@@ -184,9 +185,10 @@ class SinkOptions:
         BOOLEAN,
         False,
         M,
-        "Whether to write each row to the table that its route field names, in lower case.",
+        "Whether the route field of each row contains the name of its table. The name is converted "
+        "to lower case.",
     )
-    route_field: tuple[str, ...] = _option(  # a path; empty: none
+    route_field: tuple[str, ...] = _option(  # path of the field, or empty if there is none
         keys.ROUTE_FIELD,
         STRING,
         None,
@@ -200,7 +202,7 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Branch to commit to, for tables without a `commit-branch`. Unset: main.",
+        "Branch to commit to, for tables without a `commit-branch`. If unset, the branch is main.",
     )
     _define(
         keys.ID_COLUMNS,
@@ -221,8 +223,8 @@ class SinkOptions:
         keys.CDC_FIELD,
         STRING,
         None,
-        M,  # a path; empty: none
-        "Field with the operation of a change: I, U, or D, or Debezium's c, r, u, or d. If it is "
+        M,  # path of the field, or empty if there is none
+        "Field with the operation of a change: I, U, or D, or Debezium's c, r, u, or d. If this is "
         "set, changes are merged by key.",
         read=_path,
     )
@@ -249,14 +251,14 @@ class SinkOptions:
         BOOLEAN,
         False,
         M,
-        "Whether the sink creates all columns as optional, including nested fields.",
+        "Whether to create all columns as optional, including nested fields.",
     )
     case_insensitive: bool = _option(
         "iceberg.tables.schema-case-insensitive",
         BOOLEAN,
         False,
         M,
-        "Whether to ignore the case of column names when fields are matched with columns.",
+        "Whether to ignore case when matching field names with column names.",
     )
     catalog_name: str = _option(keys.CATALOG_NAME, STRING, "iceberg", M, "Name of the catalog.")
     hadoop_conf_dir: str | None = _option(
@@ -264,7 +266,7 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Folder with core-site.xml, hdfs-site.xml, and hive-site.xml. Keys of `iceberg.hadoop.*` "
+        "Folder with core-site.xml, hdfs-site.xml, and hive-site.xml. The `iceberg.hadoop.*` keys "
         "take precedence.",
     )
     control_topic: str = _option(
@@ -272,31 +274,31 @@ class SinkOptions:
         STRING,
         "control-iceberg",
         M,
-        "Topic for events about commits. The sink's own messages use a second topic, "
-        "`<control topic>-<connect group ID>`, in which characters that topic names do not allow "
-        "are quoted.",
+        "Topic for commit events. The sink's internal messages use a second topic, "
+        "`<control topic>-<connect group ID>`, in which characters that are not allowed in topic "
+        "names are escaped.",
     )
     _define(
         "iceberg.control.group-id-prefix",
         STRING,
         "cg-control-",
         L,
-        "Accepted for compatibility. The sink does not use such groups.",
+        "Accepted for compatibility. The sink does not use control groups.",
     )
     control_group: str = _option(
         keys.CONTROL_GROUP,
         STRING,
         None,
         L,
-        "Group in which the Tabular sink stored its offsets, which are read during a migration. "
-        "Unset: `cg-control-<name>`.",
+        "Consumer group in which the Tabular sink stored its offsets, which are read during a "
+        "migration. The default is `cg-control-<name>`.",
     )
     connect_group: str = _option(
         keys.CONNECT_GROUP,
         STRING,
         None,
         L,
-        "Consumer group of the connector. Unset: `connect-<name>`.",
+        "Consumer group of the connector. The default is `connect-<name>`.",
     )
     commit_interval_ms: int = _option(
         keys.COMMIT_INTERVAL,
@@ -311,8 +313,8 @@ class SinkOptions:
         INT,
         30_000,
         M,
-        "Time to wait for the reports of all tasks, in milliseconds. Then the rows that were "
-        "reported are committed.",
+        "Maximum time to wait for the reports of all tasks, in milliseconds. After this time, the "
+        "reported rows are committed.",
         at_least(1),
     )
     commit_threads: int = _option(
@@ -324,15 +326,15 @@ class SinkOptions:
         "session.",
         at_least(1),
     )
-    # None: not set; a table that cannot be committed holds its rows
+    # if None, the rows of a table that cannot be committed wait
     commit_max_failures: int | None = _option(
         keys.COMMIT_MAX_FAILURES,
         INT,
         1,
         M,
-        "Number of consecutive cycles without a commit to a table after which the task fails. "
-        "Commit intervals in which the table is unavailable or the coordinator cannot start count, "
-        "too. If this is not set, the rows wait, and other tables are not affected.",
+        "Number of consecutive commit cycles that may fail for a table before the task fails. "
+        "Commit intervals in which the table is unavailable or the coordinator cannot start also "
+        "count. If this is not set, the rows of the table wait, and other tables are not affected.",
         at_least(1),
     )
     transactional_prefix: str = _option(
@@ -368,7 +370,7 @@ class SinkOptions:
         M,
         "With `merge`, Spark's MERGE inserts and updates rows. By default, MERGE only deletes the "
         "replaced rows, and the staged files are added to the table unchanged. `append` and "
-        "`delta` are accepted and mean `auto`.",
+        "`delta` are accepted as synonyms of `auto`.",
         one_of("auto", "append", "merge", "delta"),
         lambda engine: engine == "merge",
     )
@@ -378,7 +380,7 @@ class SinkOptions:
         False,
         L,
         "Whether to leave `write.merge.mode` unset for merged tables that do not have this "
-        "property, so that Spark rewrites whole files. By default, the sink sets it to "
+        "property. Spark then rewrites whole files. By default, the sink sets the property to "
         "merge-on-read once.",
     )
     commit_attempt_timeout_ms: int = _option(
@@ -395,17 +397,18 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Tables by topic: comma-separated pairs `pattern:template`, of which the first whose "
-        "pattern matches the whole topic applies. Patterns are regular expressions. Templates may "
-        "contain {topic}, {1}, {2}, and named groups; `+` separates several templates.",
+        "Comma-separated list of `pattern:template` pairs that map topics to tables. Patterns are "
+        "regular expressions, and the first pattern that matches the whole topic name applies. "
+        "Templates may contain {topic}, {1}, {2}, and named groups. `+` separates multiple "
+        "templates.",
     )
     only_tables: tuple[str, ...] = _option(
         keys.ONLY_TABLES,
         LIST,
         None,
         L,
-        "Comma-separated list of the tables that this connector writes. Rows that are routed to "
-        "other tables are skipped. Unset: all tables.",
+        "Comma-separated list of the tables to which this connector writes. Rows that are routed "
+        "to other tables are skipped. If unset, the connector writes to all tables.",
         read=_tuple,
     )
     unrouted: Unrouted = _option(
@@ -413,8 +416,8 @@ class SinkOptions:
         STRING,
         "ignore",
         M,
-        "Handling of rows without a table: `ignore` counts and skips them, `fail` fails the task, "
-        "and `dlq` writes dead-letter records.",
+        "Handling of rows that are not routed to any table: `ignore` counts and skips them, `fail` "
+        "fails the task, and `dlq` writes dead-letter records.",
         _one_of(Unrouted),
         Unrouted,
     )
@@ -425,15 +428,15 @@ class SinkOptions:
         M,
         "Handling of rows whose table is unavailable or cannot be committed to. With `fail`, their "
         "partitions wait for the table, indefinitely unless "
-        f"{keys.COMMIT_MAX_FAILURES} is set. With `skip`, the rows are counted and skipped.",
+        f"{keys.COMMIT_MAX_FAILURES} is set. With `skip`, these rows are counted and skipped.",
     )
     lenient: bool = _option(
         "iceberg.ext.lenient-conversion",
         BOOLEAN,
         False,
         M,
-        "Whether to convert values as Java's sink does even if data is lost: numbers overflow, "
-        "decimals are rounded, and strings other than true are false.",
+        "Whether to convert values as the Java sink does, even if data is lost: numbers overflow, "
+        "decimals are rounded, and all strings except true are converted to false.",
     )
     _define(
         keys.EVOLVE_ADD,
@@ -465,10 +468,10 @@ class SinkOptions:
         STRING,
         "ignore",
         M,
-        "Action if a field has a column under a former name, according to an alias in its schema "
-        "or iceberg.table.<table>.renamed: `apply` renames the column, `ignore` adds a column, "
-        "`hold` delays the rows until a user changes the table, and `dead-letter` rejects the "
-        "rows.",
+        "Action if a column has the former name of a field, which is an alias in the schema of the "
+        "field or is listed in iceberg.table.<table>.renamed: `apply` renames the column, `ignore` "
+        "adds a column, `hold` delays the rows until a user changes the table, and `dead-letter` "
+        "rejects the rows.",
         _one_of(ChangeAction),
     )
     _define(
@@ -486,8 +489,8 @@ class SinkOptions:
         "ignore",
         "apply",
         L,
-        "Action if an existing table has other partition fields than `partition-by`: `apply` "
-        "changes the partition spec for new files, `ignore` leaves it unchanged.",
+        "Action if the partition fields of an existing table differ from `partition-by`: `apply` "
+        "changes the partition spec for new files, and `ignore` leaves it unchanged.",
     )
     logical_types: LogicalTypes = _option(
         keys.LOGICAL_TYPES,
@@ -495,9 +498,9 @@ class SinkOptions:
         "auto",
         M,
         "Logical types that determine the types of new columns: `connect` supports only Kafka "
-        "Connect's types, `full` also Debezium's and Avro's. `auto` is `full` if rows are "
-        "merged and the class name is Apache's, and `connect` otherwise. Merged tables have no "
-        "columns of type time, because Spark cannot read them.",
+        "Connect's types, and `full` also supports Debezium's and Avro's types. `auto` is `full` "
+        "if rows are merged and the class name is Apache's, and `connect` otherwise. Merged tables "
+        "have no columns of type time, because Spark cannot read them.",
         _one_of(LogicalTypes, auto=True),
     )
     json_variants: bool = _either(
@@ -505,16 +508,17 @@ class SinkOptions:
         "string",
         "variant",
         L,
-        "Type of new columns for strings that contain JSON according to their schema: `string`, or "
-        "`variant` in tables of format version 3.",
+        "Type of new columns for fields whose schema declares JSON strings: `string`, or `variant` "
+        "in tables of format version 3.",
     )
     out_of_range: OutOfRange = _option(
         "iceberg.ext.out-of-range",
         STRING,
         "error",
         M,
-        "Handling of dates and times that Iceberg cannot represent, such as infinity and 24:00: a "
-        "data error, null, or the nearest valid value (`clamp`).",
+        "Handling of dates and times that Iceberg cannot represent, such as infinity and 24:00: "
+        "`error` raises a data error, `null` writes null, and `clamp` writes the nearest valid "
+        "value.",
         _one_of(OutOfRange),
         OutOfRange,
     )
@@ -523,8 +527,8 @@ class SinkOptions:
         "fail",
         "skip",
         M,
-        "Merged tables: handling of rows with a null in their key. `fail` raises a data error, "
-        "`skip` counts and skips them.",
+        "Merged tables: handling of rows with a null in their key. `fail` raises a data error, and "
+        "`skip` counts and skips the rows.",
     )
     ordering_columns: tuple[str, ...] = _option(
         keys.ORDERING_COLUMNS,
@@ -532,9 +536,9 @@ class SinkOptions:
         None,
         L,
         "Merged tables: comma-separated list of fields that order the changes of one key across "
-        "partitions, the most significant field first. Each is a path in the value, such as "
-        "`source.sequence` in an envelope or `__source_sequence` in a row, or the name of a "
-        "header.",
+        "partitions, with the most significant field first. Each field is a path in the value, "
+        "such as `source.sequence` in an envelope or `__source_sequence` in a row, or the name of "
+        "a header.",
         read=_tuple,
     )
     null_unknown: bool = _either(
@@ -542,16 +546,17 @@ class SinkOptions:
         "error",
         "null",
         M,
-        "Merged tables: handling of a changed key whose insert lacks values, if no partition has "
-        "the delete of the old key. `error` fails the task, `null` sets these values to null.",
+        "Merged tables: handling of a key change whose insert lacks values if no partition "
+        "contains the delete of the old key. `error` fails the task, and `null` sets the missing "
+        "values to null.",
     )
     key_change_wait_ms: int = _option(
         "iceberg.ext.key-change-wait-ms",
         LONG,
         600_000,
         L,
-        "Merged tables: time that a partition waits, before the insert of a changed key, for the "
-        "delete of the old key, which may be in another partition, in milliseconds.",
+        "Merged tables: maximum time, in milliseconds, for which the insert of a key change waits "
+        "for the delete of the old key, which may be in another partition.",
         at_least(0),
     )
     unavailable_value: bytes = _option(
@@ -559,8 +564,8 @@ class SinkOptions:
         STRING,
         UNAVAILABLE_DEFAULT,
         L,
-        "Merged tables: Debezium's placeholder for a value that it could not read. The table keeps "
-        "the existing value. The prefix `hex:` specifies bytes.",
+        "Merged tables: Debezium's placeholder for a value that it could not read. The existing "
+        "value in the table is retained. The prefix `hex:` specifies bytes.",
     )
     # Debezium's envelopes: op, before, after, source
     envelopes: bool = _either(
@@ -568,16 +573,16 @@ class SinkOptions:
         "none",
         "debezium",
         M,
-        "With `debezium`, values are Debezium's change events, and no transformation is required "
-        "to unwrap them. The row is in `after`, and the operation in `op`.",
+        "With `debezium`, values are Debezium change events, and no transformation is required to "
+        "unwrap them. The row is in `after`, and the operation is in `op`.",
     )
     apply_truncates: bool = _either(
         "iceberg.ext.truncate-events",
         "ignore",
         "apply",
         M,
-        "Merged tables: handling of events with op `t`. `ignore` skips them, `apply` deletes all "
-        "rows of the table.",
+        "Merged tables: handling of truncate events, whose op is `t`. `ignore` skips them, and "
+        "`apply` deletes all rows of the table.",
     )
     ignore_snapshots: bool = _either(
         keys.SNAPSHOT_EVENTS,
@@ -585,14 +590,14 @@ class SinkOptions:
         "ignore",
         M,
         "Merged tables: handling of events with op `r`, which a snapshot of the source emits. "
-        "`apply` writes their rows, `ignore` skips them.",
+        "`apply` writes their rows, and `ignore` skips them.",
     )
     mark_deletes: bool = _either(
         "iceberg.ext.delete-mode",
         "remove",
         "mark",
         M,
-        "Merged tables: handling of deletes. `remove` deletes the row, `mark` sets its column "
+        "Merged tables: handling of deletes. `remove` deletes the row, and `mark` sets its column "
         "`__deleted` to true and retains its other values.",
     )
     record_keys: bool = _either(
@@ -600,17 +605,17 @@ class SinkOptions:
         "table",
         "record",
         L,
-        "Merged tables: with `record`, the keys of the records, or `_cdc.key`, determine the key "
-        "columns of tables without id-columns and identifier fields.",
+        "Merged tables: with `record`, the record keys or `_cdc.key` determine the key columns of "
+        "tables that have neither `id-columns` nor identifier fields.",
     )
     changelog_suffix: str | None = _option(
         keys.CHANGELOG_SUFFIX,
         STRING,
         None,
         L,
-        "Merged tables with envelopes: suffix of the change logs. Each table gets a change log "
+        "Merged tables with envelopes: suffix of change log tables. Each table has a change log "
         "with the rows before and after each change. The names of other tables must not end with "
-        "the suffix. Unset: no change logs.",
+        "the suffix. If unset, there are no change logs.",
         read=optional_text,
     )
     refuse_foreign_rows: bool = _either(
@@ -626,16 +631,17 @@ class SinkOptions:
         "stop",
         "restart",
         L,
-        "Handling of a topic that was deleted and created again: `stop` fails the connector, "
-        "`restart` reads the new topic from its start.",
+        "Handling of a topic that was deleted and recreated: `stop` fails the connector, and "
+        "`restart` reads the new topic from its beginning.",
     )
     fail_after_waiting_ms: int | None = _option(
         keys.FAIL_AFTER_WAITING,
         INT,
         None,
         M,
-        "Time after which a task fails that waits for the catalog, a table, a commit, or a schema "
-        "registry, in milliseconds. Unset: it waits indefinitely, which its status shows.",
+        "Maximum time, in milliseconds, that a task waits for the catalog, a table, a commit, or a "
+        "schema registry before it fails. If unset, the task waits indefinitely, and its status "
+        "shows the wait.",
         _at_least_one_if_set,
     )
     max_staged_cycles: int = _option(
@@ -643,7 +649,7 @@ class SinkOptions:
         INT,
         2,
         L,
-        "Number of cycles that may wait for their commit before a task pauses its partitions.",
+        "Number of commit cycles that may be pending before a task pauses its partitions.",
         at_least(1),
     )
     max_staged_bytes: int = _option(
@@ -660,19 +666,18 @@ class SinkOptions:
         LONG,
         128 * MEGABYTE,
         L,
-        "Maximum size of the rows in the memory of a task, in bytes. Other rows are written to "
-        "disk.",
+        "Maximum size of the rows that a task keeps in memory, in bytes. Additional rows are "
+        "written to disk.",
         at_least(MEGABYTE),
     )
-    # None: not set
+    # the table property takes precedence over the default if None
     target_file_size_bytes: int | None = _option(
         keys.TARGET_FILE_SIZE,
         LONG,
         TARGET_FILE_BYTES,
         L,
-        "Size at which a staged file is closed and another one is started, in bytes. If this is "
-        "not set, the table property `write.target-file-size-bytes` takes precedence over the "
-        "default.",
+        "Size at which a staged file is closed and a new file is started, in bytes. If this is not "
+        "set, the table property `write.target-file-size-bytes` takes precedence over the default.",
         at_least(MEGABYTE),
     )
     own_driver: bool = _either(
@@ -681,17 +686,17 @@ class SinkOptions:
         "own",
         L,
         "With `own`, the connector uses a separate Spark driver process. By default, the "
-        "connectors of a worker share one if their static Spark settings are equal. The worker's "
-        "`connect_py.spark.drivers.max` limits the number of drivers.",
+        "connectors of a worker share a driver if their static Spark settings are equal. The "
+        "worker property `connect_py.spark.drivers.max` limits the number of drivers.",
     )
     dead_letter_table: str | None = _option(
         keys.DEAD_LETTER_TABLE,
         STRING,
         None,
         M,
-        "Table for failed records with their original bytes, which are written exactly once, in "
-        "addition to or instead of a dead-letter topic. Requires `errors.tolerance=all`. Unset: "
-        "none.",
+        "Table for failed records and their original bytes. Each record is written exactly once, "
+        "in addition to or instead of a dead-letter topic. Requires `errors.tolerance=all`. If "
+        "unset, there is no such table.",
         read=optional_text,
     )
     _define(
@@ -699,9 +704,9 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Spark SQL query over `staged`, the rows of a commit. Its result is merged or appended "
-        "instead of these rows. `iceberg.table.<table>.cycle-sql` takes precedence. Requires the "
-        "worker's `connect_py.spark.user-code.allowed`.",
+        "Spark SQL query that reads `staged`, the rows of a commit. Its result is merged or "
+        "appended instead of these rows. `iceberg.table.<table>.cycle-sql` takes precedence. The "
+        "worker property `connect_py.spark.user-code.allowed` must permit the key.",
     )
     _define(
         keys.CYCLE_TRANSFORM,
@@ -710,18 +715,18 @@ class SinkOptions:
         L,
         "PySpark function, `module:function`, that is called with a DataFrame of the rows of a "
         "commit and a description of the commit. Its result is merged or appended instead of these "
-        "rows. `iceberg.table.<table>.cycle-transform` takes precedence. Requires the worker's "
-        "`connect_py.spark.user-code.allowed`.",
+        "rows. `iceberg.table.<table>.cycle-transform` takes precedence. The worker property "
+        "`connect_py.spark.user-code.allowed` must permit the key.",
     )
     stop_at: StopAt | None = _option(
         keys.STOP_AT,
         STRING,
         None,
         L,
-        "Point at which the connector stops automatically: `latest` (the ends of the logs when it "
+        "Point at which the connector stops automatically: `latest` (the log end offsets when it "
         "starts), a time such as `2026-01-02T03:04:05Z` (the first record at or after it), or "
-        "offsets such as `orders:0:1234,orders:1:99`. Later rows are not written. The connector is "
-        "stopped when all tables have all earlier rows. Unset: it does not stop.",
+        "offsets such as `orders:0:1234,orders:1:99`. Later rows are not written. The connector "
+        "stops when all earlier rows are committed. If unset, it does not stop automatically.",
         valid_stop_at,
         parse_stop_at,
     )
@@ -733,8 +738,8 @@ class SinkOptions:
         "Comma-separated list of scheduled tags of each table: `hourly`, `daily`, `weekly`, and "
         "`monthly`, optionally with the age at which they expire, such as `daily:keep "
         "14d,monthly`. A tag refers to the last state of the table in that period, in UTC. The "
-        "first commit after the period creates it. `iceberg.table.<table>.tags` takes precedence. "
-        "Unset: none.",
+        "first commit after the period creates the tag. `iceberg.table.<table>.tags` takes "
+        "precedence. If unset, no tags are created.",
     )
     for _setting in SETTINGS:
         _define(
@@ -749,23 +754,32 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "URL of a server to which an OpenLineage event is sent for each commit, with its topics, "
-        "offsets, and table. Unset: none.",
+        "URL of a server that receives an OpenLineage event for each commit, with its topics, "
+        "offsets, and table. If unset, no events are sent.",
         read=optional_text,
     )
     openlineage_endpoint: str = _option(
-        "iceberg.ext.openlineage.endpoint", STRING, "api/v1/lineage", L, "Path below that URL."
+        "iceberg.ext.openlineage.endpoint",
+        STRING,
+        "api/v1/lineage",
+        L,
+        "Path that is appended to the URL of the OpenLineage server.",
     )
     openlineage_api_key: Password | None = _option(
-        "iceberg.ext.openlineage.api-key", Type.PASSWORD, None, L, "API key of that server."
+        "iceberg.ext.openlineage.api-key",
+        Type.PASSWORD,
+        None,
+        L,
+        "API key for the OpenLineage server.",
     )
     openlineage_file: str | None = _option(
         keys.OPENLINEAGE_FILE,
         STRING,
         None,
         L,
-        "File on the worker to which OpenLineage events are appended, one per line, instead of a "
-        "server. Requires the worker's `connect_py.spark.settings.allowed`.",
+        "File on the worker to which OpenLineage events are appended, one per line, instead of "
+        "being sent to a server. The worker property `connect_py.spark.settings.allowed` must "
+        "permit the key.",
         read=optional_text,
     )
     openlineage_namespace: str = _option(
@@ -773,15 +787,16 @@ class SinkOptions:
         STRING,
         "kafka-connect",
         L,
-        "Namespace of the OpenLineage job. Its name is the name of the connector.",
+        "Namespace of the OpenLineage job. The job has the name of the connector.",
     )
     notices_webhook: str | None = _option(
         keys.NOTICES_WEBHOOK,
         STRING,
         None,
         L,
-        "URL to which notices are posted in JSON: schema changes, rows that wait, rows that "
-        "violate expectations, commits awaiting approval, and stale tables. Unset: none.",
+        "URL to which notices are posted as JSON. Notices report schema changes, waiting rows, "
+        "rows that violate expectations, commits awaiting approval, and stale tables. If unset, no "
+        "notices are posted.",
         read=optional_text,
     )
     notices_topic: str | None = _option(
@@ -789,7 +804,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Topic to which these notices are written. Unset: none.",
+        "Topic to which notices are written. If unset, there is no such topic.",
         read=optional_text,
     )
     stale_after_ms: int | None = _option(
@@ -797,8 +812,8 @@ class SinkOptions:
         LONG,
         None,
         L,
-        "Time that a table may lag behind its topics before a notice is sent, in milliseconds. "
-        "Unset: no such notice.",
+        "Time that a table may lag behind its topics before a notice is sent, in milliseconds. If "
+        "unset, no such notices are sent.",
         _at_least_one_if_set,
     )
     replay_topic: str | None = _option(
@@ -806,20 +821,20 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Topic to which `connect-py dlq replay` writes dead-letter records, which the connector "
-        "then reads again. The topic is created. The connector reads only committed records if "
-        "this is set. Unset: none.",
+        "Topic to which `connect-py dlq replay` writes dead-letter records. The topic is created "
+        "automatically, and the connector reads the records from it. If this is set, the connector "
+        "reads only committed records. If unset, there is no such topic.",
         read=optional_text,
     )
 
     def writes(self, table: str) -> bool:
-        """Return True if the rows that are routed to a table are written to it."""
+        """Return True if the connector writes the rows that are routed to a table."""
         return not self.only_tables or table in self.only_tables
 
     def hadoop_settings(self) -> dict[str, str]:
-        """Return Hadoop's settings: `iceberg.hadoop.*`, and the files of `iceberg.hadoop-conf-dir`.
+        """Return Hadoop's settings from `iceberg.hadoop.*` and `iceberg.hadoop-conf-dir`.
 
-        Reads the files of the folder.
+        Each call reads the files in the folder.
 
         Raises:
             ConfigError: The folder does not exist, or a file is not a Hadoop configuration file.
@@ -834,7 +849,7 @@ class SinkOptions:
     def catalog_properties(self) -> dict[str, str]:
         """Return the properties of the catalog and its storage.
 
-        As in the driver, properties in the form of Spark settings take precedence.
+        Spark settings of the catalog take precedence, as they do in the driver.
         """
         return {
             **self.catalog,
@@ -845,10 +860,10 @@ class SinkOptions:
     def channel_topic(self) -> str:
         """Topic for messages between the tasks and the coordinator.
 
-        Its name is `<control topic>-<group>` if that is a valid name. Otherwise, it is
-        `<control topic>.` followed by the group, in which unsafe characters are replaced by `_` and
-        six hexadecimal digits, or, if that is too long, by its beginning and its digest. Different
-        groups have different topics.
+        The name is `<control topic>-<group>` if that is a valid topic name. Otherwise, it is
+        `<control topic>.` followed by the group with each unsafe character escaped as `_` and six
+        hexadecimal digits. If that name is too long, the escaped group is truncated, and a digest
+        of the group is appended. Different groups have different topics.
         """
         control, group = self.control_topic, self.connect_group
         plain = f"{control}-{group}"
@@ -869,7 +884,7 @@ class SinkOptions:
     def format_version(self, name: str = "") -> int:
         """Return the format version of a table that the sink creates.
 
-        Without a name, it is the version of the tables that rows are routed to.
+        Without a name, the result is the version of destination tables.
         """
         configured = self.auto_create_props.get("format-version")
         if configured is not None:
@@ -878,7 +893,10 @@ class SinkOptions:
         return 3 if merges or self.json_variants else 2
 
     def mode_of(self, name: str) -> WriteMode:
-        """Return the write mode of a table: always append for dead letters and change logs."""
+        """Return the write mode of a table.
+
+        Dead-letter tables and change logs are always appended to.
+        """
         return (
             WriteMode.APPEND
             if name == self.dead_letter_table or self.is_changelog(name)
@@ -886,17 +904,17 @@ class SinkOptions:
         )
 
     def is_changelog(self, name: str) -> bool:
-        """Return True if a table holds the changes of another table."""
+        """Return True if a table is a change log, which contains the rows before each change."""
         if self.changelogs_only:
             return name != self.dead_letter_table
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
     def marks_deletes(self, name: str) -> bool:
-        """Return True if deleted rows of a table are marked instead of removed."""
+        """Return True if deletes mark the rows of a table instead of removing them."""
         return self.mark_deletes and self.mode_of(name) is WriteMode.MERGE
 
     def may_create(self, name: str) -> bool:
-        """Return True if the sink creates a missing table, such as the dead-letter table."""
+        """Return True if the sink creates a table that does not exist."""
         return self.auto_create or name == self.dead_letter_table
 
     @property
@@ -908,16 +926,16 @@ class SinkOptions:
         )
 
     def table(self, name: str) -> TableConfig:
-        """Return the settings of a table by its full name.
+        """Return the settings of the table with a full name.
 
         The defaults of the connector do not apply to the dead-letter table.
 
         Raises:
             ConfigError: A setting is not valid. This is possible only for dynamic tables, because
-                the settings of static tables have been checked.
+                the settings of static tables have already been checked.
         """
         default = TableConfig("") if name == self.dead_letter_table else self.default_table
-        # a change log also contains the rows before the changes
+        # expectations do not apply to the rows before a change, which a change log also contains
         if self.is_changelog(name) and not self.changelogs_only:
             default = replace(default, rules=ExpectationRules())
         return table_config(self.table_props, name, default, [])
@@ -929,5 +947,5 @@ for _name in _SECRETS:
         Type.PASSWORD,
         None,
         L,
-        "Secret that is passed to the catalog, the storage, or Kafka unchanged.",
+        "Secret that is passed unchanged to the catalog, the storage, or Kafka.",
     )

@@ -1,4 +1,4 @@
-"""`SparkConfig`: settings of a Spark driver and of a connector's session."""
+"""`SparkConfig`: the settings of a Spark driver and of a connector's Spark session."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from connectors.iceberg.config.allowed_settings import (
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-# for reading staged files and writing completed rows
+# catalog for reading staged files and writing completed rows
 STAGING_CATALOG: Final = "connect_py_staging"
-# for tables whose MERGE is recorded instead of committed
+# catalog of tables whose MERGE is recorded instead of committed
 RECORDED_CATALOG: Final = "connect_py_recorded"
 DEFAULT_HEAP: Final = "1g"
 JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # additional jars, separated by os.pathsep
-# Without C2, which took 7 of the 17 CPU seconds of a driver's first two minutes, for work that
-# occurs a few times per minute. With C1 alone, Java reserves 48 MB for compiled code. The classes
-# that Spark generates fill this within days, and then Java stops compiling. Java's default with C2
-# is 240 MB; unused memory is not allocated. After a full collection, the old generation may be
-# twice as large as its live objects, instead of Java's default of 3.3 times.
+# C2 is disabled. It used 7 of the 17 CPU seconds of a driver's first two minutes, for work that
+# runs a few times per minute.
+# With C1 alone, Java reserves 48 MB for compiled code. The classes that Spark generates fill this
+# cache within days, and Java then stops compiling. Java's default with C2 is 240 MB, and unused
+# memory is not allocated.
+# With MaxHeapFreeRatio=50, the old generation may be twice as large as its live objects after a
+# full collection. Java's default allows 3.3 times.
 JVM_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:ReservedCodeCacheSize=240m",
     "-XX:MaxHeapFreeRatio=50",
 )
-WORKER_PREFIX: Final = "connect_py.spark."  # worker properties: defaults of all drivers
-# options of a command, which take precedence over the connector
+WORKER_PREFIX: Final = "connect_py.spark."  # worker properties with the defaults of all drivers
+# options of a CLI command, which take precedence over the connector's settings
 COMMAND_PREFIX: Final = "connect_py.command.spark."
-LOAD_PREFIX: Final = "connect_py.load.spark."  # defaults of a load, with the lowest precedence
+LOAD_PREFIX: Final = "connect_py.load.spark."  # defaults of bulk loads, with the lowest precedence
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
 DRIVERS_MAX: Final = 4
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _LOOPBACK = "127.0.0.1"
-# settings of Spark SQL that belong to the JVM instead of a session
+# Spark SQL settings that apply to the whole JVM instead of a session
 _STATIC_SQL = re.compile(
     r"spark\.sql\.(extensions|warehouse\.dir|catalogImplementation|ui\.\w+|codegen\.cache\.\w+|event\.\w+.*|"
     r"streaming\.ui\..+|broadcastExchange\..+|subquery\..+|artifact\..+|cache\.serializer|queryExecutionListeners|"
@@ -56,7 +58,7 @@ _STATIC_SQL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """Settings of Spark, from the properties of a connector and its worker."""
+    """Spark settings from the properties of a connector and its worker."""
 
     catalog: str = "iceberg"  # name of the catalog
     # without the prefix `iceberg.catalog.`
@@ -64,9 +66,9 @@ class SparkConfig:
     # without the prefix `iceberg.hadoop.`
     hadoop_properties: Mapping[str, str] = field(default_factory=dict)
     spark_properties: Mapping[str, str] = field(default_factory=dict)  # full keys, `spark.…`
-    # connector with a separate driver process; empty: the driver is shared
+    # name of the connector if it has a separate driver process, or empty if the driver is shared
     own_driver_of: str = ""
-    drivers_max: int = DRIVERS_MAX  # drivers with different settings per worker
+    drivers_max: int = DRIVERS_MAX  # maximum number of drivers with different settings per worker
 
     @property
     def local(self) -> bool:
@@ -74,11 +76,11 @@ class SparkConfig:
         return self.spark_properties.get("spark.master", "local").startswith("local")
 
     def jvm_options(self) -> list[str]:
-        """Return the options of the JVM, which is started before the Spark session."""
+        """Return the JVM options, which must be set before the Spark session is created."""
         defaults = list(JVM_OPTIONS)
         options = self.spark_properties.get("spark.driver.extraJavaOptions", "").split()
         if any(_CHOOSES_COLLECTOR.fullmatch(option) for option in options):
-            # Java accepts only one collector
+            # Java accepts only one garbage collector
             defaults = [option for option in defaults if not _CHOOSES_COLLECTOR.fullmatch(option)]
         heap = self.spark_properties.get("spark.driver.memory", DEFAULT_HEAP)
         return [f"-Xmx{heap}", *defaults, *options]
@@ -101,14 +103,14 @@ class SparkConfig:
             "spark.ui.retainedJobs": "1",
             "spark.ui.retainedStages": "1",
         }
-        if self.local:  # otherwise, the driver would be reachable over the network
+        if self.local:  # prevent access to the driver over the network
             settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
         else:
             settings |= self._jars_for_executors()
         return {**settings, **{k: v for k, v in self.spark_properties.items() if _is_static(k)}}
 
     def session_settings(self) -> dict[str, str]:
-        """Return the settings of the connector's session. Settings of the user take precedence."""
+        """Return the settings of the connector's session. User settings take precedence."""
         prefix = f"spark.sql.catalog.{self.catalog}"
         return {
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
@@ -125,7 +127,7 @@ class SparkConfig:
         }
 
     def catalog_settings(self) -> dict[str, str]:
-        """Return the properties of the catalog. Those in Spark's form take precedence."""
+        """Return the properties of the catalog. Spark settings of the catalog take precedence."""
         spark_settings = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.")
         settings = {
             "cache-enabled": "false",
@@ -133,21 +135,21 @@ class SparkConfig:
             **{k: v for k, v in spark_settings.items() if not k.startswith("hadoop.")},
         }
         if "type" not in settings and "catalog-impl" not in settings:
-            settings["type"] = "hive"  # as in Iceberg
+            settings["type"] = "hive"  # Iceberg's default
         if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(
             ".JdbcCatalog"
         ):
-            # the schema that PyIceberg's SQL catalog creates and reads
+            # database schema of PyIceberg's SQL catalog
             settings.setdefault("jdbc.schema-version", "V1")
             uri = settings.get("uri", "")
             if uri.startswith("jdbc:sqlite:") and "synchronous=" not in uri.lower():
-                # Otherwise, a deleted journal may reappear after a power failure, and SQLite would
-                # roll back a commit with it.
+                # With a lower level, a deleted journal may reappear after a power failure, and
+                # SQLite would then roll back a commit.
                 settings.setdefault("jdbc.synchronous", "EXTRA")
         return settings
 
     def hadoop_settings(self) -> dict[str, str]:
-        """Return the settings of Hadoop's file systems. Those in Spark's form take precedence."""
+        """Return the settings of Hadoop's file systems. Spark settings take precedence."""
         return {
             **self.hadoop_properties,
             **with_prefix(self.spark_properties, "spark.hadoop."),
@@ -155,7 +157,10 @@ class SparkConfig:
         }
 
     def _jars_for_executors(self) -> dict[str, str]:
-        """Return the jars that a cluster's executors load, unless their class path is set."""
+        """Return the setting that sends the additional jars to the executors of a cluster.
+
+        The result is empty if the class path of the executors is configured.
+        """
         if "spark.executor.extraClassPath" in self.spark_properties:
             return {}
         return {
@@ -170,15 +175,16 @@ def worker_spark_config(
 ) -> SparkConfig:
     """Return the settings of a connector's Spark driver and session.
 
-    Settings of the connector take precedence over the worker's `connect_py.spark.*`, and options of
-    a command over both. The JVM options of a load precede all others.
+    Connector settings take precedence over the worker's `connect_py.spark.*`, and command options
+    take precedence over both. The default JVM options of a bulk load are placed first, and
+    contradictory options after them take effect.
 
     Args:
         config: The configuration of the connector.
         worker_settings: See `SharedServices`.
 
     Raises:
-        ConfigError: A setting lacks the worker's permission, or is no longer supported.
+        ConfigError: The worker does not permit a setting, or a setting is no longer supported.
     """
     connector_settings = {
         **{SPARK_PREFIX + key.removeprefix("spark."): value for key, value in config.spark.items()},
@@ -202,7 +208,7 @@ def worker_spark_config(
     settings = {**defaults, **config.spark, **command_settings}
     for key in load_settings.keys() & settings.keys():
         if key.endswith(".extraJavaOptions"):
-            # Java uses the last one of contradictory options
+            # if options contradict each other, Java uses the last one
             settings[key] = f"{load_settings[key]} {settings[key]}"
     return SparkConfig(
         config.catalog_name,
@@ -217,7 +223,7 @@ def worker_spark_config(
 def unsupported_worker_settings(
     worker_settings: Callable[[str], Mapping[str, str]],
 ) -> Iterator[tuple[str, str]]:
-    """Iterate over the worker's properties that are no longer supported, with the alternatives."""
+    """Iterate over the worker's properties that are no longer supported, with error messages."""
     for prefix in (WORKER_PREFIX, COMMAND_PREFIX):
         key = prefix + REMOTE.removeprefix("spark.")
         if key in worker_settings(key):

@@ -1,4 +1,4 @@
-"""Old spellings of keys, keys without effect, and unknown keys."""
+"""Old spellings of keys, keys that have no effect, and unknown keys."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType(
         "iceberg.tables.partition-by": f"has no effect; did you mean {keys.PARTITION_BY}?",
         "iceberg.table.namespace": _NAMESPACE,
         "iceberg.tables.namespace": _NAMESPACE,
-        "iceberg.tables.drop-col-enabled": "belongs to a fork; columns are never dropped",
-        "iceberg.write-exception.handler": "belongs to a fork; use errors.tolerance and a "
+        "iceberg.tables.drop-col-enabled": "is a key of a fork; columns are never dropped",
+        "iceberg.write-exception.handler": "is a key of a fork; use errors.tolerance and a "
         "dead-letter queue",
-        "iceberg.writer-exception.handler": "belongs to a fork; use errors.tolerance and a "
+        "iceberg.writer-exception.handler": "is a key of a fork; use errors.tolerance and a "
         "dead-letter queue",
-        "experimental.write-exception-handler.class": "belongs to a fork; use errors.tolerance and "
-        "a dead-letter queue",
+        "experimental.write-exception-handler.class": "is a key of a fork; use errors.tolerance "
+        "and a dead-letter queue",
         "iceberg.ext.preserve-case": "has no effect; table names in the route field are converted "
-        "to lower case, other names are case-sensitive",
+        "to lower case, and other names are case-sensitive",
         "iceberg.ext.channel-replication-factor": "has no effect; create the topics yourself, or "
         "set the default of the brokers",
         "iceberg.ext.quick-jvm": "has no effect; set the JVM options with the worker's "
         "connect_py.spark.driver.extraJavaOptions",
         "iceberg.ext.evolution.view": "has no effect; create a view that coalesces the columns c, "
         "c_v2, and so on",
-        "iceberg.ext.variable-decimal-scale": "has no effect; create the column with type decimal, "
-        "otherwise it has type string",
+        "iceberg.ext.variable-decimal-scale": "has no effect; create the column with type decimal; "
+        "otherwise, the sink creates it with type string",
         "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
         "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields "
         "of their keys",
@@ -78,7 +78,7 @@ _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler
 
 
 def with_current_spellings(props: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the properties with the current spelling of their keys, and warnings."""
+    """Return the properties with the current spelling of their keys, and a list of warnings."""
     is_apache = ClassFamily.of(props.get("connector.class", "")) is ClassFamily.APACHE
     current: dict[str, str] = dict(props)
     warnings: list[str] = []
@@ -89,18 +89,18 @@ def with_current_spellings(props: Mapping[str, str]) -> tuple[dict[str, str], li
             warnings.append(f"{old} has no effect with this class name")
             continue
         current.setdefault(new, current.pop(old))
-        warnings.append(f"{old} is an old spelling, use {new}")
+        warnings.append(f"{old} is an old spelling; use {new}")
     for key in props:
         for old, new in _OLD_TABLE_SPELLINGS.items():
             if key.startswith(keys.TABLE_PREFIX) and key.endswith("." + old):
                 renamed = key.removesuffix(old) + new
                 current.setdefault(renamed, current.pop(key))
-                warnings.append(f"{key} is an old spelling, use {renamed}")
+                warnings.append(f"{key} is an old spelling; use {renamed}")
         if key in NEVER_VALID:
             warnings.append(f"{key} {NEVER_VALID[key]}")
         elif key.startswith(_FORK_PREFIXES):
             warnings.append(
-                f"{key} belongs to a fork; use errors.tolerance and a dead-letter queue"
+                f"{key} is a key of a fork; use errors.tolerance and a dead-letter queue"
             )
     return current, warnings
 
@@ -108,12 +108,12 @@ def with_current_spellings(props: Mapping[str, str]) -> tuple[dict[str, str], li
 def unknown_keys(
     props: Mapping[str, str], defined_keys: Collection[str], tables: Collection[str]
 ) -> list[str]:
-    """Return warnings about unknown keys below `iceberg.`.
+    """Return warnings about unknown keys that start with `iceberg.`.
 
     Args:
         props: The properties with the current spelling of their keys.
-        defined_keys: The keys of the options.
-        tables: All tables that rows may be routed to. Empty: they are not known.
+        defined_keys: The keys of all declared options.
+        tables: All tables that rows may be routed to, or empty if the records determine them.
     """
     defined = [key for key in defined_keys if key.startswith(keys.OWN_PREFIX)]
     short = {name.rpartition(".")[2] for name in tables}
@@ -150,7 +150,7 @@ def unknown_keys(
 
 
 def _below_prefixes(key: str) -> list[str]:
-    """Return the key with each prefix of free names that is similar to its own prefix."""
+    """Return the key with each prefix of `FREE_PREFIXES` that is similar to its own prefix."""
     candidates = []
     parts = key.split(".")
     for prefix in keys.FREE_PREFIXES:
@@ -165,7 +165,10 @@ def _below_prefixes(key: str) -> list[str]:
 
 
 def _suggestion(prefix: str, key: str, names: Collection[str]) -> str:
-    """Return a suggestion if a name is similar to the key after their common prefix."""
+    """Return a suggestion to append to a warning, or an empty string if no name is similar.
+
+    The comparison ignores the common prefix of the key and the names.
+    """
     start = len(prefix)
     similar = difflib.get_close_matches(key[start:], [n[start:] for n in names], 1, _SIMILARITY)
     return f"; did you mean {prefix}{similar[0]}?" if similar else ""

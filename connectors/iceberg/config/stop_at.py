@@ -21,19 +21,19 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """A time, offsets, or the ends of the logs when the connector starts."""
+    """Stop position: a time, offsets, or the log end offsets at the start of the connector."""
 
     text: str  # as configured
     time_ms: int | None = None  # Unix time of the first record that is not written
-    # first offsets that are not written
+    # offsets of the first records that are not written
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def parse_stop_at(text: str | None) -> StopAt | None:
-    """Parse the option. None: the connector does not stop automatically.
+    """Parse the option and return None if the connector does not stop automatically.
 
     Raises:
-        ValueError: The value has none of the three forms.
+        ValueError: The value has none of the three formats.
     """
     text = (text or "").strip()
     if not text:
@@ -51,8 +51,8 @@ def valid_stop_at(name: str, value: Parsed) -> None:
     """Validate the option.
 
     Raises:
-        ConfigError: The value has none of the three forms, or is a time in the future, whose
-            offsets are not known yet.
+        ConfigError: The value has none of the three formats, or is a time in the future, for which
+            the offsets are not known yet.
     """
     try:
         stop_at = parse_stop_at(None if value is None else str(value))
@@ -60,7 +60,9 @@ def valid_stop_at(name: str, value: Parsed) -> None:
         raise ConfigError(name, str(error)) from error
     now_ms = datetime.now(UTC).timestamp() * 1000
     if stop_at is not None and stop_at.time_ms is not None and stop_at.time_ms > now_ms:
-        raise ConfigError(name, f"{stop_at.text} is in the future: its offsets are not known yet")
+        raise ConfigError(
+            name, f"{stop_at.text} is in the future, and its offsets are not known yet"
+        )
 
 
 def _time_ms(text: str) -> int:
@@ -69,7 +71,7 @@ def _time_ms(text: str) -> int:
     except ValueError as error:
         raise ValueError(_EXPECTED) from error
     if time.tzinfo is None:
-        raise ValueError(f"{text} has no time zone, such as the Z of 2026-01-02T03:04:05Z")
+        raise ValueError(f"{text} has no time zone; expected a value such as 2026-01-02T03:04:05Z")
     return round(time.timestamp() * 1000)
 
 
@@ -84,7 +86,7 @@ def _from_list(text: str) -> dict[TopicPartition, int]:
 
 
 def _from_json(text: str) -> dict[TopicPartition, int]:
-    """Parse offsets in the form of snapshot summaries: `{"orders": {"0": 1234}}`."""
+    """Parse offsets in the JSON format of snapshot summaries, `{"orders": {"0": 1234}}`."""
     offsets: dict[TopicPartition, int] = {}
     try:
         document: Any = json.loads(text)

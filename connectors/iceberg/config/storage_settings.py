@@ -1,4 +1,4 @@
-"""Settings of storage: Hadoop's files, and the properties of file IO for Java and PyIceberg."""
+"""Storage settings: Hadoop configuration files, and `FileIO` properties for Java and PyIceberg."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ HADOOP_FILES: Final = (  # later files take precedence, as in Hadoop
     "hdfs-site.xml",
     "hive-site.xml",
 )
-# Only keys of the storage are sent to tasks, never the token or password of a catalog.
+# Prefixes of storage properties. Tasks receive only these properties, never the token or password
+# of a catalog.
 _PREFIXES: Final = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
 _ENDPOINT: Final = "s3.endpoint"
 _PATH_STYLE: Final = "s3.path-style-access"
-_VIRTUAL: Final = "s3.force-virtual-addressing"  # the opposite, in PyIceberg
+_VIRTUAL: Final = "s3.force-virtual-addressing"  # PyIceberg's inverse of `_PATH_STYLE`
 _REGION: Final = "client.region"
-_S3_REGION: Final = "s3.region"  # takes precedence in PyIceberg
+_S3_REGION: Final = "s3.region"  # takes precedence over `_REGION` in PyIceberg
 _ROLES: Final = (
     ("client.assume-role.arn", "client.role-arn"),
     ("client.assume-role.session-name", "client.role-session-name"),
@@ -29,21 +30,21 @@ _ROLES: Final = (
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _RETRIES: Final = "s3.retry-strategy-impl"
 PATIENT_RETRIES: Final = "connectors.iceberg.staging.s3_retry_strategy.PatientRetries"
-# part of keys such as s3.session-token-expires-at-ms and gcs.oauth2.token-expires-at
+# substring of keys such as s3.session-token-expires-at-ms and gcs.oauth2.token-expires-at
 _EXPIRES: Final = "expires-at"
-# requests are signed with a region, but storage at a custom endpoint has none
+# Requests must be signed with a region, even if the storage at a custom endpoint has no regions.
 _ANY_REGION: Final = "us-east-1"
 
 
 def file_io_properties(
     properties: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the properties that access the storage, for Java's file IO and for PyIceberg.
+    """Return the storage properties for Java's `FileIO` and for PyIceberg.
 
     Args:
-        properties: Properties of a catalog or of Java's file IO.
-        environment: Variables that specify the region if the properties do not. None: the
-            environment of the process.
+        properties: Properties of a catalog or of Java's `FileIO`.
+        environment: Environment variables that specify the region if the properties do not. The
+            default is the environment of the process.
     """
     environment = os.environ if environment is None else environment
     settings = {key: value for key, value in properties.items() if key.startswith(_PREFIXES)}
@@ -53,12 +54,12 @@ def file_io_properties(
     settings.setdefault(_RETRIES, PATIENT_RETRIES)
     if _ENDPOINT not in settings:
         return settings
-    # Without a region, PyIceberg requests the region of the bucket from Amazon, which times out if
-    # Amazon is not reachable.
+    # Without a region, PyIceberg requests the region of the bucket from AWS, and the request times
+    # out if AWS is unreachable.
     if _REGION not in settings and _S3_REGION not in settings:
         region = next(filter(None, map(environment.get, _REGION_VARIABLES)), _ANY_REGION)
         settings[_S3_REGION] = region
-    # With an endpoint, Arrow uses path-style access by default, but Java does not.
+    # With a custom endpoint, Arrow uses path-style access by default, but Java does not.
     if settings.get(_PATH_STYLE, "false").lower() != "true":
         settings.setdefault(_VIRTUAL, "true")
     return settings
@@ -71,13 +72,13 @@ def credentials_expiry_ms(settings: Mapping[str, str]) -> int | None:
 
 
 def read_hadoop_files(key: str, folder: str) -> dict[str, str]:
-    """Return the properties in Hadoop's configuration files of a folder.
+    """Return the properties from the Hadoop configuration files in a folder.
 
-    References such as ${user.name} are not resolved, because Hadoop does so.
+    References such as `${user.name}` are returned unchanged, because Hadoop resolves them.
 
     Raises:
         ConfigError: The folder does not exist, or a file is not a Hadoop configuration file. The
-            error names `key`.
+            error message contains `key`.
     """
     if not Path(folder).is_dir():
         raise ConfigError(key, f"{folder} is not a folder on this machine")

@@ -1,4 +1,4 @@
-"""`TableConfig`: settings of one table, and the parsers of their values."""
+"""`TableConfig`: the settings of one table, and the parsers for their values."""
 
 from __future__ import annotations
 
@@ -44,26 +44,32 @@ class TableConfig:
     name: str
     id_columns: tuple[str, ...] = ()
     partition_by: tuple[PartitionTerm, ...] = ()
-    commit_branch: str | None = None  # None: main
+    commit_branch: str | None = None  # main if None
     route_regex: re.Pattern[str] | None = None
-    # by field of the records: its former name
+    # former column name by current field name
     renamed: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[TagRule, ...] = ()
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     sort_by: tuple[SortTerm, ...] = ()
-    rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
+    rules: ExpectationRules = field(default_factory=ExpectationRules)  # connector expectations
     expectations: tuple[Expectation, ...] = ()
     step: CycleStep | None = None
-    # aggregates that follow the table; in the default: all of the connector
+    # aggregates of this table; the connector's default config contains all aggregates
     aggregates: tuple[CycleAggregate, ...] = ()
 
 
 def table_config(
     table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
 ) -> TableConfig:
-    """Return the settings of a table by its full name, or else by the last part of the name.
+    """Return the settings of a table.
 
-    Missing settings have the values of `default`.
+    A key with the full table name takes precedence over a key with only the last part of the name.
+
+    Args:
+        table_props: Properties by key, without the prefix `iceberg.table.`.
+        name: Full name of the table.
+        default: Settings that apply if a table has no such key.
+        warnings: List that receives a warning for each key with only the last part of the name.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -111,9 +117,9 @@ def table_config(
 
 
 def _step(sql: str | None, function: str | None, default: TableConfig) -> CycleStep | None:
-    """Return the step of the table, or the connector's step if the table has no setting.
+    """Return the step of the table, or the connector's step if the table has no such key.
 
-    Empty settings disable the step of the connector.
+    A key with an empty value disables the connector's step.
     """
     if sql is None and function is None:
         return default.step
@@ -121,16 +127,19 @@ def _step(sql: str | None, function: str | None, default: TableConfig) -> CycleS
 
 
 def checked_step(sql: str, function: str) -> CycleStep | None:
-    """Return the step of these settings.
+    """Return the step with the query or the function, or None if both strings are empty.
 
     Raises:
-        ConfigError: Both are set.
+        ConfigError: Neither string is empty.
     """
     return checked(CYCLE_SQL, lambda text: cycle_step(text, function), sql)
 
 
 def _table_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:
-    """Return the expectations of a table by its full name, or else by the last part of the name."""
+    """Return the expectations of a table.
+
+    Keys with only the last part of the table name apply if no key contains the full name.
+    """
     for prefix in dict.fromkeys((name, name.rpartition(".")[2])):
         if settings := with_prefix(table_props, f"{prefix}.{EXPECT}."):
             return parse_expectations(settings, f"{TABLE_PREFIX}{prefix}.{EXPECT}.")
@@ -145,7 +154,7 @@ def _renamed(text: str) -> Mapping[str, str]:
 
 
 def partition_terms(text: str) -> tuple[PartitionTerm, ...]:
-    """Return the terms of a partition spec."""
+    """Parse a `partition-by` list."""
     return parse_partition_by(list_items(text))
 
 
@@ -153,7 +162,7 @@ def checked(key: str, read: Callable[[str], T], text: str) -> T:
     """Parse the value of a key.
 
     Raises:
-        ConfigError: The value is not valid. The error names the key.
+        ConfigError: The value is not valid. The error message contains the key.
     """
     try:
         return read(text)
@@ -162,15 +171,15 @@ def checked(key: str, read: Callable[[str], T], text: str) -> T:
 
 
 def optional_text(text: str | None) -> str | None:
-    """Return a string without surrounding blanks, or None if it is empty."""
+    """Return a string without surrounding whitespace, or None if it is blank."""
     return (text or "").strip() or None
 
 
 def compile_java_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression that was written for Java.
+    """Compile a Java regular expression.
 
     Raises:
-        ValueError: It is not valid, or has no equivalent in Python.
+        ValueError: The expression is not valid or has no equivalent in Python.
     """
     try:
         return compile_java_regex(text)

@@ -17,7 +17,7 @@ _RULE: Final = re.compile(r"(\w+)(?:\s*:\s*keep\s+(.+))?")
 
 
 class TagPeriod(Enum):
-    """Interval between tags. Periods start and end in UTC, and weeks start on Monday."""
+    """Interval between tags. Periods are aligned to UTC, and weeks start on Monday."""
 
     HOURLY = "hourly"
     DAILY = "daily"
@@ -25,7 +25,7 @@ class TagPeriod(Enum):
     MONTHLY = "monthly"
 
     def start(self, timestamp_ms: int) -> int:
-        """Return the start of the period that includes this time, in milliseconds."""
+        """Return the start of the period that contains a Unix time, both in milliseconds."""
         start = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(
             minute=0, second=0, microsecond=0
         )
@@ -38,12 +38,12 @@ class TagPeriod(Enum):
         return int(start.timestamp() * 1000)
 
     def name_before(self, start_ms: int, ref: str) -> str:
-        """Return the tag of a ref for the period before this start."""
+        """Return the tag name of a ref for the period that ends at `start_ms`."""
         last = datetime.fromtimestamp(start_ms / 1000, UTC) - timedelta(seconds=1)
         return f"{self._prefix(ref)}{last.strftime(_NAMES[self][0])}"
 
     def is_name(self, tag: str, ref: str) -> bool:
-        """Return True if a tag has the form of the tags of this period and ref."""
+        """Return True if a tag name has the format of this period and ref."""
         return (
             tag.startswith(prefix := self._prefix(ref))
             and re.fullmatch(_NAMES[self][1], tag[len(prefix) :]) is not None
@@ -63,17 +63,18 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TagRule:
-    """Schedule of one kind of tags."""
+    """Schedule of the tags of one period."""
 
     period: TagPeriod
-    keep_ms: int | None = None  # age of the snapshot at which its tag is removed; None: never
+    # age of the snapshot at which its tag is removed, or None if the tag is never removed
+    keep_ms: int | None = None
 
 
 def parse_tags(text: str) -> tuple[TagRule, ...]:
-    """Parse `daily:keep 14d, monthly`.
+    """Parse a list such as `daily:keep 14d, monthly`.
 
     Raises:
-        ValueError: The string is not of this form, or has a duplicate period.
+        ValueError: The string does not have this format or contains a duplicate period.
     """
     rules: dict[TagPeriod, TagRule] = {}
     for item in filter(None, map(str.strip, text.split(","))):
@@ -92,10 +93,10 @@ def parse_tags(text: str) -> tuple[TagRule, ...]:
 
 
 def parse_duration(duration: str) -> int:
-    """Return the milliseconds of a duration such as `20s`, `30m`, `36h`, `14d`, or `4w`.
+    """Convert a duration such as `20s`, `30m`, `36h`, `14d`, or `4w` to milliseconds.
 
     Raises:
-        ValueError: The string is not of this form.
+        ValueError: The string does not have this format.
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None:

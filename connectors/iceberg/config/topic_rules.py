@@ -1,4 +1,4 @@
-"""`TopicRule`: the tables of a topic according to `iceberg.ext.topic-to-table`."""
+"""`TopicRule`: a rule of `iceberg.ext.topic-to-table`, which maps topics to tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """One pair of `iceberg.ext.topic-to-table`.
+    """Maps the topics that match a pattern to one or more tables.
 
-        pairs    := pair ("," pair)*       commas inside (), [] and {} do not split, nor do those after a backslash
-        pair     := pattern ":" templates  the last colon separates them, so a pattern may contain colons
-        pattern  := a Java regular expression that must match the whole topic
+        pairs    := pair ("," pair)*       a comma does not separate pairs inside (), [], and {} or after a backslash
+        pair     := pattern ":" templates  the last colon is the separator; the pattern may contain colons
+        pattern  := a Java regular expression that must match the whole topic name
         templates := template ("+" template)*  every row is written to each of these tables
-        template := a table name; {topic} is the topic, {1} the first group, {name} the group of that name
+        template := a table name; {topic} is the topic name, {1} the first group, {name} the group called "name"
 
     The first pair whose pattern matches applies. Names are case-sensitive.
     """  # noqa: E501 - the grammar is wider
@@ -35,7 +35,7 @@ class TopicRule:
         if match is None:
             return None
 
-        def filled(placeholder: re.Match[str]) -> str:
+        def replacement(placeholder: re.Match[str]) -> str:
             group = placeholder[1]
             return (
                 topic
@@ -44,12 +44,12 @@ class TopicRule:
             )
 
         return tuple(
-            dict.fromkeys(_PLACEHOLDER.sub(filled, template) for template in self.templates)
+            dict.fromkeys(_PLACEHOLDER.sub(replacement, template) for template in self.templates)
         )
 
 
 def topic_rules(text: str | None) -> tuple[TopicRule, ...]:
-    """Parse the option.
+    """Parse the value of `iceberg.ext.topic-to-table`.
 
     Raises:
         ConfigError: The value is not valid.
@@ -83,5 +83,5 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
 
 
 def is_table_name(text: str) -> bool:
-    """Return True if a string is a table name: parts separated by dots, none of them empty."""
+    """Return True if a string is a table name, which consists of nonempty parts and dots."""
     return all(part.strip() for part in text.split("."))

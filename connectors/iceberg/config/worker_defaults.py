@@ -17,7 +17,8 @@ from connectors.iceberg.config.keys import (
 DEFAULTS: Final = "connect_py.defaults."
 _PREFIXES: Final = (CATALOG_PREFIX, HADOOP_PREFIX)
 _KEYS: Final = (CATALOG_NAME, HADOOP_CONF_DIR)
-# A connector with any of these keys does not get the worker's catalog. Spark's keys have two forms.
+# The worker's catalog does not apply to a connector with any of these keys. The name of a Spark
+# setting may or may not include `spark.` after the prefix.
 _SPARK: Final = (SPARK_PREFIX, f"{SPARK_PREFIX}spark.")
 _CATALOG_KEYS: Final = (HADOOP_CONF_DIR, *(f"{prefix}master" for prefix in _SPARK))
 _CATALOG_PREFIXES: Final = (
@@ -35,10 +36,11 @@ T = TypeVar("T", bound=str | None)
 def with_worker_catalog(
     props: Mapping[str, T], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> dict[str, T | str]:
-    """Return the properties of a connector, with the worker's catalog if they specify none.
+    """Return the properties of a connector, and add the worker's catalog if they specify none.
 
-    The properties of two catalogs are never combined. Otherwise, users who may create connectors
-    could send the secrets of the worker's catalog to their own server, such as a Spark cluster.
+    The properties of two catalogs are never combined. Otherwise, users with permission to create
+    connectors could send the secrets of the worker's catalog to a server that they control, such as
+    a Spark cluster.
 
     Args:
         props: The configuration of the connector or task.
@@ -60,5 +62,5 @@ def with_worker_catalog(
 def is_worker_default(
     key: str, value: str, worker_settings: Callable[[str], Mapping[str, str]]
 ) -> bool:
-    """Return True if the value of a key is the worker's default, which is always allowed."""
+    """Return True if a value is the worker's default for the key, which is always permitted."""
     return worker_settings(DEFAULTS).get(DEFAULTS + key) == value
