@@ -1,7 +1,7 @@
-"""The modules that plugin authors import.
+"""Public API for plugin authors.
 
-Plugins may also import the building blocks `columns`, `java`, `tls`, and `process`, but nothing
-else of the worker.
+Plugins may also import the packages `columns`, `java`, `tls`, and `process`, but no other module of
+the worker.
 
 | module | contents |
 |---|---|
@@ -12,5 +12,5 @@ else of the worker.
 | `config` | `ConfigDef` and validators |
 | `errors` | the error classes |
 
-Importing this package imports the standard library only.
-"""  # noqa: E501 - a table or a literal is wider
+Importing this package loads only the standard library.
+"""  # noqa: E501 - wide table

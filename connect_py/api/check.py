@@ -1,9 +1,9 @@
 """Checks that `connect-py doctor` performs before a worker or a connector runs.
 
-A plugin package adds checks with an entry point of the group `connect_py.checks`: a function that
+A plugin package adds checks with an entry point in the group `connect_py.checks`: a function that
 accepts a connector's configuration and the shared services of the command
-(`connect_py.api.service.SharedServices`), and returns the checks of the connector. It returns none
-for connectors of other plugins.
+(`connect_py.api.service.SharedServices`), and returns the checks for the connector. It returns no
+checks for connectors of other plugins.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Result of a check. Users see the values."""
+    """Result of a check. The values are displayed to users."""
 
     OK = "ok"
-    WARN = "warn"  # works, or is needed in some cases only
-    FAIL = "fail"  # a worker or the connector will not run
+    WARN = "warn"  # works, or is required only in some cases
+    FAIL = "fail"  # the worker or the connector will not run
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Outcome of a check for one subject."""
 
-    subject: str  # the object of the check, in a few words
+    subject: str  # short description of the checked object
     verdict: Verdict
     text: str
-    remedy: str = ""  # remedy for the user; empty if none
+    remedy: str = ""  # advice for the user; empty if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check with a deadline."""
+    """A check with a time limit."""
 
     subject: str
     # a `ConnectError` or an `OSError` counts as a failure

@@ -1,4 +1,4 @@
-"""Access of a sink to the Kafka cluster with its topics."""
+"""Access to the Kafka cluster from which a sink connector consumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 
 
 class SinkCluster(Protocol):
-    """The cluster of one sink connector.
+    """Kafka cluster of one sink connector.
 
     Methods are thread-safe and may block for a few seconds.
     """
@@ -26,24 +26,24 @@ class SinkCluster(Protocol):
 
     @property
     def start_number(self) -> int:
-        """Offset in the config topic of the record that last started or changed the connector.
+        """Offset of the config topic record that last started or changed the connector.
 
-        It only increases.
+        It never decreases.
         """
 
     @property
     def group_id(self) -> str:
-        """The effective consumer group of the connector."""
+        """Effective consumer group ID of the connector."""
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
-        """Return the settings of an additional Kafka client of the plugin, with librdkafka's names.
+        """Return the librdkafka properties for an additional Kafka client of the plugin.
 
-        They contain the addresses and the security settings of the task's clients, and pass the log
-        output of the client to the worker's log. The plugin adds IDs and groups.
+        They include the bootstrap servers and security settings of the task's clients, and redirect
+        the client's log output to the worker's log. The plugin adds client and group IDs.
         """
 
     def topic_id(self, topic: str) -> str:
-        """Request the current ID of a topic. It changes when the topic is deleted and recreated.
+        """Fetch the current ID of a topic. It changes when the topic is deleted and recreated.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -51,17 +51,17 @@ class SinkCluster(Protocol):
         """
 
     def partition_count(self, topic: str) -> int:
-        """Request the current number of partitions of a topic. Errors: see `topic_id`."""
+        """Fetch the current partition count of a topic. Raises the same errors as `topic_id`."""
 
     def topics(self) -> Sequence[str]:
-        """Return the existing topics that the connector consumes. A regex is resolved."""
+        """Return the existing topics that the connector consumes. `topics.regex` is resolved."""
 
     def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Request the committed offsets of the group with their metadata.
+        """Fetch the committed offsets of the consumer group, including their metadata.
 
-        Partitions without an offset are omitted.
+        Partitions without a committed offset are omitted.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -70,15 +70,17 @@ class SinkCluster(Protocol):
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Request the first offset and the end offset of partitions. Errors: see `committed`.
+        """Fetch the first offset and the end offset of each partition.
 
-        With `committed`, the end is the last stable offset, which excludes open transactions.
+        If `committed` is true, the end offset is the last stable offset, which excludes open
+        transactions. Raises the same errors as the method `committed`.
         """
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Request the first offsets with at least this timestamp, or else the end offsets.
+        """Fetch the first offset at or after a timestamp in each partition.
 
-        Errors: see `committed`.
+        The end offset is returned for partitions without such a record. Raises the same errors as
+        `committed`.
         """

@@ -1,17 +1,17 @@
-"""Subcommands of `connect-py`.
+"""Subcommands of the `connect-py` command.
 
-A plugin package adds commands with an entry point of the group `connect_py.commands`. The entry
-point refers to a table, a sequence of `CommandEntry`, in a module that is cheap to import: every
-call of `connect-py` reads the tables of all plugins, but imports only the command that it runs. A
-command is a function with the decorator `command`:
+A plugin package adds commands with an entry point in the group `connect_py.commands`. The entry
+point refers to a command table, which is a sequence of `CommandEntry`, in a module that is cheap to
+import. Every invocation of `connect-py` reads the tables of all plugins, but imports only the
+command that it runs. A command is a function that is decorated with `command`:
 
     @command(worker=True, failure_status=2)
     def audit(context: CommandContext, table: Annotated[str, typer.Argument()]) -> None:
         \"\"\"Check the ledger of a table.\"\"\"
 
-Its first parameter is the context. The other parameters become arguments and options, as in typer.
-A parameter whose type is a dataclass is replaced by the fields of the dataclass; commands share
-options this way.
+Its first parameter is the context. The other parameters become arguments and options, as in Typer.
+A parameter whose type is a dataclass is expanded into the fields of the dataclass, which allows
+commands to share options.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., None])
 
-COMMANDS: Final = "connect_py.commands"  # the group of entry points
+COMMANDS: Final = "connect_py.commands"  # entry point group
 _TRAITS: Final = "__connect_py_command__"
 
 
@@ -40,13 +40,13 @@ class CommandEntry:
     """Declaration of a command or of a group of commands."""
 
     name: str  # as users type it; "dlq list" is the command "list" of the group "dlq"
-    summary: str  # for the help of the parent; equal to the first paragraph of the docstring
+    summary: str  # displayed in the parent's help; equal to the first paragraph of the docstring
     target: str = ""  # `module:function`, imported when the command runs; empty for a group
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTraits:
-    """Arguments of the decorator `command`."""
+    """Arguments of the `command` decorator."""
 
     worker: bool
     json: bool
@@ -64,11 +64,11 @@ def command(
     """Declare a function as a command of `connect-py`. The function itself is unchanged.
 
     Args:
-        worker: Add the options that name a running worker. See `CommandContext.worker`.
+        worker: Add the options that select a running worker. See `CommandContext.worker`.
         json: Add `--json`. See `CommandContext.show`.
-        jars: Names of jar sets, in addition to Spark's, for the drivers of the command.
-        failure_status: Exit status if the command raises an error. Wrong usage, an unreachable
-            worker, and missing prerequisites always end with 2.
+        jars: Names of the jar sets, in addition to Spark's, for the Spark drivers of the command.
+        failure_status: Exit status if the command raises an error. For a usage error, an
+            unreachable worker, or a missing prerequisite, the exit status is always 2.
     """
 
     def declare(function: F) -> F:
@@ -79,33 +79,33 @@ def command(
 
 
 def command_traits(function: Callable[..., None]) -> CommandTraits:
-    """Return the arguments of the decorator of a command.
+    """Return the arguments of the `command` decorator of a function.
 
     Raises:
-        TypeError: The function has no decorator.
+        TypeError: The function is not decorated with `command`.
     """
     traits = getattr(function, _TRAITS, None)
     if not isinstance(traits, CommandTraits):
-        raise TypeError(f"{function.__module__}:{function.__name__} lacks the decorator @command")
+        raise TypeError(f"{function.__module__}:{function.__name__} is not decorated with @command")
     return traits
 
 
 class PrerequisiteError(ConnectError):
-    """A program or library that the command needs is missing. Nothing was changed."""
+    """A program or library that the command requires is missing. Nothing was changed."""
 
 
 class WorkerClient(Protocol):
-    """REST API of the worker that the command line names."""
+    """Client for the REST API of the worker that is selected on the command line."""
 
     @property
     def url(self) -> str:
-        """Return the address of the worker."""
+        """Return the URL of the worker."""
 
     def connectors(self) -> Mapping[str, Any]:
-        """Return `info` and `status` of all connectors of the worker's group, by name.
+        """Return `info` and `status` of all connectors in the worker's group, by name.
 
         Raises:
-            ConnectError: No worker answers, or it refuses the request.
+            ConnectError: No worker responds, or the worker rejects the request.
         """
 
     def operate(
@@ -116,47 +116,47 @@ class WorkerClient(Protocol):
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector, and wait for its result, which may take hours.
+        """Run an operation of a connector and wait for its result, which may take hours.
 
         Args:
-            name: The connector.
-            operation: The name of the operation.
-            arguments: The JSON object of the request.
-            progress: Called with a description of the current step, on the calling thread.
-            worker_id: The member of the group that gets the request (`host:port`) if it can be
-                reached from here.
+            name: Name of the connector.
+            operation: Name of the operation.
+            arguments: JSON object of the request.
+            progress: Called on the calling thread with a description of the current step.
+            worker_id: Group member (`host:port`) that receives the request if it is reachable from
+                this machine.
 
         Raises:
-            NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
-            ConnectError: The operation failed, or the worker was lost. The operation may have taken
-                effect.
+            NotFoundError: The connector or the operation does not exist. Nothing was changed.
+            ConnectError: The operation failed, or the connection to the worker was lost. The
+                operation may have taken effect.
         """
 
 
 class CommandContext(Protocol):
-    """Services of `connect-py` for one run of a command.
+    """Services for one run of a command.
 
     Everything that a method starts is stopped when the command returns.
 
     The first call of `services` or `sink_host` locates Java and Spark's jars, which are downloaded
-    if necessary, and exports them to the environment. Both raise a `PrerequisiteError` if Java or
-    a jar is missing.
+    if necessary, and exports them to the environment. Both raise a `PrerequisiteError` if Java or a
+    jar is missing.
     """
 
     @property
     def as_json(self) -> bool:
-        """Return True if the user asked for JSON output (`--json`)."""
+        """Return True if the user requested JSON output (`--json`)."""
 
     def show(self, document: Any, lines: Iterable[str]) -> None:
-        """Print the result on standard output: the document with `--json`, the lines without it.
+        """Print the result to standard output: the document with `--json`, otherwise the lines.
 
         Args:
-            document: The result, as `json.dumps` accepts it.
-            lines: The result for people. Not consumed with `--json`.
+            document: The result as a value that `json.dumps` accepts.
+            lines: The result as human-readable lines. Not consumed with `--json`.
         """
 
     def warn(self, message: str) -> None:
-        """Print a message on standard error, prefixed with the program's name.
+        """Print a message to standard error, prefixed with the program name.
 
         Secrets are masked.
         """
@@ -169,30 +169,30 @@ class CommandContext(Protocol):
         """
 
     def mask(self, message: str) -> str:
-        """Return a string with the values of config providers masked."""
+        """Return a message in which all values from config providers are masked."""
 
     def worker(self) -> WorkerClient | None:
-        """Return a client of the worker that the command line names.
+        """Return a client for the worker that is selected on the command line.
 
-        None if the command was not declared with `worker=True`.
+        Return None if the command was not declared with `worker=True`.
 
         Raises:
-            ConfigError: The options that name the worker are not valid.
+            ConfigError: The options that select the worker are not valid.
         """
 
     def services(self) -> SharedServices:
-        """Return shared services without the settings of a worker."""
+        """Return shared services that have no worker settings."""
 
     def resolve(self, connector: Mapping[str, str], worker: Path) -> dict[str, str]:
         """Replace the placeholders of config providers, as a worker does for its tasks.
 
         Args:
             connector: A configuration with placeholders such as `${env:TOKEN}`. Placeholders of
-                unknown providers stay unchanged.
+                unknown providers remain unchanged.
             worker: The worker's properties file, which configures the providers.
 
         Raises:
-            ConfigError: A provider is not available, or does not have a value.
+            ConfigError: A provider is unavailable, or has no value for a placeholder.
         """
 
     def pipelines(
@@ -202,16 +202,17 @@ class CommandContext(Protocol):
 
         Args:
             connector: The resolved configuration.
-            worker: The worker's properties file: default converters, and `plugin.path`.
+            worker: The worker's properties file, which specifies the default converters and
+                `plugin.path`.
         """
 
     def sink_host(
         self, connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
     ) -> SinkHost:
-        """Return the environment of a sink task, for commands that do the work of tasks.
+        """Return the environment for a command that does the work of sink tasks.
 
         Args:
-            connector: The resolved configuration, with its name.
+            connector: The resolved configuration, including the connector name.
             worker: The worker's properties file.
             settings: Worker properties that override the file.
 

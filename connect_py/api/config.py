@@ -1,7 +1,7 @@
-"""`ConfigDef`: definitions of config keys, with type, default, validator, importance, and doc.
+"""Definitions of config keys with their type, default, validator, importance, and documentation.
 
 The reference documentation and the validate endpoint are generated from these definitions. The
-error messages are Connect's, because users and tools match on them.
+error messages are the same as in Java Kafka Connect, because users and tools match on them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ HIDDEN = "[hidden]"
 
 
 class Type(Enum):
-    """Types of configuration values.
+    """Type of a configuration value.
 
-    They are represented as `bool`, `str`, `int`, `float`, `list[str]`, and `Password`.
+    Values are parsed to `bool`, `str`, `int`, `float`, `list[str]`, and `Password`.
     """
 
     BOOLEAN = "BOOLEAN"
@@ -48,7 +48,7 @@ class Width(Enum):
 
 
 class Password:
-    """A secret, which is printed as `[hidden]`."""
+    """A secret that is printed as `[hidden]`."""
 
     __slots__ = ("value",)
 
@@ -70,7 +70,7 @@ class _NoDefault:
         return "NO_DEFAULT"
 
     def __reduce__(self) -> str:
-        return "NO_DEFAULT"  # unpickled as the same object in other processes
+        return "NO_DEFAULT"  # unpickles to the same object in other processes
 
 
 NO_DEFAULT = _NoDefault()  # the key is required
@@ -83,7 +83,7 @@ Validator: TypeAlias = Callable[[str, Parsed], None]
 class ConfigValueError(ConfigError):
     """A value is invalid.
 
-    The message is `Invalid value x for configuration k: why`, as in Connect.
+    The message is `Invalid value x for configuration k: why`, as in Java Kafka Connect.
     """
 
     def __init__(self, key: str, value: object, why: str | None = None) -> None:
@@ -118,7 +118,10 @@ def _shown(value: object) -> str:
 
 
 class Recommender(Protocol):
-    """Recommends values for a key and decides if it is visible, given the other values."""
+    """Recommends values for a key and determines whether it is visible.
+
+    Both may depend on the values of other keys.
+    """
 
     def valid_values(self, name: str, parsed: Mapping[str, Parsed]) -> Sequence[Parsed]: ...
 
@@ -127,7 +130,7 @@ class Recommender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """The definition of one key."""
+    """Definition of one config key."""
 
     name: str
     type: Type
@@ -141,7 +144,7 @@ class ConfigKey:
     display_name: str = ""
     dependents: tuple[str, ...] = ()
     recommender: Recommender | None = None
-    internal: bool = False  # not shown in documentation or by validate
+    internal: bool = False  # hidden in the documentation and in validate responses
 
     @property
     def has_default(self) -> bool:
@@ -168,7 +171,7 @@ class ConfigDef:
             self.add(key)
 
     def add(self, key: ConfigKey) -> ConfigDef:
-        """Add a definition. ConfigError if the key is already defined."""
+        """Add a definition and return self. Raises ConfigError if the key is already defined."""
         if key.name in self.keys:
             raise ConfigError(key.name, "is defined twice")
         self.keys[key.name] = key
@@ -177,7 +180,7 @@ class ConfigDef:
     def define(
         self,
         name: str,
-        type: Type,  # noqa: A002 - Connect's word
+        type: Type,  # noqa: A002 - Connect's name
         *,
         default: Parsed = NO_DEFAULT,
         validator: Validator | None = None,
@@ -193,7 +196,8 @@ class ConfigDef:
     ) -> ConfigDef:
         """Add a key and return self. Without `default`, the key is required.
 
-        `default` may be a string, which is parsed, or a parsed value; None means "no value".
+        `default` is either a string to be parsed or a parsed value. None means that the key has no
+        value by default.
         """
         parsed = default
         if isinstance(default, str) and type is not Type.STRING:
@@ -243,10 +247,10 @@ class ConfigDef:
         return value
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        """Parse all defined keys, and return their values and errors in order of definition.
+        """Parse all defined keys, and return their values and errors in definition order.
 
-        The validator of a value that cannot be parsed receives null, as in Connect. Such a value
-        may therefore have two errors.
+        If a value cannot be parsed, its validator receives None, as in Java Kafka Connect. Such a
+        value may therefore have two errors.
         """
         values: dict[str, ConfigValue] = {}
         parsed: dict[str, Parsed] = {}
@@ -285,8 +289,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 
 
-def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Connect's word
-    """Parse a value like Kafka's ConfigDef. Surrounding whitespace is ignored; None stays None.
+def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Connect's name
+    """Parse a value like Kafka's ConfigDef. Surrounding whitespace is ignored. None remains None.
 
     Raises:
         ConfigValueError: The value does not have this type.
@@ -326,7 +330,7 @@ def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Conne
     return str(text)
 
 
-def to_text(value: Parsed, type: Type) -> str | None:  # noqa: A002 - Connect's word
+def to_text(value: Parsed, type: Type) -> str | None:  # noqa: A002 - Connect's name
     """Return the string that represents a parsed value in responses.
 
     List items are joined with commas, and secrets are hidden.
@@ -343,7 +347,7 @@ def to_text(value: Parsed, type: Type) -> str | None:  # noqa: A002 - Connect's 
 
 
 def at_least(low: float) -> Validator:
-    """Return a validator for numbers of at least `low`. Rejects null."""
+    """Return a validator that requires a number of at least `low`. It rejects null."""
 
     def check(name: str, value: Parsed) -> None:
         if value is None:
@@ -355,7 +359,7 @@ def at_least(low: float) -> Validator:
 
 
 def between(low: float, high: float) -> Validator:
-    """Return a validator for numbers in [low, high]. Rejects null."""
+    """Return a validator that requires a number in [low, high]. It rejects null."""
 
     def check(name: str, value: Parsed) -> None:
         at_least(low)(name, value)
@@ -366,7 +370,7 @@ def between(low: float, high: float) -> Validator:
 
 
 def one_of(*choices: str, case_insensitive: bool = False) -> Validator:
-    """Return a validator for one of several strings."""
+    """Return a validator that requires one of several strings."""
 
     def check(name: str, value: Parsed) -> None:
         if case_insensitive:
@@ -410,7 +414,7 @@ def unique_items(name: str, value: Parsed) -> None:
 
 
 def all_of(*validators: Validator) -> Validator:
-    """Return a validator that accepts a value if all of these validators accept it."""
+    """Return a validator that accepts a value if all given validators accept it."""
 
     def check(name: str, value: Parsed) -> None:
         for validator in validators:
@@ -420,5 +424,5 @@ def all_of(*validators: Validator) -> Validator:
 
 
 def with_prefix(props: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the properties with a prefix, without the prefix."""
+    """Return the properties that start with a prefix, with the prefix removed."""
     return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}

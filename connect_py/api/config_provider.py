@@ -1,4 +1,4 @@
-"""Config providers, which return the values of placeholders `${provider:path:key}`."""
+"""Config providers, which resolve placeholders of the form `${provider:path:key}`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ConfigData:
-    """Values of a provider for one path."""
+    """Values that a provider returns for one path."""
 
-    # values by key, without missing keys
+    # values by key; missing keys are omitted
     data: Mapping[str, str] = field(default_factory=dict)
-    ttl_ms: int | None = None  # time for which the values are valid; None: unlimited
+    ttl_ms: int | None = None  # time for which the values are valid; None if unlimited
 
 
 class ConfigProvider(ABC):
     """Looks up configuration values in another system.
 
     The worker creates and configures each provider once, before anything else. The worker property
-    `config.providers.<name>.class` contains its class as `module:Class`. It runs in the worker's
-    process; therefore, it must import few modules and respond quickly. Values are secrets, and must
-    not appear in logs and errors.
+    `config.providers.<name>.class` specifies its class as `module:Class`. A provider runs in the
+    worker's process, so it must import few modules and respond quickly. Values are secrets and must
+    not appear in logs or errors.
     """
 
     def configure(self, params: Mapping[str, str]) -> None:
-        """Receive the properties `config.providers.<name>.param.*` without their prefix.
+        """Configure the provider with `config.providers.<name>.param.*`, without the prefix.
 
         Raises:
             ConfigError: A property is invalid.
@@ -34,11 +34,11 @@ class ConfigProvider(ABC):
 
     @abstractmethod
     def get(self, path: str, keys: Set[str]) -> ConfigData:
-        """Return the values of these keys. Thread-safe; called concurrently.
+        """Return the values of these keys. Called concurrently, so it must be thread-safe.
 
-        If the result has a time to live, the worker requests the values again when it has expired,
-        and restarts connectors whose values have changed.
+        If the result has a time to live, the worker requests the values again after it expires, and
+        restarts the connectors whose values have changed.
 
         Raises:
-            ConfigError: The path cannot be read; the connector or task that needs it fails.
+            ConfigError: The path cannot be read. The connector or task that needs it fails.
         """

@@ -33,7 +33,7 @@ class ConnectorContext(WaitReporter, Protocol):
         """Name of the connector."""
 
     def request_task_reconfiguration(self) -> None:
-        """Request a call of `task_configs`.
+        """Request a call to `task_configs`.
 
         The tasks are restarted if their configurations have changed.
         """
@@ -41,35 +41,36 @@ class ConnectorContext(WaitReporter, Protocol):
     def raise_error(self, error: Exception) -> None:
         """Report an error from which the connector cannot recover.
 
-        Its status becomes FAILED; its tasks continue to run.
+        The connector's status becomes FAILED, but its tasks continue to run.
         """
 
 
 class Connector(ABC):
-    """An instance per connector, in the worker's connector process.
+    """Base class of sink and source connectors.
 
-    Methods are never called concurrently.
+    Each connector has one instance, which runs in the worker's connector process. Methods other
+    than `cancel_operation` are never called concurrently.
     """
 
     config_def: ClassVar[ConfigDef]
     task_class: ClassVar[type[Task]]
-    version: ClassVar[str | None] = None  # None: the distribution's version
+    version: ClassVar[str | None] = None  # None for the distribution's version
 
     context: ConnectorContext
     services: SharedServices  # set before any method is called; thread-safe
-    # shows a step of `operate` to its client; set only for `operate`
+    # reports a step of `operate` to the client; set only for `operate`
     report_progress: Callable[[str], None]
 
     @classmethod
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services that tasks of this configuration will request, to start them early.
+        """Return the services that tasks with this configuration will request, to start them early.
 
-        Called when any worker of the group starts, and just before `start`; placeholders are
-        resolved. A service stops if no task has requested it within ten minutes after the start of
-        the worker, or within a minute after the start of the connector. Must return quickly; errors
-        are logged and have no other effect. For `worker_settings`, see `SharedServices`.
+        Called when any worker of the group starts, and immediately before `start`. Placeholders in
+        `props` are resolved. A service is stopped if no task requests it within ten minutes after
+        the worker starts, or within one minute after the connector starts. Must return quickly.
+        Errors are logged and have no other effect. For `worker_settings`, see `SharedServices`.
         """
         return ()
 
@@ -82,7 +83,7 @@ class Connector(ABC):
         """Start with this configuration, in which placeholders are resolved.
 
         Raises:
-            ConnectError: The connector fails until it is restarted or its configuration is changed.
+            ConnectError: The connector fails and must be restarted or reconfigured.
         """
 
     @abstractmethod
@@ -98,12 +99,11 @@ class Connector(ABC):
         return
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        """Validate a configuration with `config_def` and rules for several keys.
+        """Validate a configuration without starting the connector.
 
-        Nothing is started.
-
-        Runs in the connector process; may be slow, and may connect to servers. Problems are
-        reported in the `errors` of the values; an exception is an internal error (HTTP 500).
+        By default, only `config_def` is checked. Override this method to check combinations of
+        keys. Runs in the connector process, may be slow, and may connect to servers. Problems are
+        reported in the `errors` of the values. An exception is an internal error (HTTP 500).
         """
         return self.config_def.validate(props)
 
@@ -112,17 +112,18 @@ class Connector(ABC):
     ) -> Any:
         """Process `POST /connectors/{connector}/operations/{operation}`.
 
-        Called on an instance that has not been started, in any state of the connector, by any
-        worker of the cluster. A plain request has a deadline of 90 seconds. A request for progress,
-        which `report_progress` shows to the client, has no deadline.
+        Called on an instance that has not been started, in any state of the connector, on any
+        worker of the group. A plain request has a deadline of 90 seconds. A request with progress
+        reports (see `report_progress`) has no deadline.
 
         Args:
             props: Configuration of the connector, in which placeholders are resolved.
             operation: Name of the operation, from the path.
-            arguments: JSON object of the request. Numbers are strings, exactly as in the request.
+            arguments: JSON object of the request. Numbers are represented as strings, exactly as in
+                the request.
 
         Returns:
-            A value that can be represented as JSON.
+            A JSON-serializable value.
 
         Raises:
             NotFoundError: The operation does not exist (HTTP 404).
@@ -132,7 +133,7 @@ class Connector(ABC):
         raise NotFoundError(f"This connector has no operation {operation}")
 
     def cancel_operation(self) -> None:
-        """Cancel a running `operate` because its client has disconnected.
+        """Cancel a running `operate` call because its client has disconnected.
 
         Called on another thread.
         """
@@ -144,36 +145,37 @@ class SinkConnector(Connector):
     task_class: ClassVar[type[SinkTask]]
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
-        """Return a transactional ID that tasks of this configuration need, or None.
+        """Return the transactional ID that tasks with this configuration use, or None.
 
-        Called on an instance that has not been started when a configuration is validated. The
-        configuration is rejected if the cluster does not grant the ID.
+        Called during validation, on an instance that has not been started. The configuration is
+        rejected if the cluster does not authorize the ID.
         """
         return None
 
     # set only for `alter_offsets` and `operate`; its start number is 0 for `operate`
     cluster: SinkCluster
-    pipelines: PipelineFactory  # pipelines of the connector's records; set only for `operate`
+    # creates pipelines for the connector's records; set only for `operate`
+    pipelines: PipelineFactory
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> bool | Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Validate or apply a change of the next offsets to read. None resets a partition.
+        """Validate or apply a change to the consumer offsets. None resets a partition.
 
         Called while the connector is stopped, on an instance that has not been started, before the
-        consumer group is changed. A reset of the connector contains all partitions for which the
-        group has offsets, with None; the group is deleted afterward.
+        consumer group is changed. To reset the connector, `offsets` maps every partition with a
+        group offset to None, and the group is deleted afterward.
 
         Returns:
-            True if the connector has handled the change completely. False if the connector may
-            store offsets elsewhere that users must change themselves. A mapping implies True, and
-            contains the offsets and metadata to commit to the group in one request instead of the
-            requested ones, even for a reset; the offsets of partitions with None are deleted
-            afterward.
+            True if the connector has handled the change completely. False if the connector may also
+                store offsets in another system, where users must change them. A mapping implies
+                True. It contains the offsets and metadata to commit to the group in one request
+                instead of the requested offsets, even for a reset. The offsets of partitions that
+                are mapped to None are deleted afterward.
 
         Raises:
-            ConnectError: The offsets are rejected; nothing is changed.
-            NotImplementedError: The connector does not support changes of its offsets.
+            ConnectError: The offsets are rejected. Nothing is changed.
+            NotImplementedError: The connector does not support changes to its offsets.
         """
         return False
 
@@ -184,19 +186,19 @@ class SourceConnector(Connector):
     task_class: ClassVar[type[SourceTask]]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
-        """Return the support for exactly-once delivery with this configuration, using transactions.
+        """Return whether this configuration supports exactly-once delivery, using transactions.
 
-        Called on an instance that has not been started if a user requires it
-        (`exactly.once.support=required`). None: unknown.
+        Return None if this is unknown. Called on an instance that has not been started, if the user
+        requires exactly-once delivery (`exactly.once.support=required`).
         """
         return None
 
     def can_define_transaction_boundaries(
         self, props: Mapping[str, str]
     ) -> TransactionBoundarySupport:
-        """Return the support for transactions that tasks end themselves with this configuration.
+        """Return whether tasks with this configuration can define transaction boundaries.
 
-        Called like `exactly_once_support`.
+        Called under the same conditions as `exactly_once_support`.
         """
         return TransactionBoundarySupport.UNSUPPORTED
 
@@ -205,16 +207,15 @@ class SourceConnector(Connector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Validate or apply a change of stored offsets.
+        """Validate or apply a change to the stored offsets.
 
-        Each pair contains a source partition and its new offset.
-
-        The offset None resets a partition. Called while the connector is stopped, on an instance
-        that has not been started. Return True if the connector has handled the change completely;
-        False if it may store offsets elsewhere that users must change themselves.
+        Each pair contains a source partition and its new offset, or None to reset the partition.
+        Called while the connector is stopped, on an instance that has not been started. Return True
+        if the connector has handled the change completely, or False if it may also store offsets in
+        another system, where users must change them.
 
         Raises:
-            ConnectError: The offsets are rejected; nothing is changed.
-            NotImplementedError: The connector does not support changes of its offsets.
+            ConnectError: The offsets are rejected. Nothing is changed.
+            NotImplementedError: The connector does not support changes to its offsets.
         """
         return False

@@ -1,4 +1,4 @@
-"""Converters between the bytes of Kafka messages and Connect's values."""
+"""Converters between serialized Kafka messages and Connect values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 @dataclass(frozen=True, slots=True)
 class ColumnRun:
-    """Converted consecutive messages that share one schema.
+    """Consecutive converted messages that share one schema.
 
-    `column` has `stop - start` rows. A message that failed is null in it and has an entry in
-    `failures`, by its index in the sequence passed to the call; the worker removes it from the
-    batch and reports it.
+    `column` has `stop - start` rows. A message that failed is null in `column` and has an entry in
+    `failures`, keyed by its index in the sequence that was passed to `to_batch`. The worker removes
+    it from the batch and reports it.
     """
 
     start: int
@@ -30,19 +30,21 @@ class ColumnRun:
 
 
 class Converter(ABC):
-    """Converts bytes of messages to values and back, for keys or for values.
+    """Deserializes and serializes the keys or the values of messages.
 
-    An instance converts the keys or the values of one task, on the task's thread, and may have
-    caches. An error is a failure of one record and subject to `errors.tolerance`. A
-    `RetriableError`, for example because a schema registry is unavailable, is retried within
-    `errors.retry.timeout`; the partitions are paused meanwhile.
+    An instance converts either the keys or the values of one task, on the task's thread, and may
+    cache data. An error fails one record and is subject to `errors.tolerance`. After a
+    `RetriableError`, for example because a schema registry is unavailable, the conversion is
+    retried for `errors.retry.timeout`, during which the partitions are paused.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str], *, is_key: bool) -> None:
-        """Receive the converter's properties without their prefix. Called once, first.
+        """Configure the converter. Called once, before all other methods.
+
+        `configs` contains the properties of the converter, without their prefix.
 
         Raises:
             ConfigError: A property is invalid.
@@ -52,7 +54,7 @@ class Converter(ABC):
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
     ) -> SchemaAndValue:
-        """Convert one message. This is the reference for `to_batch`.
+        """Deserialize one message. This method is the reference for `to_batch`.
 
         Raises:
             DataError: The bytes are not in this format.
@@ -63,10 +65,10 @@ class Converter(ABC):
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
     ) -> bytes | None:
-        """Convert one value to bytes. None results in a message without bytes.
+        """Serialize one value. Return None for a null message.
 
-        `headers` contains the converted headers of the message, to which more can be appended.
-        None: headers are not supported.
+        `headers` contains the serialized headers of the message. The converter may append headers.
+        None if headers are not supported.
 
         Raises:
             DataError: The value cannot be represented in this format.
@@ -76,23 +78,27 @@ class Converter(ABC):
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
-        """Convert messages of one topic to columns.
+        """Deserialize messages of one topic to columns.
 
-        The runs cover all messages, in order and without gaps; a null message never ends a run.
-        Each row, including failures, is equal to the result of `to_connect`.
+        The runs cover all messages, in order and without gaps. A null message never ends a run.
+        Each row, including a failure, is equal to the result of `to_connect`.
 
         Raises:
-            NotColumnar: The messages are converted by `to_connect`, one at a time.
-            RetriableError: A required server is unavailable; the same messages are passed again.
+            NotColumnar: The messages have no columnar form. They are passed to `to_connect` one at
+                a time.
+            RetriableError: A required server is unavailable. The same messages are passed again.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Close connections. Called once, last."""
+        """Close connections. Called once, after all other methods."""
 
 
 class HeaderConverter(ABC):
-    """Converts bytes of headers to values and back. Used like `Converter`, with the same errors."""
+    """Deserializes and serializes header values.
+
+    Threading and errors are the same as for `Converter`.
+    """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
@@ -102,13 +108,13 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """Convert the bytes of one header."""
+        """Deserialize the value of one header."""
 
     @abstractmethod
     def from_connect_header(
         self, topic: str, key: str, schema: Schema | None, value: Value
     ) -> bytes | None:
-        """Convert the value of one header."""
+        """Serialize the value of one header."""
 
     def close(self) -> None:
-        """Release all resources. Called once, last."""
+        """Release all resources. Called once, after all other methods."""

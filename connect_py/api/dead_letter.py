@@ -1,7 +1,7 @@
-"""Dead-letter records: consumed records that failed, and their replays.
+"""Dead-letter records, which are consumed records that failed, and their replays.
 
-`DeadLetter` is passed to a sink task that stores such records. `Replay` identifies the original
-dead-letter record of a record in a replay topic.
+`DeadLetter` is passed to a sink task that stores dead-letter records. `Replay` identifies the
+original dead-letter record of a record in a replay topic.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ REPLAY_HEADER: Final = "connect-py.replay"
 class Replay:
     """Original position of a replayed record, and the number of replays so far.
 
-    Stored in one header. Converters and transformations see this position; commits depend only on
-    the position in the replay topic. A position and an attempt identify a replay, which is never
-    written twice.
+    Stored in one record header. Converters and transformations receive this position as the
+    position of the record, but commits depend only on the position in the replay topic. The
+    position and the attempt identify a replay, so that it is never written twice.
     """
 
     topic: str
     partition: int
     offset: int
-    attempt: int  # 1: the first replay
+    attempt: int  # 1 for the first replay
 
     def to_header(self) -> tuple[str, bytes]:
         """Return the header that marks a record as a replay."""
@@ -42,9 +42,9 @@ class Replay:
 
     @classmethod
     def of(cls, headers: RawHeaders) -> Self | None:
-        """Parse the last header with the name of replay headers.
+        """Parse the last replay header.
 
-        Return None if there is no header or if another program wrote it.
+        Return None if there is no replay header or if another program wrote it.
         """
         for name, data in reversed(headers):
             if name == REPLAY_HEADER:
@@ -69,16 +69,16 @@ def without_replay(headers: RawHeaders) -> RawHeaders:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that failed, with its consumed bytes and the reason of the failure."""
+    """A record that failed, with its raw bytes and the reason for the failure."""
 
     origin: RecordOrigin  # consumed position, which determines the committed offsets
-    timestamp: int | None  # of the record: ms since the epoch
+    timestamp: int | None  # timestamp of the record, in ms since the epoch
     timestamp_type: TimestampType
     reason: FailureReason
-    stage: str  # Connect's name of the stage that failed: `VALUE_CONVERTER`, `TASK_PUT`, ...
-    class_name: str  # failed converter, transformation, or task, as configured
-    error_class: str  # name in Java if there is one, otherwise in Python
-    error_message: str | None  # including the messages of its causes, one per line
+    stage: str  # Connect's name for the stage that failed: `VALUE_CONVERTER`, `TASK_PUT`, ...
+    class_name: str  # class of the failed converter, transformation, or task, as configured
+    error_class: str  # Java class name if there is one, otherwise the Python class name
+    error_message: str | None  # including the messages of all causes, one per line
     failed_at: int  # ms since the epoch
     replay: Replay | None = None  # original position of a replayed record
-    error_trace: str | None = None  # in Java's format, followed by Python's
+    error_trace: str | None = None  # stack trace in Java's format, followed by Python's format

@@ -1,6 +1,6 @@
-"""Errors of Connect.
+"""Errors of the Connect API.
 
-The class of an error determines the reaction of the worker; attributes contain the data.
+The class of an error determines how the worker reacts. The attributes contain the details.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any
 class FailureReason(Enum):
     """Reason why a record became a dead-letter record.
 
-    The values are labels of metrics and the contents of `_dlq_reason`. The set is small and closed.
+    The values are used as metric labels and in the column `_dlq_reason`. The set is small and
+    fixed.
     """
 
     KEY_CONVERTER = "key_converter"
     VALUE_CONVERTER = "value_converter"
     HEADER_CONVERTER = "header_converter"
-    TRANSFORMATION = "transformation"  # predicates too
+    TRANSFORMATION = "transformation"  # includes predicates
     # reported by sinks: the message is not an event of the expected kind
     NO_CHANGE_EVENT = "no_change_event"
     DOES_NOT_FIT = "does_not_fit"  # reported by sinks: a value cannot be stored in its column
     NULL_KEY = "null_key"  # reported by sinks: a row of a table with keys has no key
-    UNROUTED = "unrouted"  # reported by sinks: the record has no table
+    UNROUTED = "unrouted"  # reported by sinks: the record is not routed to any table
     SINK = "sink"  # any other error that the sink task reported
 
 
@@ -36,7 +37,7 @@ class ConnectError(Exception):
 
 
 class RetriableError(ConnectError):
-    """The operation may succeed later: the worker waits, then retries it."""
+    """The operation may succeed later. The worker retries it after a delay."""
 
     java_name = "org.apache.kafka.connect.errors.RetriableException"
 
@@ -44,12 +45,12 @@ class RetriableError(ConnectError):
 class UnavailableError(RetriableError):
     """A server that a converter or transformation needs is unavailable.
 
-    No record is the cause: the worker waits without limit, regardless of `errors.retry.timeout`,
-    and no record becomes a dead-letter record.
+    The error is not caused by a record. The worker therefore retries indefinitely, regardless of
+    `errors.retry.timeout`, and no record becomes a dead-letter record.
     """
 
     def __init__(self, *args: object, server: str = "server") -> None:
-        """Create an error. The status of the task shows `server` as the subject of the wait."""
+        """Create an error. The task status shows `server` as the subject of the wait."""
         super().__init__(*args)
         self.server = server
 
@@ -57,13 +58,13 @@ class UnavailableError(RetriableError):
 class DataError(ConnectError):
     """The bytes, the schema, or a value of a record is invalid.
 
-    Can be tolerated under `errors.tolerance`.
+    Subject to `errors.tolerance`.
     """
 
     java_name = "org.apache.kafka.connect.errors.DataException"
 
     def __init__(self, *args: object, reason: FailureReason | None = None) -> None:
-        """Create an error with the reason that a sink task reports. None: `FailureReason.SINK`."""
+        """Create an error. Sink tasks may set `reason`. The default is `FailureReason.SINK`."""
         super().__init__(*args)
         self.reason = reason
 
@@ -105,31 +106,31 @@ class AlreadyExistsError(ConnectError):
 
 
 class CommitStateUnknownError(ConnectError):
-    """The outcome of the commit is unknown. Read the table before the next attempt."""
+    """The outcome of a commit is unknown. Read the table before the next attempt."""
 
 
 class NotColumnar(ConnectError):  # noqa: N818 - requests the row form; not a failure
-    """A batch has no exact columnar form; its rows are processed by the row form."""
+    """A batch has no exact columnar form. Its rows are processed one at a time."""
 
 
 class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     """Some rows of a batch cannot be processed.
 
-    The worker reports these rows under the error tolerance, exactly as if the row form had raised
-    the error for each of them. It calls again with the other rows, unless their results are
+    The worker applies `errors.tolerance` to these rows, exactly as if the row form had raised the
+    error for each of them. It repeats the call with the other rows unless their results are
     attached.
     """
 
     def __init__(
         self, errors: Mapping[int, Exception], results: Sequence[Any] | None = None
     ) -> None:
-        """Create an error with the error of each bad row, by its index in the batch.
+        """Create an error from the error of each bad row, by its index in the batch.
 
-        `results` contains the batches that `apply_batch` would have returned for the other rows;
-        only transformations provide it. None: the other rows have not been processed.
+        `results` contains the batches that `apply_batch` would have returned for the other rows.
+        Only transformations provide it. None if the other rows have not been processed.
         """
         if not errors:
-            raise ValueError("BadRows needs at least one row")
-        super().__init__(f"{len(errors)} rows cannot be processed, the first is row {min(errors)}")
+            raise ValueError("BadRows requires at least one row")
+        super().__init__(f"rows that cannot be processed: {len(errors)}; first row: {min(errors)}")
         self.errors = dict(errors)
         self.results = results

@@ -1,4 +1,4 @@
-"""`MessageRun`: the fields of Kafka messages as columns.
+"""Columnar representation of consecutive Kafka messages.
 
 Importing this module does not import pyarrow.
 """
@@ -15,7 +15,7 @@ from connect_py.api.record import RawHeaders, RecordOrigin, TimestampType, Topic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# values of the column `timestampType` of Spark's Kafka source
+# values of the `timestampType` column in Spark's Kafka source
 _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
     0: TimestampType.CREATE_TIME,
     1: TimestampType.LOG_APPEND_TIME,
@@ -26,7 +26,7 @@ _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
 class MessageRun:
     """Consecutive messages of one topic with one timestamp type.
 
-    Contains at least one message, and none with an error.
+    Contains at least one message. No message has an error.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class MessageRun:
     offsets: pa.Int64Array
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
-    headers: Sequence[RawHeaders | None] | None  # None: no message has any
+    headers: Sequence[RawHeaders | None] | None  # None if no message has headers
     timestamps: pa.Int64Array
     timestamp_type: TimestampType
     starts: Mapping[int, int]  # offset of the first message, by partition
@@ -42,7 +42,7 @@ class MessageRun:
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> Iterator[MessageRun]:
-        """Yield the runs of messages that Spark's Kafka source has read.
+        """Yield the runs in a batch of messages that Spark's Kafka source has read.
 
         The columns are key, value, topic, partition, offset, timestamp, timestampType, and
         optionally headers. A new run starts where the topic or the timestamp type changes.
@@ -66,7 +66,7 @@ class MessageRun:
         return len(self.offsets)
 
     def origin(self, row: int) -> RecordOrigin:
-        """Return the position of a message, and its bytes."""
+        """Return the position and the raw bytes of a message."""
         return RecordOrigin(
             self.topic,
             self.partitions[row].as_py(),
@@ -77,7 +77,7 @@ class MessageRun:
         )
 
     def origins(self) -> list[RecordOrigin]:
-        """Return the origin of each message."""
+        """Return the positions and the raw bytes of all messages."""
         headers = [()] * len(self) if self.headers is None else [h or () for h in self.headers]
         fields = (
             self.partitions.to_pylist(),
@@ -93,7 +93,7 @@ class MessageRun:
         return TopicPartition(self.topic, self.partitions[0].as_py()), self.offsets[0].as_py()
 
     def consumed(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition after these messages."""
+        """Return the next offset to read after these messages, by partition."""
         return {TopicPartition(self.topic, partition): end for partition, end in self.ends.items()}
 
     def only(self, is_selected: Callable[[TopicPartition], bool]) -> MessageRun | None:
@@ -106,7 +106,10 @@ class MessageRun:
         return self._of([row for row, p in enumerate(self.partitions.to_pylist()) if p in selected])
 
     def since(self, positions: Mapping[TopicPartition, int]) -> MessageRun | None:
-        """Return the messages at or above the next offset of their partition, or None."""
+        """Return the messages at or after these offsets, or None if there are none.
+
+        All messages of partitions that are missing from `positions` are included.
+        """
         low = {
             p: positions.get(TopicPartition(self.topic, p), start)
             for p, start in self.starts.items()
@@ -137,7 +140,7 @@ class MessageRun:
 def bounds_of(
     partitions: Sequence[int], offsets: Sequence[int]
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return the first offset and the end offset of each partition, given ordered messages."""
+    """Return the first offset and the end offset of each partition of ordered messages."""
     starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
     lasts = dict(zip(partitions, offsets, strict=True))
     return starts, {partition: last + 1 for partition, last in lasts.items()}

@@ -1,4 +1,4 @@
-"""Metrics of a plugin, which the worker serves with its own."""
+"""Metrics that a plugin adds to the metrics of the worker."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Gauge(Protocol):
 
 
 class Counter(Protocol):
-    """A value that only increases, starting at 0 with the task."""
+    """A value that only increases. It starts at 0 when the task starts."""
 
     def increment(self, by: float = 1) -> None:
         """Increase the value. Thread-safe."""
 
 
 class PluginMetrics(Protocol):
-    """Creates metrics. Returns the same metric for the same name and labels.
+    """Creates metrics. The same name and labels always return the same metric.
 
-    Metrics are served as `connect_py_<name>` with the labels `connector` and `task` in addition to
-    their own, with a delay of some seconds, until the task ends. A name consists of lower-case
-    alphanumeric characters and underscores and ends with its unit (`_seconds`, `_bytes`); the name
-    of a counter ends with `_total`. Labels must have few values.
+    Metrics are exposed as `connect_py_<name>` until the task ends, with a delay of a few seconds.
+    The labels `connector` and `task` are added to each metric. A name consists of lowercase
+    alphanumeric characters and underscores and ends with its unit (`_seconds`, `_bytes`). The name
+    of a counter ends with `_total`. Labels must have few distinct values.
     """
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Gauge:
-        """Return a gauge. ValueError if the name or a label is invalid."""
+        """Return a gauge. Raises ValueError if the name or a label is invalid."""
 
     def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Counter:
-        """Return a counter. ValueError: see `gauge`."""
+        """Return a counter. Raises ValueError if the name or a label is invalid."""

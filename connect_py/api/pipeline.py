@@ -1,7 +1,7 @@
 """Record pipelines: the converters, transformations, and error handling of a connector.
 
-Each task has a pipeline. Commands that read a topic like a connector also have one, and so do Spark
-executors, which receive the pickled factory.
+Each task has a pipeline. Commands that process topics in the same way as a connector also have one,
+as do Spark executors, which receive the pickled factory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class RecordFailure:
 class PipelineOutput:
     """Results of a pipeline, in the order of the messages."""
 
-    deliveries: Sequence[Batch | Sequence[SinkRecord]]  # records, if the rows have no columnar form
+    deliveries: Sequence[Batch | Sequence[SinkRecord]]  # records if the rows have no columnar form
     failures: Sequence[RecordFailure]
     # totals since the pipeline was created
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class RecordPipeline(ABC):
-    """A pipeline that returns failures. Used on one thread."""
+    """A pipeline that returns failed records. Used on one thread."""
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
@@ -56,7 +56,7 @@ class RecordPipeline(ABC):
 
 
 class TaskPipeline(ABC):
-    """A pipeline of a task, which handles failed records as configured by `errors.*`.
+    """Pipeline of a task. It handles failed records according to the `errors.*` properties.
 
     Used on one thread.
     """
@@ -75,10 +75,10 @@ class TaskPipeline(ABC):
 
     @abstractmethod
     def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Send the dead-letter records below these offsets, and wait until they are durable.
+        """Send the dead-letter records below these offsets and wait until they are durable.
 
-        Other dead-letter records are discarded: their records are read again. Return True if all
-        are durable within the time.
+        All other dead-letter records are discarded because the original records will be read again.
+        Return True if all sent records became durable within `seconds`.
 
         Raises:
             ConnectError: A dead-letter record cannot be stored.
@@ -90,7 +90,7 @@ class TaskPipeline(ABC):
 
 
 class PipelineFactory(ABC):
-    """Creates pipelines of one connector. Can be pickled."""
+    """Creates pipelines for one connector. Can be pickled."""
 
     @abstractmethod
     def open(self) -> RecordPipeline:
@@ -103,8 +103,8 @@ class PipelineFactory(ABC):
 
     @abstractmethod
     def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
-        """Create a pipeline that handles failed records like the task of this number.
+        """Create a pipeline that handles failed records like the task with this number.
 
-        Passes dead-letter records to `task` (`put_dead_letter`) if the configuration stores them in
-        a table. Errors: see `open`.
+        Dead-letter records are passed to `task.put_dead_letter` if the configuration stores them in
+        a table. Raises the same errors as `open`.
         """

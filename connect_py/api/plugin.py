@@ -1,13 +1,13 @@
 """Declaration of the plugins in a distribution.
 
-An entry point of the group `connect_py.plugins` refers to a module whose `PLUGINS` is a sequence of
-`Plugin`. Listing plugins does not import plugin code: classes are loaded by name, in the process
-that uses them. The module may also define `PRELOAD`, the names of modules that are slow to import:
-the server that forks task processes imports them once. They must not start threads or clients when
-they are imported.
+An entry point in the group `connect_py.plugins` refers to a module that defines `PLUGINS`, a
+sequence of `Plugin`. Listing plugins does not import plugin code. Classes are loaded by name in the
+process that uses them. The module may also define `PRELOAD`, a sequence of names of modules that
+are slow to import. The server that forks task processes imports these modules once. They must not
+start threads or create clients when they are imported.
 
-Distributions are installed with the worker or in a folder of `plugin.path`, for example by `pip
-install --target`.
+Distributions are installed in the worker's environment or in a folder of `plugin.path`, for example
+with `pip install --target`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 
 
 class PluginKind(Enum):
-    """Kinds of plugins. `GET /connector-plugins` shows the values."""
+    """Plugin type. `GET /connector-plugins` returns the values."""
 
     SINK = "sink"
     SOURCE = "source"
@@ -29,17 +29,17 @@ class PluginKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A name of a class. `python` is `module:Class`.
+    """Declaration of a plugin under one name. `python` is its class as `module:Class`.
 
-    `name` is the full Java class name if users know the plugin by it (several plugins may refer to
-    the same class), otherwise the Python name.
+    `name` is the fully qualified Java class name if users refer to the plugin by that name,
+    otherwise the Python name. Several plugins may refer to the same class.
     """
 
     kind: PluginKind
     name: str
     python: str
-    # of a connector: class name of its tasks in task configurations
+    # for connectors: class name of the tasks in task configurations
     task_class: str | None = None
-    version: str | None = None  # None: the distribution's version
+    version: str | None = None  # None for the distribution's version
     # set by the worker: the folder of plugin.path that contains the plugin
     location: str | None = None

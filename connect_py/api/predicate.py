@@ -1,4 +1,4 @@
-"""Predicates, which decide if a transformation applies to a record."""
+"""Predicates, which determine whether a transformation applies to a record."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 class Predicate(ABC, Generic[R]):
-    """A condition on records. Each use has its own instance, on the task's thread."""
+    """A condition on records. Each use has its own instance, called on the task's thread."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Receive the predicate's properties without their prefix.
+        """Configure the predicate. Called once, before all other methods.
+
+        `configs` contains the properties of the predicate, without their prefix.
 
         Raises:
             ConfigError: A property is invalid.
@@ -33,12 +35,13 @@ class Predicate(ABC, Generic[R]):
         """Return True if the transformation applies to this record."""
 
     def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
-        """Return a mask without nulls, or one result for all rows.
+        """Return a mask without nulls, or a single result for all rows.
 
         Raises:
-            NotColumnar: The rows of this batch are passed to `test` and to the transformation.
+            NotColumnar: The rows of this batch are passed to `test` and to the transformation one
+                at a time.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Release all resources. Called once, last."""
+        """Release all resources. Called once, after all other methods."""

@@ -41,7 +41,7 @@ class TimestampType(Enum):
 
 
 class Header(NamedTuple):
-    """A header after its conversion."""
+    """A deserialized record header."""
 
     key: str
     value: Value
@@ -57,19 +57,19 @@ class Headers(Sequence[Header]):
         self._items = tuple(items)
 
     def add(self, key: str, value: Value, schema: Schema | None = None) -> Headers:
-        """Return these headers with an additional one at the end."""
+        """Return a copy with a header appended."""
         return Headers((*self._items, Header(key, value, schema)))
 
     def remove(self, key: str) -> Headers:
-        """Return these headers without the headers of a name."""
+        """Return a copy without the headers that have this name."""
         return Headers(h for h in self._items if h.key != key)
 
     def all_with(self, key: str) -> list[Header]:
-        """Return the headers with a name, in order."""
+        """Return all headers with this name, in order."""
         return [h for h in self._items if h.key == key]
 
     def last_with(self, key: str) -> Header | None:
-        """Return the last header with a name, or None."""
+        """Return the last header with this name, or None."""
         return next((h for h in reversed(self._items) if h.key == key), None)
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ NO_HEADERS = Headers()
 
 
 class RecordOrigin(NamedTuple):
-    """Position of a record in Kafka, with its bytes. Never changes.
+    """Position and raw bytes of a consumed record. Never changes.
 
     Committed offsets and dead-letter records are derived from it, even if transformations change
     the topic.
@@ -107,7 +107,7 @@ class RecordOrigin(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: RawHeaders = ()
-    # offset of the original record, if this is a replay
+    # offset of the original record if this is a replay
     shown_offset: int | None = None
 
     @property
@@ -119,16 +119,16 @@ NOWHERE = RecordOrigin("", 0, 0)  # origin of records that were not consumed
 
 
 class RowMembers(Protocol):
-    """Creates the members of a batch's records when they are first read."""
+    """Creates members of the records of a batch when they are first read."""
 
-    derived: list[Any]  # records that were derived from its records and share it
+    derived: list[Any]  # copies of the batch's records that still use this object
 
     def member(self, name: str, row: int) -> Any:
         """Return the key, value, or origin of a row."""
 
 
 class _OfBatch:
-    """Rows from which the key, value, and origin of a record are created when they are first read.
+    """Source of the key, value, and origin of a record, which are created when they are first read.
 
     `_rows` is None if all of them exist.
     """
@@ -157,7 +157,7 @@ class ConnectRecord(_OfBatch):
     headers: Headers = NO_HEADERS
 
     def replace(self, **changes: Any) -> Self:
-        """Return this record with some fields changed."""
+        """Return a copy of this record with some fields replaced."""
         return dataclasses.replace(self, **changes)
 
 
@@ -199,11 +199,11 @@ class SinkRecord(ConnectRecord):
             for name, read_existing in MADE_LATER.items():
                 try:
                     setattr(record, name, read_existing(self))
-                except AttributeError:  # not read yet, and not needed by the copy
+                except AttributeError:  # not created yet; the copy creates it when it is first read
                     continue
         for name, value in changes.items():
             if name not in _SINK_MEMBERS:
-                raise TypeError(f"a SinkRecord has no {name}")
+                raise TypeError(f"SinkRecord has no field {name!r}")
             setattr(record, name, value)
         record.__class__ = SinkRecord
         unchanging: Self = record
@@ -212,9 +212,9 @@ class SinkRecord(ConnectRecord):
     if not TYPE_CHECKING:  # type checkers must report misspelled names
 
         def __getattr__(self, name: str) -> Any:
-            """Create a missing member. Called only for members that do not exist."""
+            """Create a member when it is first read. Called only for members that do not exist."""
             if name == "_rows":
-                return None  # not set by the constructor of the dataclass
+                return None  # the dataclass constructor does not set it
             if name not in MADE_LATER or self._rows is None:
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
             value = self._rows.member(name, self._row)
@@ -225,20 +225,23 @@ class SinkRecord(ConnectRecord):
 MADE_LATER: Mapping[str, Callable[[SinkRecord], Any]] = {
     name: getattr(SinkRecord, name).__get__ for name in ("key", "value", "origin")
 }
-"""Functions that read a member of a record without creating it. AttributeError if it is missing."""
+"""Functions that read a record member without creating it. They raise AttributeError if it does not
+exist."""
 
 _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
 
 class _UnfinishedSinkRecord(ConnectRecord):
-    """A sink record under construction. It has the layout of a `SinkRecord` and becomes one.
+    """A mutable sink record under construction, with the memory layout of `SinkRecord`.
 
-    The constructor of a frozen dataclass takes four times as long.
+    When it is complete, its class is changed to `SinkRecord`. The constructor of a frozen dataclass
+    takes four times as long.
     """
 
     __slots__ = ("origin", "timestamp_type")
     __setattr__ = object.__setattr__
-    __delattr__ = object.__delattr__  # fast only if both are replaced
+    # attribute assignment is fast only if both methods are replaced
+    __delattr__ = object.__delattr__
 
 
 def sink_record(
@@ -299,7 +302,7 @@ def record_of_row(
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Create the missing members, or copy them from an equal record, and release the batch."""
+    """Create the missing members, or copy them from `twin`, an equal record. Release the batch."""
     for name, read_existing in MADE_LATER.items():
         try:
             read_existing(record)

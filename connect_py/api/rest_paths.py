@@ -1,6 +1,7 @@
-"""Paths of a worker's REST API, for the server and all its clients.
+"""REST API paths of a worker, shared by the server and its clients.
 
-A path is a template with parameters in braces. Clients fill it in with `path`.
+A path is a template with parameters in braces. The function `path` replaces the parameters with
+values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TASKS: Final = "/connectors/{connector}/tasks"
 TASK_STATUS: Final = "/connectors/{connector}/tasks/{task}/status"
 TASK_RESTART: Final = "/connectors/{connector}/tasks/{task}/restart"
 
-# requests between the workers of a group, which are signed
+# signed requests between the workers of a group
 CONNECTOR_FENCE: Final = "/connectors/{connector}/fence"
 CONNECTOR_STOP_REQUEST: Final = "/connectors/{connector}/stop-request"
 
@@ -40,7 +41,7 @@ PLUGIN_VALIDATE: Final = "/connector-plugins/{plugin}/config/validate"
 LOGGERS: Final = "/admin/loggers"
 LOGGER: Final = "/admin/loggers/{logger}"
 
-# the page for browsers
+# web UI
 PAGE: Final = "/ui"
 PAGE_WORKER: Final = "/ui/worker.json"
 PAGE_METRICS: Final = "/ui/metrics.txt"
@@ -49,7 +50,7 @@ API_PAGE: Final = "/docs"
 
 
 def path(template: str, **parameters: str | int) -> str:
-    """Return a path with the values of its parameters, each percent-encoded."""
+    """Return a path in which each parameter is replaced with its percent-encoded value."""
     return template.format(
         **{name: quote(str(value), safe="") for name, value in parameters.items()}
     )

@@ -4,8 +4,8 @@ In rows, the types are represented as follows: INT8 to INT64 as `int`, FLOAT32 a
 `float`, BOOLEAN as `bool`, STRING as `str`, BYTES as `bytes`, ARRAY as `list`, MAP as `dict`, and
 STRUCT as `Struct`. The logical type Decimal is represented as `decimal.Decimal`. Date, Time, and
 Timestamp remain integers (days, milliseconds of the day, milliseconds since the epoch), because
-topics contain values that Python's `datetime` does not support (24:00, years BC or with five
-digits).
+topics contain values that Python's `datetime` does not support (24:00, years BC, and five-digit
+years).
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
-# absolute value: digits of Arrow's widest decimal, whose casts do not check the scale
+# maximum absolute value: number of digits of Arrow's widest decimal type, whose casts do not check
+# the scale
 MAX_DECIMAL_SCALE = 76
-# digits of PostgreSQL's longest numeric; values with more than 76 digits have no columnar form
+# maximum number of digits of a PostgreSQL numeric; values with more than 76 digits have no columnar
+# form
 MAX_DECIMAL_PRECISION = 147_455
-# levels of nested structs, arrays, and maps that Arrow supports
+# maximum nesting depth of structs, arrays, and maps in Arrow
 MAX_NESTING = 64
-# types in a schema: each level of named types that are used twice doubles their number
+# maximum number of types in a schema; if each level uses a named type twice, the number doubles
+# with every level
 MAX_SCHEMA_SIZE = 20_000
-ALIASES = "connect_py.aliases"  # our own parameter: former names of a field, separated by commas
+# parameter specific to connect-py: former names of a field, separated by commas
+ALIASES = "connect_py.aliases"
 
 
 class Type(Enum):
-    """The primitive types and the containers ARRAY, MAP, and STRUCT of Connect."""
+    """Connect schema type: a primitive type or one of the containers ARRAY, MAP, and STRUCT."""
 
     INT8 = "int8"
     INT16 = "int16"
@@ -54,7 +58,7 @@ class Type(Enum):
     MAP = "map"
     STRUCT = "struct"
 
-    __hash__ = object.__hash__  # fast: the hash of an Enum is a Python function
+    __hash__ = object.__hash__  # faster than Enum.__hash__, which is a Python function
 
     @property
     def is_primitive(self) -> bool:
@@ -78,7 +82,7 @@ class Schema:
     """An immutable Connect schema.
 
     As in Java, two schemas are equal if all of their attributes are equal. The hash is computed
-    once; schemas are efficient dictionary keys. The fields of a STRUCT are found by name in
+    once, so schemas are efficient dictionary keys. The fields of a STRUCT are looked up by name in
     constant time.
     """
 
@@ -101,18 +105,18 @@ class Schema:
 
     type: Type
     optional: bool
-    default: Value  # None: no default
+    default: Value  # None if there is no default
     name: str | None
     version: int | None
     doc: str | None
-    parameters: Mapping[str, str]  # empty: none
+    parameters: Mapping[str, str]  # empty if there are none
     fields: tuple[Field, ...]  # STRUCT only
     key_schema: Schema | None  # MAP only
     value_schema: Schema | None  # ARRAY and MAP
 
     def __init__(
         self,
-        type: Type,  # noqa: A002 - Connect's word
+        type: Type,  # noqa: A002 - Connect's name
         *,
         optional: bool = False,
         default: Value = None,
@@ -129,7 +133,7 @@ class Schema:
         Raises:
             SchemaBuilderError: Two fields have the same name, a name or doc is not a string, a
                 container has no member schema, the default does not match the type, a Decimal has
-                no scale, or a scale or precision that columns do not support, members are nested
+                no scale, its scale or precision is not supported in columns, members are nested
                 deeper than `MAX_NESTING`, or there are more than `MAX_SCHEMA_SIZE` types.
         """
         put = partial(object.__setattr__, self)
@@ -181,13 +185,13 @@ class Schema:
             raise SchemaBuilderError(f"Invalid default value: {error}") from error
 
     def _checked_names(self) -> dict[str, Field]:
-        """Return the fields by name."""
+        """Check the names and return the fields by name."""
         if not (isinstance(self.name, str | None) and isinstance(self.doc, str | None)):
             raise SchemaBuilderError("the name and the doc of a schema must be strings")
         by_name: dict[str, Field] = {}
         for field in self.fields:
             name: object = field.name
-            # half a surrogate pair
+            # reject unpaired surrogates
             if not isinstance(name, str) or name.encode(errors="ignore").decode() != name:
                 raise SchemaBuilderError(
                     f"the name of a field must be a valid string, not {field.name!r}"
@@ -200,7 +204,7 @@ class Schema:
         return by_name
 
     def _measures(self) -> tuple[int, int]:
-        """Return the number of nested containers and the number of types."""
+        """Return the nesting depth and the number of types."""
         if self.type not in _CONTAINERS:
             return 0, 1
         inside = [
@@ -255,7 +259,7 @@ class Schema:
             hash(self) == hash(other)
             and self.type is other.type
             and self.optional == other.optional
-            # NaN equals itself here
+            # a NaN default is equal to itself
             and (self.default == other.default or repr(self.default) == repr(other.default))
             and self.name == other.name
             and self.version == other.version
@@ -272,14 +276,14 @@ class Schema:
         return field
 
     def __getitem__(self, name: str) -> Schema:
-        """Return the schema of the field with this name. KeyError if there is none."""
+        """Return the schema of the field with this name. Raises KeyError if there is none."""
         field = self.field(name)
         if field is None:
             raise KeyError(name)
         return field.schema
 
     def replace(self, **changes: Any) -> Schema:
-        """Return a schema with some constructor arguments changed."""
+        """Return a copy with some constructor arguments replaced."""
         return Schema(**{**self._arguments(), **changes})
 
     def __repr__(self) -> str:
@@ -308,7 +312,7 @@ OPTIONAL_BYTES = Schema(Type.BYTES, optional=True)
 
 
 def struct(*fields: tuple[str, Schema], **attributes: Any) -> Schema:
-    """Return a STRUCT schema of (name, schema) pairs. For other arguments, see `Schema`."""
+    """Return a STRUCT schema with fields from (name, schema) pairs. See `Schema` for attributes."""
     return Schema(Type.STRUCT, fields=fields, **attributes)
 
 
@@ -323,7 +327,7 @@ def map_of(keys: Schema, values: Schema, **attributes: Any) -> Schema:
 
 
 def decimal(scale: int, **attributes: Any) -> Schema:
-    """Return a Decimal schema of Connect.
+    """Return a schema of Connect's logical type Decimal.
 
     Values are unscaled big-endian BYTES in messages, and `decimal.Decimal` in rows.
     """
@@ -332,17 +336,17 @@ def decimal(scale: int, **attributes: Any) -> Schema:
 
 
 def date(**attributes: Any) -> Schema:
-    """Return a Date schema of Connect: INT32 days since the epoch."""
+    """Return a schema of Connect's logical type Date: INT32 days since the epoch."""
     return Schema(Type.INT32, name=DATE, version=1, **attributes)
 
 
 def time(**attributes: Any) -> Schema:
-    """Return a Time schema of Connect: INT32 milliseconds of the day."""
+    """Return a schema of Connect's logical type Time: INT32 milliseconds of the day."""
     return Schema(Type.INT32, name=TIME, version=1, **attributes)
 
 
 def timestamp(**attributes: Any) -> Schema:
-    """Return a Timestamp schema of Connect: INT64 milliseconds since the epoch (UTC)."""
+    """Return a schema of Connect's logical type Timestamp: INT64 milliseconds since the epoch."""
     return Schema(Type.INT64, name=TIMESTAMP, version=1, **attributes)
 
 
@@ -385,8 +389,8 @@ def check_decimal_scale(scale: int) -> int:
     """Return the scale of a Decimal schema or value if Arrow supports it.
 
     Raises:
-        DataError: Arrow does not support it: its casts would read past the end of a table of
-            powers.
+        DataError: Arrow does not support the scale. Its casts would read past the end of a lookup
+            table.
     """
     if abs(scale) > MAX_DECIMAL_SCALE:
         raise DataError(
@@ -397,7 +401,7 @@ def check_decimal_scale(scale: int) -> int:
 
 
 class SchemaAndValue(NamedTuple):
-    """A value with its schema. `(None, None)` is a tombstone, `(None, x)` is schemaless."""
+    """A value with its schema. `(None, None)` is a tombstone, and `(None, x)` is schemaless."""
 
     schema: Schema | None
     value: Value
@@ -407,7 +411,7 @@ NULL = SchemaAndValue(None, None)
 
 
 class Struct:
-    """A row of a STRUCT schema: values by field, in the order of the schema.
+    """A value of a STRUCT schema, with one value per field in schema order.
 
     Like Java's `Struct.get`, `get` returns the default of the field's schema if the value is null.
     `get_without_default` returns the value unchanged.
@@ -422,7 +426,7 @@ class Struct:
 
     @classmethod
     def of(cls, schema: Schema, **values: Value) -> Struct:
-        """Create a struct from values by name, each of which is checked against its field."""
+        """Create a struct from values by field name. Each value is checked against its schema."""
         row = cls(schema)
         for name, value in values.items():
             row.put(name, value)
@@ -447,7 +451,7 @@ class Struct:
     __getitem__ = get
 
     def get_without_default(self, name: str) -> Value:
-        """Return the value of a field unchanged. DataError if the field does not exist."""
+        """Return the value of a field unchanged. Raises DataError if the field does not exist."""
         return self.values[self._field(name).index]
 
     def put(self, name: str, value: Value) -> Struct:
@@ -462,18 +466,18 @@ class Struct:
         return self
 
     def validate(self) -> None:
-        """Check each value against its schema. DataError for the first invalid value."""
+        """Check each value against its schema. Raises DataError for the first invalid value."""
         for field, value in self:
             validate_value(field.schema, value, field.name)
 
     def read_values(self) -> list[Value]:
-        """Return the values by field. They must not be modified."""
+        """Return the values in field order. The list must not be modified."""
         return self.values
 
     def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> Any:
-        """Return the Arrow column of these structs if they were read from it and are unchanged.
+        """Return the Arrow column from which these structs were read if they are unchanged.
 
-        This struct is one of them. None if there is no such column.
+        `values` includes this struct. Return None if there is no such column.
         """
         return None
 
@@ -486,7 +490,7 @@ class Struct:
             return NotImplemented
         return self.schema == other.schema and self.read_values() == other.read_values()
 
-    __hash__ = None  # type: ignore[assignment] # a struct may change
+    __hash__ = None  # type: ignore[assignment] # structs are mutable
 
     def __repr__(self) -> str:
         inside = ",".join(f"{f.name}={v}" for f, v in self if v is not None)
@@ -494,7 +498,7 @@ class Struct:
 
 
 def java_class_name(value: Value, schema: Schema | None = None) -> str:
-    """Return the Java class in messages about a value of this schema.
+    """Return the Java class name of a value, for error messages.
 
     Without a schema, an `int` is a Long, as in JSON.
     """
@@ -547,7 +551,8 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
     """Check that a value matches a schema, including nested values.
 
     Raises:
-        DataError: It does not match. The message is Java's, with `name` as the field.
+        DataError: The value does not match. The message is the same as in Java, with `name` as the
+            field.
     """
     location = "" if name is None else f' for field: "{name}"'
     if value is None:

@@ -1,6 +1,6 @@
-"""Patterns for secrets in configurations, by the names of keys, and in URLs.
+"""Patterns that recognize secrets in configurations and URLs.
 
-The page in the browser uses the same patterns. They are therefore valid in both languages, and
+The web UI uses the same patterns. They are therefore valid in both Python and JavaScript, and
 ignore case.
 """
 
@@ -14,14 +14,15 @@ SECRET_KEY: Final = re.compile(
     r"|(?:access|account|api|keystore|private|secret|sse)[-._]?key(?!provider|s(?!\w))|shared[-._]?key(?![-._])",
     re.IGNORECASE,
 )
-"""Matches in any position of a key whose value is secret."""
+"""Matches any part of the name of a config key whose value is secret."""
 URL_PASSWORD: Final = re.compile(
     r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE
 )
-"""Replaced by its first group, a mask, and `@`. A quote ends a URL unless a letter follows."""
+"""A match is replaced with its first group, a mask, and `@`. A quote ends a URL unless a word
+character follows."""
 SECRET_MEMBER: Final = re.compile(
     rf"((?:(?:^|[?&;'\"])[\w.%-]{{0,60}}(?:{SECRET_KEY.pattern})|[?&;](?:key|sig|(?:x-amz-)?signature))=)"
     r"(?:[^\s&;'\"]|['\"](?=\w))+",
     re.IGNORECASE,
 )
-"""Replaced by its first group and a mask: `?api_key=…`, `;AccountKey=…`."""
+"""A match is replaced with its first group and a mask. Examples: `?api_key=…`, `;AccountKey=…`."""

@@ -1,4 +1,4 @@
-"""`SinkHost`: services for a command that does the work of a sink's tasks, in place of a worker."""
+"""Services for commands that do the work of sink tasks without a worker."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from connect_py.api.service import SharedServices
 
 
 class SinkHost(SinkCluster, SharedServices, Protocol):
-    """The cluster of a stopped connector, and shared services.
+    """The Kafka cluster of a stopped connector, and shared services.
 
-    The start number is negative: lower than the start number of any worker, and higher than the
-    start numbers of earlier commands.
+    The start number is negative. It is lower than the start number of any worker and higher than
+    the start numbers of earlier commands.
     """
 
     @property
     def pipelines(self) -> PipelineFactory:
-        """The record pipelines of the connector."""
+        """Creates the record pipelines of the connector."""
 
     def consumer_properties(self) -> Mapping[str, str]:
-        """Return the settings of the tasks' consumers, with the names of a Java client."""
+        """Return the consumer settings of the tasks, with the property names of Java clients."""
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Set the offsets of the consumer group in one request.
+        """Commit offsets to the consumer group in one request.
 
         Raises:
             RetriableError: The cluster does not respond.
-            ConnectError: The cluster rejects the request, for example because the group has
-                members: tasks of the connector are running.
+            ConnectError: The cluster rejects the request, for example because tasks of the
+                connector are still members of the group.
         """

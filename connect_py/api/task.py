@@ -22,27 +22,27 @@ SafeOffset: TypeAlias = int | OffsetAndMetadata
 class Task(ABC):
     """Base class of sink and source tasks. All methods are called on the task's thread."""
 
-    version: str | None = None  # None: the distribution's version
+    version: str | None = None  # None for the distribution's version
 
     @abstractmethod
     def start(self, props: Mapping[str, str]) -> None:
         """Start with this configuration, in which placeholders are resolved.
 
         Raises:
-            ConnectError: The task fails until it is restarted.
+            ConnectError: The task fails and must be restarted.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop, and release all resources. This is the last call, also after a failed `start`.
+        """Stop and release all resources. This is the last call, even after a failed `start`.
 
-        The process is killed after `task.shutdown.graceful.timeout.ms`, which applies to all tasks
-        that are stopped together.
+        The process is killed after `task.shutdown.graceful.timeout.ms`, which is the total time for
+        all tasks that are stopped together.
         """
 
 
 class ErrantRecordReporter(Protocol):
-    """Receives records that the task cannot write, and logs or dead-letters them under `errors.*`.
+    """Logs or dead-letters records that the task cannot write, according to `errors.*`.
 
     The worker waits for all reports before it commits the offsets of these records.
     """
@@ -56,7 +56,7 @@ class ErrantRecordReporter(Protocol):
         """
 
     def report_row(self, batch: Batch, row: int, error: Exception) -> None:
-        """Report a row of a batch, by its index in the batch. Errors: see `report`."""
+        """Report a row of a batch by its index. Raises the same errors as `report`."""
 
 
 class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
@@ -73,11 +73,11 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
 
     @property
     def metrics(self) -> PluginMetrics:
-        """Registers metrics of the task."""
+        """Creates metrics of the task."""
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """The reporter. None unless errors are dead-lettered or logged."""
+        """The reporter, or None if errors are neither dead-lettered nor logged."""
 
     def configs(self) -> Mapping[str, str]:
         """Return the configuration of the task, in which placeholders are resolved."""
@@ -88,15 +88,15 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the next offsets to read.
 
-        Takes effect immediately: rows of these partitions that have already been polled are not
-        delivered any more, including rows in later batches of the same poll, and `pre_commit`
-        receives the new positions.
+        Takes effect immediately. Rows of these partitions that have already been polled are no
+        longer delivered, including rows in later batches of the same poll. `pre_commit` receives
+        the new positions.
         """
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stop polling these partitions until `resume` is called.
 
-        Partitions that stay assigned after a rebalance stay paused.
+        Partitions that remain assigned after a rebalance remain paused.
         """
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -106,17 +106,15 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
         """Limit the duration of the next poll."""
 
     def request_commit(self) -> None:
-        """Request an offset commit in the next iteration of the loop."""
+        """Request an offset commit in the next iteration of the task loop."""
 
     def request_stop(self, reason: str) -> None:
-        """Request the stop of the connector, like `PUT /connectors/NAME/stop`.
+        """Request that the connector be stopped, like `PUT /connectors/NAME/stop`.
 
-        Its status shows the reason.
-
-        May be called on any thread; returns immediately. The request applies only to the
-        configuration with which the task was started, and only while the target state of the
-        connector is running. It may be lost: a task that is still running a few seconds later
-        repeats it.
+        The connector status shows the reason. May be called on any thread. Returns immediately. The
+        request applies only to the configuration with which the task was started, and only while
+        the target state of the connector is running. The request may be lost, so a task that is
+        still running a few seconds later must repeat it.
         """
 
 
@@ -124,11 +122,11 @@ class SinkTask(Task):
     """Writes records to another system.
 
     The worker calls `initialize` and `start`, then `open`, polls, `pre_commit`, and `close` any
-    number of times. At the end, it calls `pre_commit` and `close` for the assigned partitions, then
-    `stop`. `open` receives newly assigned partitions and `close` receives revoked ones; before
-    `close`, `pre_commit` is called for these partitions unless they were lost. After a poll with
-    records, the worker calls `put_dead_letter` for each failed record, `put` or `put_batch` with
-    the remaining records, then `end_poll`.
+    number of times. Finally, it calls `pre_commit` and `close` for the assigned partitions, and
+    `stop`. `open` receives newly assigned partitions, and `close` receives revoked partitions.
+    Before `close`, `pre_commit` is called for these partitions unless they were lost. After a poll
+    with records, the worker calls `put_dead_letter` for each failed record, `put` or `put_batch`
+    with the remaining records, and finally `end_poll`.
     """
 
     context: SinkTaskContext
@@ -142,26 +140,22 @@ class SinkTask(Task):
         return
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
-        """Release partitions, which may be assigned to another task next.
-
-        An error fails the task.
-        """
+        """Release revoked partitions, which another task may own next. An error fails the task."""
         return
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """Handle the loss of the next offset to read.
+        """Handle an invalid position: the next offset to read no longer exists.
 
-        It was deleted by retention, or the topic was truncated or recreated.
-
-        Return True if the task handles the loss: the partition is not read until the task calls
-        `context.offset`. By default, reading resumes at the point of truncation, or else as
-        configured by `auto.offset.reset`, and the rows in between are skipped; with
+        The record was deleted by retention, or the topic was truncated or recreated. Return True if
+        the task handles the loss. In this case, the partition is not read until the task calls
+        `context.offset`. By default, reading resumes at the point of truncation or otherwise as
+        configured by `auto.offset.reset`, and the rows in between are skipped. With
         `auto.offset.reset=none`, the task fails. Rows that were read earlier are still delivered.
-        Called during a poll, between calls of `put`, and possibly again until the task has set an
+        Called during a poll, between calls to `put`, and possibly again until the task has set an
         offset.
 
         Raises:
-            ConnectError: The task fails until it is restarted.
+            ConnectError: The task fails and must be restarted.
         """
         return False
 
@@ -173,26 +167,27 @@ class SinkTask(Task):
 
         Raises:
             RetriableError: The partitions are paused and the same records are delivered again.
-            ConnectError: The task fails until it is restarted.
+            ConnectError: The task fails and must be restarted.
         """
         if records:
             raise NotImplementedError(f"{type(self).__name__} implements neither put nor put_batch")
 
     def put_batch(self, batch: Batch) -> None:
-        """Accept records as columns. The worker calls this form, which calls `put` by default.
+        """Accept records as columns. The worker calls this method, which by default calls `put`.
 
-        Order and errors are the same as for `put`. A batch is never empty (an idle poll calls
-        `put([])`), and has one topic and one schema each for keys and values; the next batch may
-        have others. It shares columns with earlier stages and must not be modified. After a
-        `RetriableError`, only the same batch is delivered again; earlier batches are not repeated.
+        Order and errors are the same as for `put`. A batch is never empty; an idle poll calls
+        `put([])`. It has one topic, one key schema, and one value schema, which may differ from
+        those of the next batch. It shares columns with earlier stages and must not be modified.
+        After a `RetriableError`, only the same batch is delivered again, not the earlier batches.
         """
         self.put(batch.records())
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Store a failed record as durably as other records. Optional.
+        """Store a failed record with the same durability as other records. Optional.
 
-        Called if `errors.deadletterqueue.iceberg.table` is set. A connector that supports
-        dead-letter records defines this key; for all other connectors, validation rejects it.
+        Called only if `errors.deadletterqueue.iceberg.table` is set. A connector that supports
+        dead-letter records defines this key. For all other connectors, validation rejects it.
+
         Called before the first `put` of a poll for records that failed in converters and
         transformations, and from within `report` and `report_row` for records that the task
         reports. The offsets of dead-letter records therefore interleave with the offsets of `put`,
@@ -207,14 +202,15 @@ class SinkTask(Task):
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Handle the end of a poll.
 
-        Each of its records was put, dropped, or passed as a dead-letter record.
+        Each record of the poll was put, dropped, or passed as a dead-letter record.
 
-        `consumed` contains the next offset to read of each partition with records in this poll, and
-        of each partition that was read to its end past transaction markers, except partitions that
-        were revoked or rewound meanwhile. Records of one partition that were routed to different
-        topics arrive in several calls of `put` with interleaving offsets: only now are the records
-        below these offsets complete. Called after the last `put` of the poll, even if no records
-        were left to put. The next `pre_commit` receives at least these offsets.
+        `consumed` contains the next offset to read for each partition with records in this poll,
+        and for each partition that was read to its end past transaction markers. Partitions that
+        were revoked or rewound during the poll are omitted. Records of one partition that were
+        routed to different topics arrive in several calls to `put` with interleaving offsets.
+        Therefore, the records below these offsets are complete only when this method is called.
+        Called after the last `put` of the poll, even if there were no records to put. The next
+        `pre_commit` receives at least these offsets.
 
         Raises:
             RetriableError: The partitions are paused and the call is repeated.
@@ -227,12 +223,12 @@ class SinkTask(Task):
     ) -> Mapping[TopicPartition, SafeOffset]:
         """Return the next offsets that are safe to commit, at most the offsets in `current`.
 
-        A value may be an `OffsetAndMetadata`; its metadata is committed as well, even if the offset
-        is unchanged. Partitions that are missing from the result keep their last committed offset.
-        By default, all records are flushed and all offsets are safe.
+        A value may be an `OffsetAndMetadata`; its metadata is also committed, even if the offset is
+        unchanged. The committed offset of a partition that is missing from the result does not
+        change. By default, all records are flushed and `current` is returned.
 
         Raises:
-            ConnectError: The commit fails; the task resumes at the last committed offsets.
+            ConnectError: The commit fails. The task resumes at the last committed offsets.
         """
         self.flush(current)
         return current
@@ -243,14 +239,14 @@ class SinkTask(Task):
 
 
 class ExactlyOnceSupport(Enum):
-    """Support of a source for exactly-once delivery with a configuration."""
+    """Support for exactly-once delivery in a source connector configuration."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class TransactionBoundarySupport(Enum):
-    """Support of a source for transaction boundaries that its tasks define."""
+    """Support for transaction boundaries that source tasks define."""
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
@@ -262,16 +258,24 @@ class TransactionContext(Protocol):
     Used with `transaction.boundary=connector`.
 
     If a record is passed, the transaction ends right after this record, which a later `poll` may
-    return. Otherwise, it ends after the records of the running or next `poll`. Records of an
-    aborted transaction are discarded permanently: their source offsets are stored anyway. To read
-    the records again, a task raises an error instead.
+    return. Otherwise, it ends after the records of the current or next `poll`. Records of an
+    aborted transaction are discarded permanently, because their source offsets are stored anyway. A
+    task that needs to read the records again must raise an error instead.
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Commit the transaction. ConnectError if an abort was requested at the same position."""
+        """Commit the transaction.
+
+        Raises:
+            ConnectError: An abort was requested at the same position.
+        """
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Abort the transaction. ConnectError if a commit was requested at the same position."""
+        """Abort the transaction.
+
+        Raises:
+            ConnectError: A commit was requested at the same position.
+        """
 
 
 class OffsetStorageReader(Protocol):
@@ -289,8 +293,8 @@ class OffsetStorageReader(Protocol):
 class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
     """Services of the worker for a source task.
 
-    Shared services and wait reports may be used on any thread, everything else on the task's
-    thread.
+    Shared services and wait reports may be used on any thread. All other members may be used only
+    on the task's thread.
     """
 
     @property
@@ -307,11 +311,11 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 
     @property
     def metrics(self) -> PluginMetrics:
-        """Registers metrics of the task."""
+        """Creates metrics of the task."""
 
     @property
     def transaction_context(self) -> TransactionContext | None:
-        """Ends transactions. None unless the connector's configuration leaves this to its tasks."""
+        """Ends transactions. None unless `transaction.boundary=connector`."""
 
     def configs(self) -> Mapping[str, str]:
         """Return the configuration of the task, in which placeholders are resolved."""
@@ -320,7 +324,7 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 class SourceTask(Task):
     """Reads records from another system.
 
-    The worker calls `initialize` and `start`, then `poll` repeatedly, with calls of `commit_record`
+    The worker calls `initialize` and `start`, then `poll` repeatedly, with calls to `commit_record`
     and `commit` in between, and finally `stop`.
     """
 
@@ -332,11 +336,13 @@ class SourceTask(Task):
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord]:
-        """Return new records, or an empty sequence after a short wait; 0.2 s keeps stops quick.
+        """Return new records, or an empty sequence after a short wait.
+
+        A wait of 0.2 s is short enough to stop the task quickly.
 
         Raises:
             RetriableError: `poll` is called again after a delay.
-            ConnectError: The task fails until it is restarted.
+            ConnectError: The task fails and must be restarted.
         """
 
     def commit(self) -> None:

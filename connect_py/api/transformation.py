@@ -13,27 +13,30 @@ from connect_py.api.record import R
 
 
 class Transformation(ABC, Generic[R]):
-    """A step of a connector's chain. Each use in a task has its own instance, on the task's thread.
+    """A step of a connector's transformation chain.
 
-    An error of `apply` is a failure of this record and subject to `errors.tolerance`. Records and
-    batches are shared with other stages: create new ones, and never modify them. All records of a
-    batch may pass one transformation before any of them passes the next one.
+    Each use in a task has its own instance, called on the task's thread. An error raised by `apply`
+    fails the record and is subject to `errors.tolerance`. Records and batches are shared with other
+    stages. Never modify them; create new objects instead. All records of a batch may pass one
+    transformation before any of them passes the next one.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Receive the transformation's properties without their prefix. Called once, first.
+        """Configure the transformation. Called once, before all other methods.
+
+        `configs` contains the properties of the transformation, without their prefix.
 
         Raises:
-            ConfigError: A property is invalid. All properties must be validated here, not for the
-                first record.
+            ConfigError: A property is invalid. All properties must be validated here, not when the
+                first record arrives.
         """
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
-        """Return the resulting record, or None to drop the record (its offset still counts).
+        """Return the resulting record, or None to drop the record. Its offset is still committed.
 
         This is the reference for `apply_batch`: the results must be equal for each row.
         """
@@ -46,11 +49,11 @@ class Transformation(ABC, Generic[R]):
         interleave; the worker does not sort them.
 
         Raises:
-            NotColumnar: The rows of this batch are passed to `apply`.
-            BadRows: These rows fail like in `apply`; the worker calls again without them, unless
+            NotColumnar: The rows of this batch are passed to `apply` one at a time.
+            BadRows: These rows fail as in `apply`. The worker repeats the call without them unless
                 the results of the other rows are attached.
         """
         raise NotColumnar(type(self).__name__)
 
     def close(self) -> None:
-        """Release all resources. Called once, last."""
+        """Release all resources. Called once, after all other methods."""

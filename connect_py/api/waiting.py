@@ -1,4 +1,4 @@
-"""Reports of connectors and tasks that are running but cannot make progress."""
+"""Reports from connectors and tasks that are running but cannot make progress."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import Protocol
 
 
 class WaitReporter(Protocol):
-    """Part of the contexts of connectors and tasks. Thread-safe."""
+    """Reports waits. Part of the contexts of connectors and tasks. Thread-safe."""
 
     def waits(self, subject: str, reason: str | None) -> None:
-        """Report that work is waiting for something, such as `catalog`, with the reason.
+        """Report a wait for `subject`, such as `catalog`, and its reason.
 
-        None ends the wait.
+        A call with the reason None ends the wait.
 
         The status shows `waiting` next to RUNNING, with the time of the first call for `subject`.
-        Of several waits, it shows the longest one, and only after a few seconds. Call this method
-        again after each failed attempt: the status shows the latest reason. `subject` must be one
-        of a few values, because it is a label of metrics.
+        If there are several waits, the status shows the longest one. A wait is shown only after a
+        few seconds. Call this method again after each failed attempt, because the status shows the
+        latest reason. `subject` is a metric label, so it must have few distinct values.
         """
 
 
 class BoundedWaitReporter(WaitReporter, Protocol):
-    """Wait reporter of tasks, which can limit their waits."""
+    """Wait reporter for tasks, which can also limit their waits and show warnings."""
 
     def warns(self, subject: str, warning: str | None) -> None:
         """Show a warning in the status of the running task. None withdraws the warning.
 
-        A warning is about something that works but needs attention. Each subject has at most one
+        A warning describes something that works but needs attention. Each subject has at most one
         warning.
         """
 
@@ -35,7 +35,7 @@ class BoundedWaitReporter(WaitReporter, Protocol):
 
         None, the default, disables the limit.
 
-        The limit includes waits of the worker on behalf of the task, for example for a schema
-        registry or for a `put` that is repeated. `key` is the config key of the limit, for the
-        error message. A paused task does not fail.
+        The limit also applies to waits of the worker on behalf of the task, for example for a
+        schema registry or for a `put` call that is retried. `key` is the config key of the limit,
+        for the error message. A paused task does not fail.
         """
