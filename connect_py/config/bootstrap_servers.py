@@ -1,4 +1,4 @@
-"""Validation and resolution of `bootstrap.servers`, like in Java's clients."""
+"""Validation and resolution of `bootstrap.servers`, as in the Java clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
     """Parse entries of the form `host:port`, `[address]:port`, or `PROTOCOL://host:port`.
 
     Raises:
-        ConfigError: An entry is invalid, or there is none.
+        ConfigError: An entry is invalid, or there are no entries.
     """
     addresses = []
     for server in filter(None, map(str.strip, servers)):
@@ -37,12 +37,12 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Resolve the host names, and log failures.
+    """Resolve the host names and log failures.
 
-    One is enough, because it returns the other brokers.
+    One resolvable server is sufficient, because clients discover the other brokers from it.
 
     Raises:
-        ConfigError: None can be resolved, or one is invalid.
+        ConfigError: No server can be resolved, or an entry is invalid.
     """
     resolvable = [_is_resolvable(host, port) for host, port in hosts_and_ports(servers)]
     if not any(resolvable):

@@ -1,4 +1,4 @@
-"""`BoundedProvider`: limits the time of a config provider, which may hang."""
+"""Time limit for calls to config providers, which may hang."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ ANSWER_SECONDS: Final = 15.0
 
 
 class BoundedProvider(ConfigProvider):
-    """Calls the provider on a separate thread.
+    """Config provider that calls another provider with a time limit.
 
-    While a call of a path hangs, further calls of it fail immediately.
-
-    Thread-safe if the provider is.
+    Each call runs on a separate thread. While a call for a path hangs, further calls for this path
+    fail immediately. Thread-safe if the other provider is thread-safe.
     """
 
     def __init__(
@@ -28,14 +27,14 @@ class BoundedProvider(ConfigProvider):
         self._provider = provider
         self._seconds = seconds
         self._lock = threading.Lock()
-        # by path: calls for which no caller waits any more
+        # calls that timed out, by path
         self._hanging: dict[str, _Call] = {}
 
     def configure(self, params: Mapping[str, str]) -> None:
         self._provider.configure(params)
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
-        """Return the provider's result or raise its error. ConfigError on timeout."""
+        """Return the provider's result or raise its error. Raises ConfigError on timeout."""
         with self._lock:
             earlier = self._hanging.get(path)
             if earlier is not None and not earlier.ended.is_set():
@@ -61,7 +60,7 @@ class BoundedProvider(ConfigProvider):
 
 
 class _Call:
-    """One call of a provider."""
+    """One call to a provider, and its outcome."""
 
     def __init__(self, provider: ConfigProvider, path: str, keys: Set[str]) -> None:
         self._provider = provider

@@ -1,7 +1,6 @@
-"""Definitions of Java's Kafka client settings, for client overrides in the REST API.
+"""Definitions of the Java Kafka client settings, for client overrides in the REST API.
 
-Only types are checked here: values of the wrong type are rejected. For their effects, see
-`kafka/client_config.py`.
+Only the types of values are checked. For the effects of the settings, see `kafka/client_config.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _Row: TypeAlias = tuple[str, Type, Parsed, Importance, tuple[str, ...]]
 
 @cache
 def client_config_keys(kind: str) -> Mapping[str, ConfigKey]:
-    """Return the settings of one kind of client (producer, consumer, admin) by name."""
+    """Return the settings of one type of client (producer, consumer, or admin) by name."""
     definition = ConfigDef()
     doc = f"Setting of the {kind}."
     for name, type_, default, importance, kinds in _ROWS:

@@ -1,4 +1,4 @@
-"""Configurations for commands that act as a worker: placeholders are resolved in the same way."""
+"""Configurations for commands, with placeholders resolved in the same way as in a worker."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from connect_py.secret_mask import masked
 
 
 def worker_properties(worker: Path | None) -> dict[str, str]:
-    """Return the properties of a worker's file; empty without a file.
+    """Return the resolved properties of a worker's file. Empty if there is no file.
 
     Raises:
-        ConfigError: A config provider is invalid, or lacks a value.
+        ConfigError: A config provider is invalid or has no value for a placeholder.
         OSError: The file cannot be read.
     """
     if worker is None:
@@ -28,7 +28,7 @@ def worker_properties(worker: Path | None) -> dict[str, str]:
 def connector_properties(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
     """Return a connector's properties, resolved with the config providers of a worker's file.
 
-    Errors as for `worker_properties`.
+    Raises the same errors as `worker_properties`.
     """
     return _resolved(connector, read_properties(worker), worker)
 
@@ -38,7 +38,8 @@ def _resolved(
 ) -> dict[str, str]:
     """Resolve all placeholders.
 
-    A worker ignores missing values, but a command may run on another machine.
+    A worker ignores missing values. A command reports them, because it may run on a machine where
+    the provider does not have the values.
     """
     # commands do not configure logging; this handler prints their warnings
     if logging.lastResort is not None:
@@ -48,7 +49,7 @@ def _resolved(
     for key in sorted(resolver.placeholder_keys(resolved)):
         raise ConfigError(
             key,
-            f"its config provider, configured by {worker}, does not have this value on "
+            f"the config provider that {worker} configures does not have this value on "
             "this machine",
         )
     return resolved

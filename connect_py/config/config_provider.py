@@ -1,6 +1,7 @@
-"""Placeholders `${provider:path:key}` in configurations, and three providers that resolve them.
+"""Placeholders `${provider:path:key}` in configurations, and the built-in providers.
 
-Results are not expanded again. Placeholders with an unknown provider or key are left unchanged.
+Resolved values are not expanded again. Placeholders with an unknown provider or key remain
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 Text = TypeVar("Text", str, str | None)
 
 
-TTL_PARAM = "connect_py.ttl.ms"  # our extension: interval for reloading a file
+TTL_PARAM = "connect_py.ttl.ms"  # extension of connect-py: interval for reloading a file
 
 
 def _ttl(params: Mapping[str, str]) -> int | None:
@@ -41,7 +42,7 @@ def _ttl(params: Mapping[str, str]) -> int | None:
 
 
 class AllowedPaths:
-    """Folders and files that a provider may read; None allows all."""
+    """Folders and files that a provider may read. Without a setting, all are allowed."""
 
     def __init__(self, setting: str | None) -> None:
         self._roots: list[Path] | None = None
@@ -56,7 +57,7 @@ class AllowedPaths:
                 self._roots.append(Path(os.path.normpath(root)))
 
     def check(self, path: str) -> Path | None:
-        """Return the normalized path, or None, with a warning, if it is not allowed."""
+        """Return the normalized path, or log a warning and return None if it is not allowed."""
         normal = Path(os.path.normpath(path))
         if self._roots is None or any(normal.is_relative_to(root) for root in self._roots):
             return normal
@@ -67,7 +68,7 @@ class AllowedPaths:
 
 
 class FileConfigProvider(ConfigProvider):
-    """Reads properties files: the path is the file, the key is the property."""
+    """Reads values from properties files. The path is the file, and the key is the property."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
@@ -85,7 +86,7 @@ class FileConfigProvider(ConfigProvider):
 
 
 class DirectoryConfigProvider(ConfigProvider):
-    """Reads whole files: the path is the folder, the key is the file name."""
+    """Reads each value from a file. The path is the folder, and the key is the file name."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self._allowed = AllowedPaths(params.get("allowed.paths"))
@@ -108,7 +109,7 @@ class DirectoryConfigProvider(ConfigProvider):
 
 
 class EnvVarConfigProvider(ConfigProvider):
-    """Reads environment variables: the path is empty, the key is the variable."""
+    """Reads environment variables. The path is empty, and the key is the variable name."""
 
     def __init__(
         self, params: Mapping[str, str], environment: Mapping[str, str] | None = None
@@ -161,9 +162,9 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Convert any error of a custom provider to a ConfigError.
+    """Convert unexpected errors of a custom provider to ConfigError.
 
-    Callers expect no other error.
+    Callers handle only Connect errors.
     """
     try:
         yield
@@ -176,7 +177,7 @@ def _translated(name: str) -> Iterator[None]:
 
 
 def _custom_provider(key: str, class_name: str) -> ConfigProvider:
-    """Return an instance of a custom provider: `module:Class`."""
+    """Create a custom provider from its class name, `module:Class`."""
     module, _, attribute = class_name.partition(":")
     try:
         provider_class = getattr(importlib.import_module(module), attribute)
@@ -191,19 +192,18 @@ def _custom_provider(key: str, class_name: str) -> ConfigProvider:
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[Text]):
-    """A resolved configuration, and the time for which it is valid."""
+    """A resolved configuration, and the time for which its values are valid."""
 
     props: dict[str, Text]
-    ttl_ms: int | None  # the shortest of all values; None: unlimited
+    ttl_ms: int | None  # shortest time of all values; None if unlimited
 
 
 class ConfigResolver:
-    """Replaces placeholders with values of config providers.
+    """Replaces placeholders with values from config providers.
 
-    Sends one request per provider and path.
-
-    A provider that hangs causes an error after a timeout, and immediately from then on. It does not
-    block the threads that start connectors again.
+    Sends one request per provider and path. If a provider hangs, a request fails after a timeout,
+    and all later requests fail immediately. A provider therefore cannot block the threads that
+    restart connectors.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class ConfigResolver:
 
     @staticmethod
     def of(props: Mapping[str, str]) -> ConfigResolver:
-        """Return a resolver with the providers in worker properties.
+        """Create a resolver with the providers that the worker properties declare.
 
         Raises:
             ConfigError: A provider's class is missing or unknown, or its parameters are invalid.
@@ -239,7 +239,7 @@ class ConfigResolver:
         return self.transform(props).props
 
     def transform(self, props: Mapping[str, Text]) -> Resolved[Text]:
-        """Return the configuration without placeholders, and the time for which it is valid."""
+        """Return the configuration with placeholders replaced, and its validity period."""
         keys_by_path: dict[tuple[str, str], set[str]] = {}
         for key, value in props.items():
             for match in PLACEHOLDER.finditer(value or ""):
@@ -247,8 +247,8 @@ class ConfigResolver:
                     keys_by_path.setdefault((match[1], _path(match)), set()).add(_key(match))
                 else:
                     log.warning(
-                        "configuration %s refers to the config provider %s, which the worker "
-                        "does not have",
+                        "configuration %s refers to the config provider %s, which is not "
+                        "configured on this worker",
                         key,
                         match[1],
                     )
@@ -272,7 +272,7 @@ class ConfigResolver:
         return Resolved(resolved, min(ttls, default=None))
 
     def placeholder_keys(self, props: Mapping[str, str | None]) -> set[str]:
-        """Return the keys whose values contain a placeholder of a known provider."""
+        """Return the keys whose values contain a placeholder of a configured provider."""
         return {
             key
             for key, value in props.items()

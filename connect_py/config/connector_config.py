@@ -1,4 +1,7 @@
-"""Framework keys of every connector. Names, types, defaults, and order are Connect's."""
+"""Config keys that the framework defines for every connector.
+
+Names, types, defaults, and order are the same as in Java Kafka Connect.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,17 @@ CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 @dataclass(frozen=True, slots=True)
 class FrameworkDefaults:
-    """Computed defaults. None means unknown.
+    """Computed defaults and recommended values of framework keys. None means unknown.
 
-    `converters` and `converter_versions` are the worker's, by key (`key.converter`, ...).
+    `converters` and `converter_versions` are the worker's values, by config key (`key.converter`,
+    ...).
     """
 
     connector_version: str | None = None
-    connector_versions: Sequence[str] = ()  # installed; recommended
+    connector_versions: Sequence[str] = ()  # installed versions, which are recommended
     converters: Mapping[str, str] = field(default_factory=dict)
     converter_versions: Mapping[str, str | None] = field(default_factory=dict)
-    # recommended converters by key
+    # recommended converters by config key
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -60,7 +64,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _ConverterVersion:
-    """Recommends the version of the converter; hidden without a converter."""
+    """Recommends the version of a converter. The key is hidden if there is no converter."""
 
     converter: str  # key
     default: str | None
@@ -73,9 +77,9 @@ class _ConverterVersion:
 
 
 def connector_name(name: str, value: Parsed) -> None:
-    """Validate a connector name: not empty and without control characters.
+    """Check that a connector name is not empty and contains no control characters.
 
-    A missing name is reported only as missing.
+    A missing name is accepted here because it is already reported as missing.
     """
     if value is None:
         return
@@ -92,7 +96,7 @@ def connector_name(name: str, value: Parsed) -> None:
 
 
 def aliases(name: str, value: Parsed) -> None:
-    """Validate a list of unique names."""
+    """Check that a list of aliases exists and contains no duplicates."""
     if value is None:
         raise ConfigValueError(name, None, "entry must be non null")
     if len(set(value)) != len(value):
@@ -111,7 +115,7 @@ H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
 def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """Return the keys of both sinks and sources, in the order of responses."""
+    """Return the framework keys of both sinks and sources, in the order of REST responses."""
     definition = (
         ConfigDef()
         .define(
@@ -123,7 +127,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=1,
             width=Width.MEDIUM,
             display_name="Connector name",
-            doc="The connector's name, unique in its cluster.",
+            doc="Name of the connector. It must be unique in the Connect cluster.",
         )
         .define(
             "connector.class",
@@ -133,7 +137,8 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=2,
             width=Width.LONG,
             display_name="Connector class",
-            doc="Class of the connector: full name, simple name, or simple name without Connector.",
+            doc="Connector class: the full name, the simple name, or the simple name without the "
+            "suffix Connector.",
         )
         .define(
             "connector.plugin.version",
@@ -168,7 +173,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=5,
             width=Width.SHORT,
             display_name="Enforce tasks max",
-            doc="Whether a connector that generates more tasks than tasks.max fails. Deprecated.",
+            doc="Whether a connector fails if it generates more than tasks.max tasks. Deprecated.",
         )
     )
     for position, (key, title) in enumerate(
@@ -185,8 +190,8 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             width=Width.SHORT,
             display_name=f"{title} converter class",
             recommender=_Fixed(defaults.class_names.get(key, ())),
-            doc=f"Converter for {title.lower()}s, overriding the worker's; its settings have "
-            f"the prefix {key}.",
+            doc=f"Converter for {title.lower()}s, which overrides the worker's converter. Its "
+            f"settings have the prefix {key}.",
         ).define(
             f"{key}.plugin.version",
             Type.STRING,
@@ -245,8 +250,8 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=1,
             width=Width.MEDIUM,
             display_name="Retry Timeout for Errors",
-            doc="Milliseconds for which a failed operation is retried; 0 disables retries, -1 "
-            "removes the limit.",
+            doc="Maximum time for which a failed operation is retried, in milliseconds. 0 "
+            "disables retries, and -1 disables the limit.",
         )
         .define(
             "errors.retry.delay.max.ms",
@@ -291,7 +296,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=5,
             width=Width.SHORT,
             display_name="Log Error Details",
-            doc="Whether the log contains topic, partition, and offset of a bad record.",
+            doc="Whether the log contains the topic, partition, and offset of a bad record.",
         )
     )
 
@@ -322,7 +327,7 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.LONG,
             display_name="Topics regex",
-            doc="Regular expression that must match whole topic names.",
+            doc="Regular expression of the topics to consume. It must match the entire topic name.",
         )
         .define(
             "errors.deadletterqueue.topic.name",
@@ -333,7 +338,8 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=6,
             width=Width.MEDIUM,
             display_name="Dead Letter Queue Topic Name",
-            doc="Topic for records that could not be processed; empty: none.",
+            doc="Topic for records that could not be processed. If empty, there is no dead-letter "
+            "topic.",
         )
         .define(
             "errors.deadletterqueue.topic.replication.factor",
@@ -344,7 +350,7 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=7,
             width=Width.MEDIUM,
             display_name="Dead Letter Queue Topic Replication Factor",
-            doc="Replication factor when that topic is created.",
+            doc="Replication factor of the dead-letter topic if the connector creates it.",
         )
         .define(
             "errors.deadletterqueue.context.headers.enable",
@@ -411,7 +417,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.SHORT,
             display_name="Transaction boundary interval",
-            doc="Interval in milliseconds between transactions with the boundary interval.",
+            doc="Interval between transactions if transaction.boundary=interval, in milliseconds.",
         )
         .define(
             "offsets.storage.topic",
@@ -423,6 +429,6 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=1,
             width=Width.LONG,
             display_name="Offsets topic",
-            doc="Topic for the connector's offsets, instead of the worker's.",
+            doc="Topic for the connector's offsets, instead of the worker's offset topic.",
         )
     )

@@ -1,4 +1,4 @@
-"""Policy for the client settings that connectors may override, configured on the worker."""
+"""Worker policy for the client settings that connectors may override."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 
 @dataclass(frozen=True, slots=True)
 class OverridePolicy:
-    """A policy with its short name; `allowed` is None if all settings are allowed."""
+    """A policy with its short name. `allowed` is None if all settings are allowed."""
 
     name: str
     allowed: Collection[str] | None
 
     @classmethod
     def of(cls, worker_props: Mapping[str, str]) -> Self:
-        """Return the policy of validated worker properties."""
+        """Return the policy that validated worker properties specify."""
         name = short_name(worker_props.get(POLICY_KEY, "All"))
         allowed_by_policy = {
             "None": (),
@@ -35,7 +35,10 @@ class OverridePolicy:
         return cls(name, allowed_by_policy.get(name))
 
     def refusal(self, key: str) -> str | None:
-        """Return Connect's error message if a client setting must not be overridden, or None."""
+        """Return the error message if a client setting must not be overridden, otherwise None.
+
+        The message is the same as in Java Kafka Connect.
+        """
         if self.allowed is None or key in self.allowed:
             return None
         return (
@@ -45,6 +48,6 @@ class OverridePolicy:
 
 
 def short_name(policy: str) -> str:
-    """Return `None` for `...NoneConnectorClientConfigOverridePolicy`."""
+    """Return the short name, such as `None` for `...NoneConnectorClientConfigOverridePolicy`."""
     short = policy.strip().rpartition(".")[2]
     return short.removesuffix("ConnectorClientConfigOverridePolicy") or short

@@ -1,4 +1,4 @@
-"""Reads Java properties files."""
+"""Reading Java properties files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import javaproperties
 def read_properties(path: Path) -> dict[str, str]:
     r"""Return the keys and values of a file in Java's properties syntax.
 
-    The last of several entries with the same key wins. Files are ISO 8859-1 with `\uXXXX` escapes,
-    as Java reads them.
+    If a key occurs several times, the last entry wins. As in Java, files are encoded in ISO 8859-1
+    with `\uXXXX` escapes.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""Version ranges of plugins in Maven's notation."""
+"""Version ranges of plugins in Maven notation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _PIECES = re.compile(r"\d+|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sort key with numbers by value and words before numbers: 1.0-beta < 1.0 < 1.0.1."""
+    """Return a sort key that orders numbers by value, and words before numbers.
+
+    For example, 1.0-beta < 1.0 < 1.0.1.
+    """
     pieces = [
         (1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower())
         for piece in _PIECES.findall(version)
@@ -26,7 +29,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `low` to `high`; None is unbounded. `any` means `latest`."""
+    """Versions from `low` to `high`. A bound of None is unlimited. `any` means `latest`."""
 
     low: str | None
     high: str | None

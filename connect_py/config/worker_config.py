@@ -1,4 +1,4 @@
-"""Properties of a worker, parsed into an immutable object for both modes."""
+"""Immutable worker configurations for standalone and distributed mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPIC_PURPOSES: Final[Mapping[str, str]] = {
     "status": "Must specify topic for connector status.",
     "offset": "Offset storage topic must be specified",
 }
-# Settings of the worker's own Kafka clients: everything without a client prefix.
+# settings of the worker's own Kafka clients, which have no client prefix
 _CLIENT_KEYS: Final = ("bootstrap.servers", "client.dns.lookup", "request.timeout.ms")
 _CLIENT_PREFIXES: Final = (
     "security.",
@@ -68,13 +68,13 @@ class StorageTopic:
     """Name and settings of an internal topic."""
 
     name: str
-    property: str  # the worker property with its name
-    partitions: int  # -1: the broker's default
-    replication_factor: int  # -1: the broker's default
-    settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
+    property: str  # worker property that contains the name
+    partitions: int  # -1 for the broker's default
+    replication_factor: int  # -1 for the broker's default
+    settings: Mapping[str, str] = field(default_factory=dict)  # additional topic configs
 
     def replication_property(self) -> str:
-        """Return the worker property for the replication factor; some topics share a property."""
+        """Return the worker property for the replication factor. Some topics share a property."""
         storage = {"control": "config", "offsets": "offset"}.get(
             name := self.property.partition(".")[0], name
         )
@@ -83,11 +83,11 @@ class StorageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """A worker's configuration: `values` are parsed; `props` are resolved strings."""
+    """Configuration of a worker. `values` are parsed, and `props` are the resolved strings."""
 
     values: Mapping[str, Parsed]
     props: Mapping[str, str]
-    # keys without a definition; users of prefixes read them from `props`
+    # keys without a definition; code that uses key prefixes reads them from `props`
     unknown: tuple[str, ...]
     resolver: ConfigResolver  # resolves placeholders in connector configurations
 
@@ -117,7 +117,7 @@ class WorkerConfig:
 
     @classmethod
     def definition(cls) -> ConfigDef:
-        """Return the definition of this mode."""
+        """Return the property definitions for this mode."""
         raise NotImplementedError
 
     @classmethod
@@ -137,7 +137,7 @@ class WorkerConfig:
 
     @property
     def group_id(self) -> str | None:
-        """Group of the worker, if any."""
+        """ID of the worker's group, or None if there is no group."""
         return None
 
     @property
@@ -151,9 +151,9 @@ class WorkerConfig:
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
-        """Return the settings of the worker's own Kafka clients, with Java's names.
+        """Return the settings of the worker's own Kafka clients, with their Java names.
 
-        These are the properties without a client prefix.
+        These are the worker properties without a client prefix.
         """
         settings = {
             k: v
@@ -163,18 +163,18 @@ class WorkerConfig:
         return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
     def log_levels(self) -> dict[str, str]:
-        """Return the initial log levels by logger in Connect's names.
+        """Return the initial log levels by logger, with Connect's level names.
 
         `root` applies to loggers without a level.
         """
         return log_levels("connect_py.log.levels", self["connect_py.log.levels"])
 
     def stop_ms(self) -> int:
-        """Return the maximum time for stopping tasks and everything else, in milliseconds."""
+        """Return the maximum time for stopping the worker and its tasks, in milliseconds."""
         return cast(int, self["task.shutdown.graceful.timeout.ms"])
 
     def log_values(self) -> None:
-        """Log the configuration with secrets masked, and list properties without effect."""
+        """Log the configuration with secrets masked, and all properties that have no effect."""
         for key in sorted(self.unknown):
             log.info("worker property %s is unknown; plugins may use it", key)
         for key in UNUSED_CONVERTER_KEYS:
@@ -187,7 +187,7 @@ class WorkerConfig:
         log.info("%s values: \n%s", type(self).__name__, "\n".join(lines))
 
     def _log_ineffective(self) -> None:
-        """List accepted properties without effect in this mode."""
+        """Log the properties that are accepted but have no effect in this mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class StandaloneConfig(WorkerConfig):
 
     @property
     def offset_file(self) -> str:
-        """File in which Java stores source offsets."""
+        """File in which Java's standalone worker stores source offsets."""
         return cast(str, self["offset.storage.file.filename"])
 
 
@@ -270,7 +270,7 @@ class DistributedConfig(WorkerConfig):
         return f"{self.group_id}-{client_id}-" if client_id else f"{self.group_id}-"
 
     def storage_topic(self, storage: str) -> StorageTopic:
-        """Return the topic of `config`, `status`, or `offset`."""
+        """Return the internal topic for `config`, `status`, or `offset` storage."""
         prefix = f"{storage}.storage."
         fixed = {"topic", "partitions", "replication.factor", "cleanup.policy"}
         return StorageTopic(
@@ -282,9 +282,10 @@ class DistributedConfig(WorkerConfig):
         )
 
     def control_topic(self) -> StorageTopic:
-        """Return the topic of the worker group.
+        """Return the control topic of the worker group.
 
-        It is compacted, with old segments deleted and a new segment every ten minutes.
+        The topic is compacted, old segments are deleted, and a new segment starts every ten
+        minutes.
         """
         settings = {"cleanup.policy": "compact,delete", "segment.ms": "600000"}
         settings.update(

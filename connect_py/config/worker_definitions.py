@@ -1,6 +1,6 @@
 """Definitions of the worker's properties for both modes.
 
-Names, types, defaults, and errors are Java's.
+Names, types, defaults, and errors are the same as in Java Kafka Connect.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MAC_ALGORITHMS: Final[Mapping[str, str]] = {
     "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
 }
-"""Algorithms for signing requests between workers: Java's names, and names of `hashlib`."""
-MIN_KEY_BITS: Final = 40  # of a session key
+"""Algorithms for signing requests between workers: `hashlib` names by Java name."""
+MIN_KEY_BITS: Final = 40  # minimum size of a session key
 
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
 REQUIRED: Final = NO_DEFAULT
@@ -122,9 +122,9 @@ def _mac_algorithms(name: str, value: Parsed) -> None:
 
 
 def log_levels(name: str, value: Parsed) -> dict[str, str]:
-    """Parse `LEVEL` and `logger=LEVEL`.
+    """Parse log levels of the form `LEVEL` or `logger=LEVEL`.
 
-    Return Connect's level names by logger; `root` applies to all.
+    Return Connect's level names by logger. `root` applies to loggers without a level.
     """
     levels = {}
     for item in value or ():
@@ -150,14 +150,14 @@ def _log_levels(name: str, value: Parsed) -> None:
 def _class_name(name: str, value: Parsed) -> None:
     """Check that a class name is not empty.
 
-    Whether the class exists is checked when the plugins are loaded.
+    The existence of the class is checked when the plugins are loaded.
     """
     if value == "":
         raise ConfigValueError(name, value, "Class  could not be found.")
 
 
 def common_config_def() -> ConfigDef:
-    """Return the keys of both modes: converters, commits, REST, plugins, metrics, TLS."""
+    """Return the keys of both modes: converters, commits, REST, plugins, metrics, and TLS."""
     definition = ConfigDef()
     _define(definition, _COMMON)
     _define(definition, _OURS)
@@ -182,7 +182,7 @@ def distributed_config_def() -> ConfigDef:
 
 
 def security_config_def() -> ConfigDef:
-    """Return the security settings of Kafka clients, both the worker's and others."""
+    """Return the security settings of Kafka clients, both of the worker and of connectors."""
     definition = ConfigDef()
     _define(definition, _SSL)
     _define(definition, _SASL)
@@ -196,7 +196,7 @@ def _define(definition: ConfigDef, rows: Iterable[Row]) -> None:
         )
 
 
-_VERSION = "Version range of this converter."
+_VERSION = "Version or version range of this converter."
 _COMMON: tuple[Row, ...] = (
     (
         "bootstrap.servers",
@@ -204,7 +204,7 @@ _COMMON: tuple[Row, ...] = (
         "localhost:9092",
         H,
         _bootstrap_servers,
-        "Addresses of the Kafka cluster, host:port.",
+        "Addresses of the Kafka cluster, in the form host:port.",
     ),
     (
         "client.dns.lookup",
@@ -255,8 +255,7 @@ _COMMON: tuple[Row, ...] = (
         5_000,
         L,
         None,
-        "Timeout of an offset commit, in milliseconds; afterward, it counts as failed and is "
-        "retried.",
+        "Timeout of an offset commit, in milliseconds. A commit that times out is retried.",
     ),
     (
         "task.shutdown.graceful.timeout.ms",
@@ -264,7 +263,7 @@ _COMMON: tuple[Row, ...] = (
         5_000,
         L,
         None,
-        "Time for stopping all tasks concurrently, in milliseconds.",
+        "Total time for stopping all tasks, which are stopped concurrently, in milliseconds.",
     ),
     (
         "plugin.path",
@@ -272,8 +271,8 @@ _COMMON: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Folders with plugins. Each contains Python packages with their metadata, or one such "
-        "folder per plugin.",
+        "Folders with plugins. Each folder contains Python packages with their metadata, or one "
+        "folder per plugin with its packages.",
     ),
     (
         "plugin.discovery",
@@ -281,7 +280,7 @@ _COMMON: tuple[Row, ...] = (
         "hybrid_warn",
         L,
         one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
-        "Discovery of plugins in Java; accepted without effect.",
+        "Plugin discovery mode of Java. Accepted, but has no effect.",
     ),
     (
         "config.providers",
@@ -305,7 +304,7 @@ _COMMON: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Client settings that connectors may override with the policy Allowlist.",
+        "Client settings that connectors may override under the policy Allowlist.",
     ),
     (
         "topic.creation.enable",
@@ -337,9 +336,9 @@ _COMMON: tuple[Row, ...] = (
         30_000,
         L,
         at_least(0),
-        "Window of rates and averages, in milliseconds.",
+        "Sample window for rates and averages, in milliseconds.",
     ),
-    ("metrics.num.samples", INT, 2, L, at_least(1), "Number of windows of a metric."),
+    ("metrics.num.samples", INT, 2, L, at_least(1), "Number of sample windows per metric."),
     (
         "metrics.recording.level",
         STRING,
@@ -354,7 +353,7 @@ _COMMON: tuple[Row, ...] = (
         "org.apache.kafka.common.metrics.JmxReporter",
         L,
         None,
-        "Accepted without effect; metrics are served over HTTP.",
+        "Accepted, but has no effect. Metrics are served over HTTP.",
     ),
 )
 
@@ -365,7 +364,7 @@ _OURS: tuple[Row, ...] = (
         "text",
         L,
         one_of("text", "json"),
-        "Format of log lines: text as in Connect, or json.",
+        "Format of log lines: text, as in Java Kafka Connect, or json.",
     ),
     (
         "connect_py.log.levels",
@@ -373,8 +372,8 @@ _OURS: tuple[Row, ...] = (
         "",
         L,
         _log_levels,
-        "Log levels: a level such as INFO for all loggers, or an assignment such as "
-        "connect_py.herder=DEBUG for some.",
+        "Log levels: a level such as INFO for all loggers, or assignments such as "
+        "connect_py.herder=DEBUG for specific loggers.",
     ),
     (
         "connect_py.metrics.names",
@@ -382,8 +381,8 @@ _OURS: tuple[Row, ...] = (
         "confluent",
         L,
         _name_families,
-        "Naming schemes of the metrics at /metrics: confluent, strimzi, strimzi-reporter, or "
-        "several.",
+        "Naming schemes of the metrics at /metrics: one or more of confluent, strimzi, and "
+        "strimzi-reporter.",
     ),
     (
         "connect_py.ui.enabled",
@@ -407,21 +406,22 @@ _OURS: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Files of connectors, as for connect-standalone, whose shared services start with the "
-        "worker because it is about to get these connectors. The services of existing "
-        "connectors start in any case.",
+        "Connector configuration files, as for connect-standalone, of connectors that will be "
+        "created soon. Their shared services start with the worker. The services of existing "
+        "connectors always start with the worker.",
     ),
 )
 
 _REST: tuple[Row, ...] = (
-    ("listeners", LIST, "http://:8083", L, _listeners, "Addresses that the REST API listens on."),
+    ("listeners", LIST, "http://:8083", L, _listeners, "Addresses on which the REST API listens."),
     (
         "admin.listeners",
         LIST,
         None,
         L,
         _admin_listeners,
-        "Addresses of the admin API; unset: the same listeners, empty: none.",
+        "Addresses of the admin API. If unset, it uses the addresses of the REST API. If empty, "
+        "it is disabled.",
     ),
     (
         "rest.advertised.host.name",
@@ -429,7 +429,7 @@ _REST: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Host name of this worker for other workers.",
+        "Host name at which other workers reach this worker.",
     ),
     (
         "rest.advertised.port",
@@ -437,7 +437,7 @@ _REST: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Port of this worker for other workers.",
+        "Port at which other workers reach this worker.",
     ),
     (
         "rest.advertised.listener",
@@ -445,7 +445,7 @@ _REST: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Protocol of the listener that other workers use, http or https.",
+        "Protocol of the listener that other workers use: http or https.",
     ),
     (
         "access.control.allow.origin",
@@ -453,7 +453,7 @@ _REST: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Origins from which browsers may call the API.",
+        "Origins from which browsers may call the REST API.",
     ),
     (
         "access.control.allow.methods",
@@ -478,12 +478,12 @@ _REST: tuple[Row, ...] = (
         "none",
         L,
         one_of("required", "requested", "none"),
-        "Whether HTTPS clients present a certificate.",
+        "Whether HTTPS clients must present a certificate: required, requested, or none.",
     ),
 )
 
-_TLS = "TLS setting of the worker's Kafka clients and of HTTPS listeners."
-_TLS_UNUSED = "TLS setting of Java; accepted without effect."
+_TLS = "TLS setting of the worker's Kafka clients and HTTPS listeners."
+_TLS_UNUSED = "TLS setting of Java. Accepted, but has no effect."
 _SSL: tuple[Row, ...] = (
     ("ssl.protocol", STRING, "TLSv1.3", M, None, _TLS_UNUSED),
     ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", M, None, _TLS_UNUSED),
@@ -507,7 +507,7 @@ _SSL: tuple[Row, ...] = (
         None,
         H,
         None,
-        "Certificates of the private key in PEM format.",
+        "Certificate chain of the private key in PEM format.",
     ),
     (
         "ssl.truststore.type",
@@ -533,7 +533,8 @@ _SSL: tuple[Row, ...] = (
         "https",
         L,
         None,
-        "Whether the server's certificate must contain its host name: https, or empty for no.",
+        "Whether the server's certificate must contain its host name: https if it must, or empty "
+        "if not.",
     ),
     ("ssl.secure.random.implementation", STRING, None, L, None, _TLS_UNUSED),
     ("ssl.engine.factory.class", CLASS, None, L, _class_name, _TLS_UNUSED),
@@ -542,9 +543,9 @@ _SSL: tuple[Row, ...] = (
 )
 
 _LOGIN = "SASL setting of the worker's Kafka clients."
-_LOGIN_UNUSED = "SASL setting of Java's clients; accepted without effect."
+_LOGIN_UNUSED = "SASL setting of Java clients. Accepted, but has no effect."
 _BEARER = "OAuth setting of the worker's Kafka clients."
-_BROKER = "OAuth setting of brokers; accepted without effect."
+_BROKER = "OAuth setting of brokers. Accepted, but has no effect."
 _VALIDATE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
 _RETRIEVE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
 _SASL: tuple[Row, ...] = (
@@ -554,7 +555,8 @@ _SASL: tuple[Row, ...] = (
         "PLAINTEXT",
         M,
         one_of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", case_insensitive=True),
-        "Protocol of the worker's own Kafka clients; clients of tasks use producer. and consumer.",
+        "Security protocol of the worker's own Kafka clients. Clients of tasks use the prefixes "
+        "producer. and consumer.",
     ),
     (
         "sasl.mechanism",
@@ -564,7 +566,7 @@ _SASL: tuple[Row, ...] = (
         None,
         "SASL mechanism of the worker's own Kafka clients.",
     ),
-    ("sasl.jaas.config", PASSWORD, None, M, None, "Java login module with its options."),
+    ("sasl.jaas.config", PASSWORD, None, M, None, "JAAS login module with its options."),
     ("sasl.client.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
     ("sasl.login.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
     ("sasl.login.class", CLASS, None, M, _class_name, _LOGIN),
@@ -624,21 +626,21 @@ _STANDALONE: tuple[Row, ...] = (
         REQUIRED,
         H,
         None,
-        "Offset file of Java's standalone worker, from which offsets of sources are imported; "
-        "ours are stored next to it.",
+        "Offset file of Java's standalone worker, from which source offsets are imported. "
+        "connect-py stores its own offset file next to it.",
     ),
 )
 
-_SIGNATURE = "Signing of requests between workers."
+_SIGNATURE = "Setting for signing requests between workers."
 _DISTRIBUTED: tuple[Row, ...] = (
-    ("group.id", STRING, REQUIRED, H, None, "Name of the worker's group."),
+    ("group.id", STRING, REQUIRED, H, None, "ID of the worker group."),
     (
         "config.storage.topic",
         STRING,
         REQUIRED,
         H,
         None,
-        "Topic of connector configurations.",
+        "Topic for connector configurations.",
     ),
     (
         "config.storage.replication.factor",
@@ -646,16 +648,16 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor of the config topic, if it is created.",
+        "Replication factor of the config topic if the worker creates it.",
     ),
-    ("status.storage.topic", STRING, REQUIRED, H, None, "Topic of statuses."),
+    ("status.storage.topic", STRING, REQUIRED, H, None, "Topic for connector and task statuses."),
     (
         "status.storage.partitions",
         INT,
         5,
         L,
         check_partitions,
-        "Number of partitions of the status topic, if it is created.",
+        "Number of partitions of the status topic if the worker creates it.",
     ),
     (
         "status.storage.replication.factor",
@@ -663,16 +665,16 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor of the status topic, if it is created.",
+        "Replication factor of the status topic if the worker creates it.",
     ),
-    ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic of source offsets."),
+    ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic for source offsets."),
     (
         "offset.storage.partitions",
         INT,
         25,
         L,
         check_partitions,
-        "Number of partitions of the offset topic, if it is created.",
+        "Number of partitions of the offset topic if the worker creates it.",
     ),
     (
         "offset.storage.replication.factor",
@@ -680,7 +682,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3,
         L,
         check_replication_factor,
-        "Replication factor of the offset topic, if it is created.",
+        "Replication factor of the offset topic if the worker creates it.",
     ),
     (
         "control.storage.topic",
@@ -688,7 +690,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         None,
         L,
         None,
-        "Topic for the coordination of the workers. The default is {group.id}-control.",
+        "Topic for coordination between workers. The default is {group.id}-control.",
     ),
     (
         "internal.topics.automatic.creation.enable",
@@ -696,7 +698,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         True,
         L,
         None,
-        "Whether missing internal topics are created.",
+        "Whether the worker creates missing internal topics.",
     ),
     (
         "session.timeout.ms",
@@ -721,7 +723,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         60_000,
         H,
         None,
-        "Time that a worker has for stopping revoked connectors and tasks, in milliseconds.",
+        "Maximum time for a worker to stop revoked connectors and tasks, in milliseconds.",
     ),
     (
         "scheduled.rebalance.max.delay.ms",
@@ -729,8 +731,8 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         L,
         between(0, INT_MAX),
-        "Time for which the connectors and tasks of a lost worker wait for its return, in "
-        "milliseconds.",
+        "Maximum time to wait for a lost worker to return before its connectors and tasks are "
+        "reassigned, in milliseconds.",
     ),
     (
         "connect.protocol",
@@ -738,8 +740,8 @@ _DISTRIBUTED: tuple[Row, ...] = (
         "sessioned",
         L,
         _connect_protocol,
-        "Group protocol of Java. Only sessioned, which signs requests between workers, has an "
-        "effect.",
+        "Group protocol of Java workers. Only sessioned has an effect: it signs requests between "
+        "workers.",
     ),
     (
         "worker.sync.timeout.ms",
@@ -747,7 +749,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         3_000,
         M,
         None,
-        "Timeout for catching up with the config topic, in milliseconds.",
+        "Maximum time for a worker to catch up with the config topic, in milliseconds.",
     ),
     (
         "worker.unsync.backoff.ms",
@@ -755,7 +757,8 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         M,
         None,
-        "Time for which a worker leaves the group after failing to catch up, in milliseconds.",
+        "Time for which a worker stays out of the group after it fails to catch up, in "
+        "milliseconds.",
     ),
     (
         "exactly.once.source.support",
@@ -770,14 +773,14 @@ _DISTRIBUTED: tuple[Row, ...] = (
     ("inter.worker.key.ttl.ms", INT, 3_600_000, L, between(0, INT_MAX), _SIGNATURE),
     ("inter.worker.signature.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
     ("inter.worker.verification.algorithms", LIST, "HmacSHA256", L, _mac_algorithms, _SIGNATURE),
-    ("client.id", STRING, "", L, None, "Part of the client IDs of the worker's clients."),
+    ("client.id", STRING, "", L, None, "Part of the client IDs of the worker's Kafka clients."),
     (
         "metadata.max.age.ms",
         LONG,
         300_000,
         L,
         at_least(0),
-        "Milliseconds after which metadata is refreshed.",
+        "Time after which metadata is refreshed, in milliseconds.",
     ),
     ("send.buffer.bytes", INT, 131_072, M, at_least(-1), "Size of the TCP send buffer."),
     ("receive.buffer.bytes", INT, 32_768, M, at_least(-1), "Size of the TCP receive buffer."),
@@ -844,7 +847,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         "rebootstrap",
         L,
         one_of("REBOOTSTRAP", "NONE", case_insensitive=True),
-        "Behavior of a client if none of the known brokers is available.",
+        "Behavior of a client if no known broker is available.",
     ),
     (
         "metadata.recovery.rebootstrap.trigger.ms",
@@ -852,6 +855,6 @@ _DISTRIBUTED: tuple[Row, ...] = (
         300_000,
         L,
         at_least(0),
-        "Time without metadata before bootstrapping again, in milliseconds.",
+        "Time without metadata after which a client bootstraps again, in milliseconds.",
     ),
 )
