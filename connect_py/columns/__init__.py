@@ -1,1 +1,1 @@
-"""Columns of a batch: Arrow types and conversions, structs, and joined byte strings."""
+"""Columns of batches: Arrow types and conversions, structs, and joined byte strings."""

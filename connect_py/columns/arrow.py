@@ -1,9 +1,11 @@
-"""Conversion between Connect values and Arrow columns. Import this module on first use only.
+"""Conversion between Connect values and Arrow columns.
 
-The module imports pyarrow. Arrow types by schema: integers and floats by width, bool, utf8, binary;
-ARRAY list, MAP map, STRUCT struct; Decimal decimal128 (decimal256 beyond 38 digits) with the scale
-of the schema, Date date32, Time time32[ms], Timestamp timestamp[ms, UTC]. Fields of columns are
-always nullable; only the schema specifies whether a value is required.
+Import this module only on first use, because it imports pyarrow. Integers and floats are converted
+to the Arrow types of the same width; BOOLEAN, STRING, and BYTES to bool, utf8, and binary; and
+ARRAY, MAP, and STRUCT to list, map, and struct. Decimal is converted to decimal128 (decimal256 for
+more than 38 digits) with the scale of the schema, Date to date32, Time to time32[ms], and Timestamp
+to timestamp[ms, UTC]. Fields of columns are always nullable; only the schema specifies whether a
+value is required.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from connect_py.columns.struct_columns import struct_member as struct_member
 
 DECIMAL_DIGITS = 38
 _WIDEST_DECIMAL = 76  # digits
-ELEMENT = "element"  # the items of a list, in a path
-_Path: TypeAlias = tuple[str, ...]  # as `connect_py.api.batch.Path`
+ELEMENT = "element"  # name of list items in a path
+_Path: TypeAlias = tuple[str, ...]  # same type as `connect_py.api.batch.Path`
 
 _PRIMITIVES: Mapping[Type, pa.DataType] = {
     Type.INT8: pa.int8(),
@@ -61,7 +63,7 @@ _LOGICAL: Mapping[tuple[str, Type], pa.DataType] = {
 
 @lru_cache(maxsize=4096)
 def arrow_type(schema: Schema) -> pa.DataType:
-    """Return the Arrow type of a column of this schema."""
+    """Return the Arrow type of a column with this schema."""
     if schema.name is not None:
         logical = _LOGICAL.get((schema.name, schema.type))
         if logical is not None:
@@ -87,8 +89,8 @@ def arrow_type(schema: Schema) -> pa.DataType:
     return _PRIMITIVES[schema.type]
 
 
-def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's word
-    """Return the type with dates, times, and timestamps replaced by their integer types."""
+def storage_type(type: pa.DataType) -> pa.DataType:  # noqa: A002 - Arrow's name
+    """Return the type with dates, times, and timestamps replaced with their integer types."""
     if pa.types.is_date32(type) or pa.types.is_time32(type):
         return pa.int32()
     if pa.types.is_timestamp(type) or pa.types.is_time64(type) or pa.types.is_date64(type):
@@ -109,7 +111,7 @@ def as_logical(schema: Schema, data: pa.Array) -> pa.Array:
 
 
 def _reinterpret(data: pa.Array, target: pa.DataType) -> pa.Array:
-    """View a column and its children as another type, whose buffers are the same."""
+    """View a column and its children as another type that has the same buffers."""
     if data.type == target:
         return data
     if pa.types.is_struct(target):
@@ -135,7 +137,7 @@ def _reinterpret(data: pa.Array, target: pa.DataType) -> pa.Array:
 def _rebased(data: pa.Array) -> pa.Array:
     """Return a list or map array whose offsets start at its first item.
 
-    Arrow does not accept a mask together with the offsets of a slice.
+    Arrow does not accept a mask together with the offsets of a sliced array.
     """
     return pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
 
@@ -143,13 +145,13 @@ def _rebased(data: pa.Array) -> pa.Array:
 def is_odd_decimal(kind: pa.DataType) -> bool:
     """Return True for a decimal type with a negative scale.
 
-    Arrow does not compare such decimals, and some of its functions change their type.
+    Arrow cannot compare such decimals, and some Arrow functions change their type.
     """
     return bool(pa.types.is_decimal(kind)) and kind.scale < 0
 
 
 def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
-    """Return the column with nulls replaced by the default, and with the same type."""
+    """Return the column with nulls replaced with the default. The type does not change."""
     if not data.null_count:
         return data
     if pa.types.is_nested(data.type) or is_odd_decimal(data.type):
@@ -170,7 +172,8 @@ def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
     """Return a column of row values.
 
     Raises:
-        NotColumnar: A value does not fit the Arrow type: too many digits, or a lone surrogate.
+        NotColumnar: A value does not fit the Arrow type, because it has too many digits or contains
+            an unpaired surrogate.
     """
     try:
         return as_logical(schema, _build(schema, values))
@@ -217,10 +220,10 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
 
 
 def _check_exponents(target: pa.DataType, values: Sequence[Value]) -> None:
-    """Check the numbers that Arrow does not check when it rescales decimals.
+    """Reject decimals that Arrow cannot rescale and does not reject itself.
 
-    Arrow crashes at `Decimal("1E-999999999")`, and silently truncates numbers that exceed the 128
-    or 256 bits of its computation.
+    Arrow crashes on `Decimal("1E-999999999")`, and silently truncates numbers whose rescaled value
+    exceeds 128 or 256 bits.
 
     Raises:
         NotColumnar: A number cannot be rescaled.
@@ -244,8 +247,8 @@ def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
     """Return a list column.
 
     Args:
-        sizes: The number of items of each row; None for a null row.
-        items: The items of all rows.
+        sizes: Number of items in each row, or None for a null row.
+        items: Items of all rows.
     """
     return pa.ListArray.from_arrays(
         _ends(sizes), items, type=pa.list_(pa.field(ELEMENT, items.type))
@@ -263,7 +266,7 @@ def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
 
 
 def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
-    """Return a column of a Decimal schema from nonempty big-endian two's complements.
+    """Return a column of a Decimal schema from nonempty big-endian two's-complement integers.
 
     Raises:
         NotColumnar: A number has too many digits.
@@ -282,7 +285,7 @@ def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
 
 
 def spread_indices(is_present: Sequence[bool]) -> pa.Int64Array:
-    """Return the indexes that insert nulls into a column of the present rows with `take`."""
+    """Return the indexes with which `take` inserts nulls into a column of only the present rows."""
     mask = pa.array(is_present, pa.bool_())
     indexes = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return pc.if_else(mask, indexes, pa.scalar(None, pa.int64()))
@@ -293,7 +296,10 @@ def _offsets(values: Sequence[Value]) -> pa.Int32Array:
 
 
 def to_values(schema: Schema, data: pa.Array) -> list[Value]:
-    """Return the row values of a column; structs become `Struct`, temporal types integers."""
+    """Return the row values of a column.
+
+    Structs become `Struct`, and temporal values become integers.
+    """
     kind = schema.type
     if kind is Type.STRUCT:
         if not schema.fields:
@@ -319,7 +325,7 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
 
 
 def structs(schema: Schema, rows: Iterable[Sequence[Value]]) -> list[Value]:
-    """Return a `Struct` for each row of values, in half the time of the constructor."""
+    """Return a `Struct` for each row of values. This takes half the time of the constructor."""
     result: list[Value] = []
     for row in rows:
         struct = Struct.__new__(Struct)
@@ -370,7 +376,7 @@ def _regrouped(items: list[Value], data: pa.Array) -> list[Value]:
 
 def _present(schema: Schema | None) -> Schema:
     if schema is None:
-        raise NotColumnar("a container schema without its member schema")
+        raise NotColumnar("a container schema has no member schema")
     return schema
 
 
@@ -378,14 +384,14 @@ def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.
     """Infer a column from rows without a schema.
 
     Rows consist of dict, list, str, bytes, bool, int, float, and None. Dicts become structs with
-    the members of all rows, integers int64, and floats double.
+    the members of all rows, integers become int64, and floats become double.
 
     Returns:
-        The column, and the rows without a member, by the path of the member.
+        The column, and masks of the rows that lack a member, by path of the member.
 
     Raises:
-        NotColumnar: A member changes its type from row to row, or items of a list differ in their
-            members.
+        NotColumnar: The type of a member differs between rows, or the items of a list have
+            different members.
     """
     absent: dict[_Path, pa.BooleanArray] = {}
     try:
@@ -407,7 +413,7 @@ def _infer(
     kinds = set(map(type, values))
     if _Absent in kinds:
         if inside_list:
-            raise NotColumnar(f"items of a list differ in their members at {'.'.join(path)}")
+            raise NotColumnar(f"items of a list have different members at {'.'.join(path)}")
         absent[path] = pa.array([v is _ABSENT for v in values], pa.bool_())
         values = [None if v is _ABSENT else v for v in values]
         kinds.discard(_Absent)
@@ -416,7 +422,7 @@ def _infer(
         return pa.nulls(len(values))
     if len(kinds) > 1:
         raise NotColumnar(
-            f"{'.'.join(path) or 'value'} changes its type: {sorted(k.__name__ for k in kinds)}"
+            f"{'.'.join(path) or 'value'} has several types: {sorted(k.__name__ for k in kinds)}"
         )
     kind = kinds.pop()
     if kind is dict:
@@ -435,7 +441,7 @@ def _infer(
     if inferred is None:
         if kind is Decimal:
             return pa.array(values)
-        raise NotColumnar(f"{'.'.join(path) or 'value'} holds a {kind.__name__}")
+        raise NotColumnar(f"{'.'.join(path) or 'value'} contains a {kind.__name__}")
     return pa.array(values, inferred)
 
 
@@ -455,7 +461,7 @@ def _infer_struct(
     *,
     inside_list: bool,
 ) -> pa.Array:
-    # a single order if a program wrote the objects
+    # usually a single order, because a program wrote the objects
     orders = dict.fromkeys(tuple(value) for value in values if value is not None)
     names = dict.fromkeys(chain.from_iterable(orders))
     for name in names:
@@ -467,8 +473,8 @@ def _infer_struct(
         return pa.array(values, pa.struct([]))
     columns: Iterable[Sequence[Any]]
     if len(orders) == 1:
-        nothing = dict.fromkeys(names).values()
-        columns = zip(*[nothing if v is None else v.values() for v in values], strict=True)
+        null_members = dict.fromkeys(names).values()
+        columns = zip(*[null_members if v is None else v.values() for v in values], strict=True)
     else:
         columns = [[None if v is None else v.get(name, _ABSENT) for v in values] for name in names]
     children = [
@@ -480,7 +486,7 @@ def _infer_struct(
 
 
 def schemaless_values(data: pa.Array, absent: Mapping[_Path, pa.BooleanArray]) -> list[Value]:
-    """Return the rows of a column without a schema: dicts without absent members."""
+    """Return the row values of a schemaless column. Dicts do not contain absent members."""
     return _schemaless(data, (), {path: rows.to_pylist() for path, rows in absent.items()})
 
 

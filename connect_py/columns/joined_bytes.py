@@ -1,4 +1,4 @@
-"""`JoinedBytes`: byte strings of many messages in one block of memory."""
+"""Byte strings of many messages in one block of memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NOTHING: Final = -1  # length of a null message
 
 
 class JoinedBytes(Sequence["bytes | None"]):
-    """Keys or values of a run of messages.
+    """Keys or values of a run of messages, concatenated.
 
-    Reading `data` and `lengths` is faster than reading the items. `data` contains all items,
-    `lengths` the length of each (64-bit, `NOTHING` for None).
+    Reading `data` and `lengths` is faster than reading the items. `data` contains all items.
+    `lengths` contains the length of each item as a 64-bit integer, or `NOTHING` for None.
     """
 
     __slots__ = ("_ends", "data", "lengths")
@@ -23,14 +23,14 @@ class JoinedBytes(Sequence["bytes | None"]):
     lengths: array[int]
 
     def __init__(self, data: bytes, lengths: array[int]) -> None:
-        """Combine data and lengths, whose sum without `NOTHING` is the length of the data."""
+        """Create a sequence. Without `NOTHING`, `lengths` must add up to the length of `data`."""
         self.data = data
         self.lengths = lengths
         self._ends: list[int] | None = None
 
     @classmethod
     def of(cls, items: Sequence[bytes | None]) -> JoinedBytes:
-        """Join items; joined items are returned unchanged."""
+        """Concatenate items. A `JoinedBytes` object is returned unchanged."""
         if isinstance(items, JoinedBytes):
             return items
         lengths = array("q", [NOTHING if item is None else len(item) for item in items])

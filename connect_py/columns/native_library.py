@@ -1,4 +1,4 @@
-"""Loading of the native libraries in `native/`, which are optional in a checkout."""
+"""Loading the native libraries in `native/`, which are optional in a source checkout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def load_library(folder: Path, name: str, version: int, consequence: str) -> cty
     """Load a native library, or log the reason and return None.
 
     Args:
-        folder: The folder of the library, next to the module that uses it.
-        name: The name of the library.
-        version: The required result of its function `<name>_version`.
-        consequence: The effect of a missing library, for the log.
+        folder: Folder of the library, next to the module that uses it.
+        name: Name of the library.
+        version: Version that the library's function `<name>_version` must return.
+        consequence: Effect of a missing library, for the log.
     """
-    # no version of Python in the file name, because the library does not use Python's API
+    # the file name contains no Python version, because the library does not use the Python C API
     path = folder / f"_{name}{EXTENSION_SUFFIXES[-1]}"
     if os.environ.get(SWITCH) == "off":
         log.info("native %s: disabled by %s=off; %s", name, SWITCH, consequence)
@@ -44,7 +44,7 @@ def load_library(folder: Path, name: str, version: int, consequence: str) -> cty
         return None
     if actual_version != version:
         log.warning(
-            "native %s: version %s instead of %s; %s; install connect-py again",
+            "native %s: found version %s, expected %s; %s; reinstall connect-py",
             name,
             actual_version,
             version,

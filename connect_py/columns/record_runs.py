@@ -1,4 +1,4 @@
-"""Runs of records: rows of one topic and one schema per side, which fit into one batch."""
+"""Runs of consecutive records that share a topic and schemas, and therefore fit into one batch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from connect_py.api.schema import Schema, Value
 
 
 def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
-    """Yield runs of records with the same topics, timestamp type, and schemas.
+    """Yield runs of consecutive records with the same topics, timestamp type, and schemas.
 
-    Tombstones are part of any run.
+    Tombstones fit into any run.
     """
     if records and _is_one_run(records):
         yield records
@@ -40,9 +40,9 @@ def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
 
 
 def _is_one_run(records: list[SinkRecord]) -> bool:
-    """Return True if the records are one run, without comparing them one by one.
+    """Return True if a fast check proves that the records form one run.
 
-    False means that they may be several runs.
+    If the result is False, they may form several runs.
     """
     first, count = records[0], len(records)
     return (
@@ -76,7 +76,7 @@ def _identity(schema: Schema | None, value: Value) -> object:
 
 
 def _merge(first: object, second: object) -> object:
-    """Return the identity of both, or `_DIFFERENT`. A tombstone is part of any run."""
+    """Return the common identity, or `_DIFFERENT`. Tombstones fit into any run."""
     if first is _TOMBSTONE:
         return second
     if second is _TOMBSTONE or first is second or first == second:

@@ -1,6 +1,6 @@
-"""Columns of structs: members, and combinations of the rows of two columns.
+"""Functions for struct columns: reading members, and combining rows of two columns.
 
-Import this module on first use only: it imports pyarrow.
+Import this module only on first use, because it imports pyarrow.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def child(data: pa.StructArray, index: int) -> pa.Array:
 
 
 def is_struct(data: pa.Array) -> bool:
-    """Return True for a column of structs."""
+    """Return True if the column contains structs."""
     return bool(pa.types.is_struct(data.type))
 
 
 def struct_member(data: pa.Array, name: str) -> pa.Array | None:
     """Return a member of a struct column, which is null where the struct is null.
 
-    The result is None if there is no such member, or if the column does not contain structs.
+    Return None if there is no such member or the column does not contain structs.
     """
     index = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
     if index < 0:
@@ -46,13 +46,13 @@ def mixed(
     is_other: pa.BooleanArray,
     selection: pa.BooleanArray | None,
 ) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
-    """Replace rows of a column, see `Column.mixed`.
+    """Replace rows of a column. See `Column.mixed`.
 
     Args:
-        column: The data and the absent members of the column.
-        replacements: The data and the absent members of the replacements.
-        is_other: True for the rows that are replaced.
-        selection: True for the rows of the result; None for all.
+        column: Data and absent members of the column.
+        replacements: Data and absent members of the replacements.
+        is_other: Mask of the rows to replace.
+        selection: Mask of the rows to return, or None to return all rows.
     """
     indexes = pc.indices_nonzero(pa.repeat(True, len(is_other)))
     rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
@@ -73,7 +73,7 @@ def mixed(
 
 
 def _missing(first: pa.Array, second: pa.Array, at: _Path = ()) -> Iterator[_Path]:
-    """Yield the members that only one of two columns without a schema has."""
+    """Yield the paths of the members that exist in only one of two schemaless columns."""
     if not (is_struct(first) and is_struct(second)) or first.type == second.type:
         return
     names = [{field.name for field in data.type} for data in (first, second)]
@@ -90,7 +90,7 @@ def _absence(
 
 
 def _has(kind: pa.DataType, path: _Path) -> bool:
-    """Return True if structs of this type have the member, or a null on the path to it."""
+    """Return True if structs of this type have the member, or a null type on the path to it."""
     for name in path:
         if not pa.types.is_struct(kind):
             return True
@@ -102,10 +102,12 @@ def _has(kind: pa.DataType, path: _Path) -> bool:
 
 
 def _unified(first: pa.Array, second: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Convert two columns to a common type: nulls become any type, structs have all members.
+    """Convert two columns to a common type.
+
+    A null column gets the type of the other column. Structs get the members of both columns.
 
     Raises:
-        NotColumnar: The types have nothing in common.
+        NotColumnar: There is no common type.
     """
     if first.type == second.type:
         return first, second
@@ -114,7 +116,7 @@ def _unified(first: pa.Array, second: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pa.types.is_null(second.type):
         return first, pa.nulls(len(second), first.type)
     if not (is_struct(first) and is_struct(second)):
-        raise NotColumnar(f"a member is {first.type} and {second.type}")
+        raise NotColumnar(f"a member has the types {first.type} and {second.type}")
     names = list(dict.fromkeys(field.name for data in (first, second) for field in data.type))
     pairs = [_unified(_or_nulls(first, name), _or_nulls(second, name)) for name in names]
     first_structs, second_structs = (

@@ -1,6 +1,6 @@
-"""`StructView`: a struct whose values are read from columns on access.
+"""Structs whose values are read from columns on access.
 
-This module imports only the standard library; pyarrow is imported when the first value is read.
+This module imports only the standard library. pyarrow is imported when the first value is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from connect_py.api.batch import Column
 
-# types of lists and dicts, which plugins may modify
+# types whose values are lists and dicts, which plugins may modify
 _MUTABLE: Final = frozenset({Type.ARRAY, Type.MAP})
 
 
 class StructRows:
-    """Structs of a column, and the members that were read. Used on one thread.
+    """Structs of a column, and a cache of the members that were read. Used on one thread.
 
     The structs are *intact*, which means equal to the column, until a plugin obtains a value that
     it can modify.
@@ -30,8 +30,8 @@ class StructRows:
 
     __slots__ = ("_nested", "_touched", "column", "members", "schema", "views")
 
-    views: list[StructView | None]  # by row; None for a null
-    # by field index: the values of all rows; None before they are read
+    views: list[StructView | None]  # by row; None for a null row
+    # values of all rows by field index; None before they are read
     members: list[Sequence[Value] | None]
 
     def __init__(self, schema: Schema, column: Column) -> None:
@@ -77,32 +77,35 @@ class StructRows:
 
     @property
     def intact(self) -> bool:
-        """Return True if the column still equals the structs, including nested ones."""
+        """Return True if the column still equals the structs, including nested structs."""
         return not self._touched and all(nested.intact for nested in self._nested)
 
     def release(self) -> None:
-        """Release the column; retained structs get their own values. Call this once, at the end."""
+        """Release the column. Structs that are still referenced get their own values.
+
+        Called once, after all other methods.
+        """
         for view in emptied(self.views):
             view.make_whole()
-        # after the outer structs have their own values, which refer to the nested structs
+        # release nested structs last, because the values of the outer structs refer to them
         self.members.clear()
         for nested in self._nested:
             nested.release()
 
 
 def emptied(items: list[Any]) -> list[Any]:
-    """Empty a list, and return the items that are referenced elsewhere."""
+    """Clear a list and return the items that are still referenced elsewhere."""
     references = [ref(item) for item in items if item is not None]
     items.clear()
     return [item for reference in references if (item := reference()) is not None]
 
 
 class StructView(Struct):
-    """Struct of a row of a column. It can be modified like any other struct."""
+    """A struct in a row of a column. It can be modified like any other struct."""
 
     __slots__ = ("__weakref__", "_row", "_rows")
 
-    _rows: StructRows | None  # None: it has its own values
+    _rows: StructRows | None  # None if the struct has its own values
     _row: int
 
     def __init__(self, schema: Schema, values: Sequence[Value] | None = None) -> None:
@@ -116,7 +119,7 @@ class StructView(Struct):
 
     @property
     def values(self) -> list[Value]:
-        """Return the values, which become its own, because the caller may modify the list."""
+        """Return the struct's own list of values, which the caller may modify."""
         if self._rows is not None:
             self._rows.touch()
             self.make_whole()
@@ -141,7 +144,7 @@ class StructView(Struct):
         return data if rows == list(range(len(data))) else data.take(pa.array(rows, pa.int64()))
 
     def make_whole(self) -> None:
-        """Read all values, and release the column."""
+        """Read all values and release the column."""
         if self._rows is not None:
             _set_own_values(self, self._rows.row(self._row))
             self._rows = None
@@ -174,9 +177,10 @@ class StructView(Struct):
 def shared_rows(
     schema: Schema, values: Sequence[Struct | None]
 ) -> tuple[StructRows, list[int | None]] | None:
-    """Return the common column of structs and their rows, or None without an intact column.
+    """Return the column that structs share and their rows in it, or None.
 
-    The row of a null is None, or a null row.
+    The result is None if the structs do not share a column or it is not intact. The row of a null
+    value is None or a null row.
     """
     first = next((v for v in values if v is not None), None)
     if not isinstance(first, StructView) or first.source is None:
@@ -198,7 +202,8 @@ def shared_rows(
     return rows, result
 
 
-_own_values: Final = vars(Struct)["values"].__get__  # the slot below the property
+# slot of the base class, which the property hides
+_own_values: Final = vars(Struct)["values"].__get__
 _set_own_values: Final = vars(Struct)["values"].__set__
 
 
