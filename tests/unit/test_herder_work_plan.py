@@ -98,9 +98,9 @@ def test_task_sets_differ_by_count_content_and_connector_configuration() -> None
     same = [{"t": "0"}, {"t": "1"}]
     assert difference(STATE, "a", same) is None
     assert difference(STATE, "a", same[:1]) == "the number of tasks changes from 2 to 1"
-    assert difference(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations changed"
+    assert difference(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations have changed"
     changed = replace(STATE, configs={"a": {"x": "2"}})
-    assert difference(changed, "a", same) == "the connector's configuration changed"
+    assert difference(changed, "a", same) == "the connector's configuration has changed"
     assert (
         difference(replace(STATE, inconsistent=frozenset("a")), "a", same)
         == "its task configurations are incomplete"

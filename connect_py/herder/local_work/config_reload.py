@@ -1,4 +1,4 @@
-"""`ConfigReload`: resolves config provider values again when their TTL expires.
+"""`ConfigReload`: resolves the values of config providers again when their TTL expires.
 
 A connector is restarted if its values have changed.
 """
@@ -75,9 +75,9 @@ class ConfigReload:
     def watch(self, name: str, config: Mapping[str, str]) -> None:
         """Watch the unresolved configuration of a connector or task that is starting.
 
-        Never blocks. A configuration that is already being watched is not resolved again.
-        Later resolutions are therefore compared with the values of the first start, and the
-        connector and its tasks are restarted if the values differ.
+        Never blocks. A configuration that is already being watched is not resolved again. Later
+        values are therefore compared with the values of the first start. If they differ, the
+        connector and its tasks are restarted.
         """
         previous = self._watched.get(name)
         if previous is not None and previous.config == config:
@@ -118,12 +118,12 @@ class ConfigReload:
             self._schedule(name, watched, answer)
 
     def _schedule(self, name: str, watched: _WatchedConfig, answer: _Resolution) -> None:
-        """Schedule the next resolution for the end of the TTL, or stop watching without a TTL."""
+        """Schedule the next resolution at the end of the TTL. Stop watching if there is no TTL."""
         if answer.ttl_ms is None:
             del self._watched[name]
             return
-        now = self._watched[name] = _WatchedConfig(watched.config, answer)
-        self._queue.put(partial(self._reload, name, now), answer.ttl_ms / 1000)
+        current = self._watched[name] = _WatchedConfig(watched.config, answer)
+        self._queue.put(partial(self._reload, name, current), answer.ttl_ms / 1000)
 
     def _reload(self, name: str, watched: _WatchedConfig) -> None:
         if self._watched.get(name) is watched:
@@ -147,6 +147,6 @@ class ConfigReload:
         self._schedule(name, watched, answer)
         if answer.ttl_ms is not None and answer.digest == previous.digest:
             return
-        log.info("restarting connector %s: values of config providers have changed", name)
+        log.info("restarting connector %s because config provider values have changed", name)
         if not self._restart(name):
             self._watched.pop(name, None)

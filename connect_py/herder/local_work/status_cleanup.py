@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusCleanup:
-    """Runs on the herder's thread of the worker that leads."""
+    """Removes obsolete statuses. Used on the herder's thread. Only the leader removes statuses."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class StatusCleanup:
         """Create the component.
 
         Args:
-            leads: Returns True if this worker leads its group; the others never clean up.
-            running_items: Returns the items that run on any worker.
+            leads: Returns True if this worker leads its group.
+            running_items: Returns the connectors and tasks that may be running on any worker.
         """
         self._connectors = connectors
         self._statuses = statuses
@@ -36,7 +36,7 @@ class StatusCleanup:
         self._running_items = running_items
 
     def clean_up(self, name: str | None = None) -> None:
-        """Remove obsolete statuses of one connector, or of all."""
+        """Remove the obsolete statuses of one connector, or of all connectors if `name` is None."""
         if not self._leads():
             return
         state = self._connectors.state()

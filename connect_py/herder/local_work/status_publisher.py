@@ -1,4 +1,4 @@
-"""`StatusPublisher`: publishes events of the worker as statuses, and forwards its requests."""
+"""`StatusPublisher`: publishes worker events as statuses, and forwards requests of tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from connect_py.storage.status_table import StatusId
 
 log = logging.getLogger(__name__)
 
-REPAIR_SECONDS = 3.0  # time until a written status is expected to be read back
+REPAIR_SECONDS = 3.0  # maximum expected delay until a written status is read back
 
 
 class StatusPublisher:
-    """Listener of the worker. Thread-safe; never blocks."""
+    """Implements `WorkerListener`. Thread-safe; never blocks."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class StatusPublisher:
         """Create the publisher.
 
         Args:
-            track_topics: Record the topics that tasks use.
-            version_of: Returns the version of the plugin of a connector or task.
+            track_topics: True to record the topics that tasks use.
+            version_of: Returns the plugin version of a connector or task.
             on_tasks_requested: Requests the task configurations of a connector. Must not block.
-            on_stop_requested: Stops a connector as requested by its task. Must not block.
+            on_stop_requested: Stops a connector at the request of its task. Must not block.
         """
         self._store = store
         self._worker_id = worker_id
@@ -50,23 +50,23 @@ class StatusPublisher:
         self._version_of = version_of
         self._on_tasks_requested = on_tasks_requested
         self._on_stop_requested = on_stop_requested
-        # last published state and stack trace of each running item, with its time
+        # last published state of each running connector and task, with its stack trace and time
         self._last: dict[StatusId, tuple[State, str | None, float]] = {}
         self._waits: dict[StatusId, Waiting] = {}
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - named as in Kafka Connect
-        """Write a status on behalf of this worker.
+        """Write the status of a connector or task on this worker.
 
-        The version of an instance that no longer exists is unknown.
+        The version is omitted from UNASSIGNED statuses.
         """
         if not self._assignment.may_publish():
             log.info(
-                "not publishing status %s of %s: this worker has lost its membership in the group",
+                "not publishing status %s of %s: this worker is no longer a member of the group",
                 state.value,
                 id,
             )
-            self._last.pop(id, None)  # it ends here; a later start publishes a new status
+            self._last.pop(id, None)  # it is stopped on this worker; a later start publishes again
             self._forget(id)
             return
         trace = None if trace is None else masked(trace)
@@ -97,8 +97,8 @@ class StatusPublisher:
             log.error("failed to publish status %s of %s: %s", state.value, id, error)
 
     def repair(self, running: Iterable[StatusId]) -> None:
-        """Publish statuses again that a former owner or a leader has overwritten."""
-        for id in running:  # noqa: A001 - Connect's word
+        """Republish statuses that a former owner or a leader has overwritten."""
+        for id in running:  # noqa: A001 - named as in Kafka Connect
             last, current = self._last.get(id), self._store.get(id)
             if last is None or current is None:
                 continue
@@ -107,7 +107,7 @@ class StatusPublisher:
                 continue
             if self._clock.monotonic() - published_at > REPAIR_SECONDS:
                 log.warning(
-                    "publishing status %s of %s again: it was overwritten with %s by %s",
+                    "republishing status %s of %s, which was overwritten with %s by %s",
                     state.value,
                     id,
                     current.state.value,
@@ -157,5 +157,5 @@ class StatusPublisher:
 
 
 def worker_id_of(url: str) -> str:
-    """Return the worker ID of an advertised URL: host and port, as in statuses."""
+    """Return the worker ID for an advertised URL. It consists of the host and port."""
     return url.partition("://")[2].rstrip("/")

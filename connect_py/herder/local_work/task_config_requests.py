@@ -1,4 +1,4 @@
-"""`TaskConfigRequests`: requests the task configurations of connectors, and publishes them."""
+"""`TaskConfigRequests`: requests task configurations from connectors and publishes them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ PublishTaskConfigs: TypeAlias = Callable[[str, Sequence[Mapping[str, str]]], Fut
 
 @dataclass(frozen=True, slots=True)
 class TaskLimit:
-    """Limit for the number of tasks of a connector."""
+    """Maximum number of tasks of a connector."""
 
     max_tasks: int
     is_enforced: bool
 
     @classmethod
     def of(cls, config: Mapping[str, str], resolver: ConfigResolver) -> Self:
-        """Return the limit of a connector, given its unresolved configuration.
+        """Return the limit for a connector with this unresolved configuration.
 
         Raises:
             ConfigError: A value is invalid.
         """
-        # resolve only these keys: a config provider may hang
+        # resolve only these keys, because a config provider may hang
         keys = ("tasks.max", "tasks.max.enforce")
         resolved = resolver.resolve({key: config[key] for key in keys if key in config})
         return cls(
@@ -58,14 +58,15 @@ class _Request:
     """A pending request for the task configurations of a connector."""
 
     config_offset: int
-    is_outdated: bool = False  # the connector must be asked again
-    waiting: list[Future[None]] = field(default_factory=list)  # complete with the outcome
+    is_outdated: bool = False  # True if the request must be repeated
+    waiting: list[Future[None]] = field(default_factory=list)  # completed with the request
 
 
 class TaskConfigRequests:
-    """Requests that are in progress, at most one per connector. Failures are retried.
+    """Requests and publishes task configurations, with one request per connector at a time.
 
-    Used only on the herder's thread; answers arrive through its queue.
+    Failed requests are retried. Used only on the herder's thread, which receives the responses
+    through its queue.
     """
 
     def __init__(
@@ -78,10 +79,7 @@ class TaskConfigRequests:
         requested: RequestedItems,
         publish: PublishTaskConfigs,
     ) -> None:
-        """Create the component.
-
-        `publish` has the task set of a connector written to the config topic.
-        """
+        """Create the component. `publish` writes the tasks of a connector to the config topic."""
         self._worker = worker
         self._store = store
         self._publisher = publisher
@@ -92,10 +90,7 @@ class TaskConfigRequests:
         self._requests: dict[str, _Request] = {}
 
     def request(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
-        """Request the task configurations of a running connector.
-
-        They are published if they have changed.
-        """
+        """Request the task configurations of a running connector, and publish any changes."""
         state = self._store.snapshot()
         if (
             name not in state.configs
@@ -109,12 +104,12 @@ class TaskConfigRequests:
         request = self._requests[name] = _Request(state.config_offsets[name])
         try:
             config = without_nulls(state.configs[name])
-            answer = self._worker.task_configs(
+            response = self._worker.task_configs(
                 name, config, TaskLimit.of(config, self._resolver).max_tasks
             )
         except ConnectError as error:
-            answer = failed(error)
-        answer.add_done_callback(
+            response = failed(error)
+        response.add_done_callback(
             lambda ended: self._queue.put(
                 partial(self._on_answer, name, request, ended, retry_seconds)
             )
@@ -129,10 +124,7 @@ class TaskConfigRequests:
             request.waiting.append(outcome)
 
     def drop(self, name: str) -> None:
-        """Drop a pending request and complete the futures that wait for it.
-
-        Its answer is obsolete.
-        """
+        """Drop a pending request, whose response is obsolete, and complete the waiting futures."""
         request = self._requests.pop(name, None)
         settle(request.waiting if request else (), None)
 
@@ -140,7 +132,7 @@ class TaskConfigRequests:
         self,
         name: str,
         request: _Request,
-        answer: Future[list[dict[str, str]]],
+        response: Future[list[dict[str, str]]],
         retry_seconds: float,
     ) -> None:
         if self._requests.get(name) is not request:
@@ -150,10 +142,10 @@ class TaskConfigRequests:
             state.config_offsets.get(name, -1) == request.config_offset and not request.is_outdated
         )
         if not is_current or state.target_state(name) is not TargetState.STARTED:
-            self._request_again(name, request)  # a deleted connector is not asked again
+            self._request_again(name, request)  # does nothing if the connector was deleted
             return
-        error = answer.exception()
-        published = self._publish(name, answer.result()) if error is None else failed(error)
+        error = response.exception()
+        published = self._publish(name, response.result()) if error is None else failed(error)
         if published.done():
             self._finish(name, request, published, retry_seconds)
         else:
@@ -174,7 +166,7 @@ class TaskConfigRequests:
     def _finish(
         self, name: str, request: _Request, published: Future[None], retry_seconds: float
     ) -> None:
-        """Complete a request after its result was published, or after a failure."""
+        """Complete a request after its result has been published or it has failed."""
         if self._requests.get(name) is not request:
             return
         if request.is_outdated:
@@ -185,7 +177,7 @@ class TaskConfigRequests:
         settle(request.waiting, error)
         is_stopped = self._store.snapshot().target_state(name) is TargetState.STOPPED
         if error is None or is_stopped or isinstance(error, NotFoundError):
-            return  # the connector is not running any more
+            return  # published, or the connector is no longer running
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s failed: %s", name, error)
             self._publisher.on_state(name, State.FAILED, stack_trace(error))

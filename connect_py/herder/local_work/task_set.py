@@ -1,4 +1,4 @@
-"""Task sets: comparison of a connector's new task configurations with the current task set."""
+"""Compares and writes task sets. A task set consists of a connector's task configurations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 def difference(
     state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]
 ) -> str | None:
-    """Return how task configurations differ from the current task set, or None.
+    """Return how new task configurations differ from the current task set, or None.
 
-    Values are compared with unresolved placeholders. Any change of the connector's own
-    configuration counts as well, because tasks read it too.
+    Placeholders are compared unresolved. A change of the connector's configuration is also a
+    difference, because tasks read that configuration.
     """
     if name in state.inconsistent:
         return "its task configurations are incomplete"
@@ -28,18 +28,18 @@ def difference(
     if len(current) != len(configs):
         return f"the number of tasks changes from {len(current)} to {len(configs)}"
     if any(dict(old) != dict(new) for old, new in zip(current, configs, strict=True)):
-        return "task configurations changed"
+        return "task configurations have changed"
     if name not in state.applied_configs or dict(state.applied_configs[name]) != dict(
         state.configs[name]
     ):
-        return "the connector's configuration changed"
+        return "the connector's configuration has changed"
     return None
 
 
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
-    """Return True if a connector should run with the task set of this number.
+    """Return True if a connector should be running with the task set of this start number.
 
-    If the configuration has changed since, the tasks are about to be replaced.
+    If its configuration has changed since then, a new task set is about to be published.
     """
     if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
         return False

@@ -1,4 +1,4 @@
-"""`WorkAssignment`: connectors and tasks that this worker may run."""
+"""`WorkAssignment`: determines which connectors and tasks this worker may run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from connect_py.storage.control_records import Item, Items
 
 
 class WorkAssignment(ABC):
-    """Items that the group assigns to this worker.
+    """Determines which items (connectors and tasks) this worker may run.
 
-    `may_publish` and `generation` are thread-safe; the other methods are called only on the
+    `may_publish` and `generation` are thread-safe. The other methods are called only on the
     herder's thread.
     """
 
     @abstractmethod
     def assigned(self) -> Set[Item] | None:
-        """Return the assigned items. None: all configured items."""
+        """Return the assigned items, or None if all configured items are assigned."""
 
     @abstractmethod
     def claim(self, items: Items) -> Items:
-        """Return the items that may be started now, and count them as running from now on."""
+        """Return the items that may be started now. They count as running from then on."""
 
     @abstractmethod
     def set_running(self, items: Items) -> None:
-        """Receive the items that may be running here after every change."""
+        """Set the items that may be running on this worker. Called after every change."""
 
     @abstractmethod
     def may_publish(self) -> bool:
@@ -33,11 +33,11 @@ class WorkAssignment(ABC):
 
     @abstractmethod
     def generation(self) -> int:
-        """Return the generation of the group, which is part of the statuses."""
+        """Return the generation of the group, which is written to the statuses."""
 
 
 class AllItems(WorkAssignment):
-    """Assignment of a worker without a group."""
+    """Assigns all configured items to a worker in standalone mode."""
 
     def assigned(self) -> Set[Item] | None:
         return None

@@ -1,4 +1,4 @@
-"""Actions that bring a worker to the configured state."""
+"""Determines the actions that bring a worker to the configured state."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from connect_py.storage.control_records import Item, Items
 
 @dataclass(slots=True)
 class RequestedWork:
-    """Items of one connector that the herder has requested from the worker."""
+    """Connector and tasks that the herder has requested from the worker for one connector name."""
 
-    # of the configuration with which its connector was started; -1: the connector does not run here
+    # offset of the configuration with which the connector was started; -1 if it was not started
     config_offset: int = -1
     target: TargetState = TargetState.STARTED
     # start number of the task set of each task
     tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)
-    # tasks that were requested to stop and may still be running
+    # tasks that are being stopped and may still be running
     stopping: set[ConnectorTaskId] = field(default_factory=set)
-    leaving: bool = False  # the connector was requested to stop permanently
+    leaving: bool = False  # True if the connector is being stopped permanently
 
     @property
     def empty(self) -> bool:
@@ -30,7 +30,7 @@ class RequestedWork:
 
 
 class RequestedItems:
-    """Connectors and tasks that were requested from the worker or have not stopped yet.
+    """Tracks the connectors and tasks that have been requested from the worker until they stop.
 
     Used only on the herder's thread.
     """
@@ -43,11 +43,11 @@ class RequestedItems:
         return self._work
 
     def of(self, name: str) -> RequestedWork:
-        """Return the requested work of a connector, new if there is none."""
+        """Return the requested work of a connector. Create it if necessary."""
         return self._work.setdefault(name, RequestedWork())
 
     def remove_if_empty(self, name: str) -> None:
-        """Remove a connector that has stopped together with its tasks."""
+        """Remove the entry of a connector if the connector and all of its tasks have stopped."""
         if self._work[name].empty:
             del self._work[name]
 
@@ -63,7 +63,7 @@ class RequestedItems:
         )
 
     def owns(self, item: Item) -> bool:
-        """Return True if an item runs here and is not being stopped."""
+        """Return True if a connector or task runs on this worker and is not being stopped."""
         work = self._work.get(item.connector if isinstance(item, ConnectorTaskId) else item)
         if work is None:
             return False
@@ -95,7 +95,7 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopTasks:
-    """Stop tasks. Tasks of a newer set start only after all tasks of older sets have ended."""
+    """Stop tasks. Tasks of a newer task set start only after all older tasks have ended."""
 
     name: str
     tasks: tuple[ConnectorTaskId, ...]
@@ -122,8 +122,8 @@ def plan(
 
     Args:
         state: Configuration of the cluster.
-        requested: Items that the herder has requested from this worker so far.
-        assigned: Items that this worker may run; None: all.
+        requested: Connectors and tasks that have been requested from this worker so far.
+        assigned: Connectors and tasks that this worker may run, or None for all.
     """
     actions: list[Action] = []
     for name in sorted({*requested, *state.configs}):
@@ -136,7 +136,7 @@ def plan(
         elif item.target is not target and name in state.configs and (is_running or item.tasks):
             actions.append(SetTarget(name, target))
         actions.extend(_task_actions(name, state, item, target, assigned))
-        # a deleted connector ends after its tasks
+        # a deleted connector is stopped after its tasks
         if is_running and not is_assigned and (name in state.configs or not item.tasks):
             actions.append(StopConnector(name))
     return actions

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class WorkRunner:
     """Brings the worker to the configured state.
 
-    Used only on the herder's thread; completions arrive through its queue.
+    Used only on the herder's thread, which is notified of completions through its queue.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class WorkRunner:
     ) -> None:
         """Create the runner.
 
-        `on_stopped` is called when tasks of a connector, or the connector, have ended permanently.
+        `on_stopped` is called when a connector or some of its tasks have stopped permanently.
         """
         self._worker = worker
         self._store = store
@@ -70,7 +70,10 @@ class WorkRunner:
         self._reload = ConfigReload(resolver, queue, self._restart_all)
 
     def reconcile(self) -> int:
-        """Start and stop items according to the config topic. Return the number of actions."""
+        """Start and stop connectors and tasks according to the config topic.
+
+        Returns the number of actions.
+        """
         state = self._store.snapshot()
         actions = plan(state, self._requested.by_connector(), self._assignment.assigned())
         for action in actions:
@@ -87,7 +90,7 @@ class WorkRunner:
             work.target = state.target_state(action.name)
             self.start_connector(action.name)
         elif isinstance(action, SetTarget):
-            log.info("connector %s: target state is now %s", action.name, action.target.value)
+            log.info("connector %s: new target state %s", action.name, action.target.value)
             work.target = action.target
             self._worker.set_target_state(action.name, action.target)
         elif isinstance(action, StartTasks):
@@ -114,7 +117,7 @@ class WorkRunner:
         def on_end(ended: Future[None]) -> None:
             error = ended.exception()
             if error is not None:
-                log.warning("error while stopping: %s", error)
+                log.warning("failed to stop a connector or task: %s", error)
             self._queue.put(action)
 
         future.add_done_callback(on_end)
@@ -140,7 +143,7 @@ class WorkRunner:
 
     def start_connector(self, name: str, *, restarting: bool = False) -> Future[None]:
         """Start or restart a connector. The listener publishes the outcome."""
-        self._task_configs.drop(name)  # the answer of the previous instance is obsolete
+        self._task_configs.drop(name)  # the response of the previous instance is obsolete
         state = self._store.snapshot()
         try:
             config = without_nulls(state.configs[name])
@@ -155,7 +158,7 @@ class WorkRunner:
         return started
 
     def settled(self, name: str) -> Future[None]:
-        """Return a future that completes when the connector has started and its tasks are known.
+        """Return a future that completes when the connector has started and returned its tasks.
 
         It fails if either step fails.
         """
@@ -164,7 +167,7 @@ class WorkRunner:
         def started(start: Future[None]) -> None:
             error = start.exception()
             if error is None:
-                # after the request for task configurations, which the worker's listener has queued
+                # runs after the request for task configurations, which the listener has queued
                 self._queue.put(partial(self._task_configs.wait, name, outcome))
             else:
                 outcome.set_exception(error)
@@ -177,7 +180,7 @@ class WorkRunner:
         return outcome
 
     def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
-        """Start or restart a task of the current set. The listener publishes the outcome."""
+        """Start or restart a task of the current task set. The listener publishes the outcome."""
         state = self._store.snapshot()
         try:
             config, connector_config = (
@@ -209,9 +212,9 @@ class WorkRunner:
             )
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
-        """Restart the connector and tasks of a plan that run here.
+        """Restart a connector, some of its tasks, or both, if they run on this worker.
 
-        Their status is RESTARTING between stop and start.
+        Their status is RESTARTING between the stop and the start.
         """
         if connector and self._requested.owns(name):
             self.start_connector(name, restarting=True)
@@ -220,7 +223,7 @@ class WorkRunner:
                 self.start_task(task, restarting=True)
 
     def _restart_all(self, name: str) -> bool:
-        """Restart everything of a connector that runs here. Return False if nothing does."""
+        """Restart a connector and its tasks on this worker. Return False if none of them runs."""
         tasks = [task for task in self._requested.tasks(name) if self._requested.owns(task)]
         owns_connector = self._requested.owns(name)
         self.restart(name, connector=owns_connector, tasks=tasks)

@@ -37,8 +37,8 @@ class ConfigRequests:
     ) -> None:
         """Create the component.
 
-        `respond` returns the response to a written configuration, possibly after the configuration
-        has taken effect.
+        `respond` returns the response to a request whose configuration has been written. It may
+        wait until the configuration has taken effect.
         """
         self._connectors = connectors
         self._store = store
@@ -64,7 +64,7 @@ class ConfigRequests:
     def patch(self, name: str, changes: Config) -> Future[ConnectorInfo]:
         """Merge, validate, and write the configuration.
 
-        Start over if it was changed concurrently.
+        If the configuration changes concurrently, the request is restarted.
         """
 
         def merge() -> Future[ConnectorInfo]:
@@ -135,7 +135,7 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 
 def error_message(infos: ConfigInfos) -> str:
-    """Return the error message for an invalid configuration; each error names its key."""
+    """Return the error message for an invalid configuration, in which each error names its key."""
     lines = [
         f"Connector configuration is invalid and contains the following {infos.error_count} "
         f"error(s):"
@@ -146,7 +146,7 @@ def error_message(infos: ConfigInfos) -> str:
         for value in values
         for error in value.errors
     ]
-    # the braces are part of the message
+    # Kafka Connect's message contains these braces
     endpoint = "`/connector-plugins/{connectorType}/config/validate`"
     lines.append(f"You can also find the above list of errors at the endpoint {endpoint}")
     return "\n".join(lines)

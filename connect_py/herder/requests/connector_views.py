@@ -1,4 +1,4 @@
-"""`ConnectorViews`: answers questions about connectors, tasks, topics, and plugins."""
+"""`ConnectorViews`: handles read requests for connectors, tasks, topics, and plugins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from connect_py.storage.status_store import StatusStore
 
 
 class ConnectorViews:
-    """Reads snapshots of the stores. Requests that return a future run on the herder's thread."""
+    """Reads snapshots of the stores. Methods that return a future run on the herder's thread."""
 
     def __init__(
         self,
@@ -38,18 +38,22 @@ class ConnectorViews:
         return self._connectors.state().connectors()
 
     def request_info(self, name: str) -> Future[ConnectorInfo]:
-        """Return the configuration and tasks of a connector."""
+        """Request the configuration and tasks of a connector."""
         return self._executor.submit(lambda: self.info(name))
 
     def info(self, name: str) -> ConnectorInfo:
-        """Return the configuration and tasks of a connector. NotFoundError if it does not exist."""
+        """Return the configuration and tasks of a connector.
+
+        Raises:
+            NotFoundError: The connector does not exist.
+        """
         state = self._connectors.state_with(name)
-        # A null can only be written by a Java worker that lost the error. It is shown unchanged.
+        # A null value can only come from a Java worker that ignored the error. It is not removed.
         config = cast(dict[str, str], dict(state.configs[name]))
         return ConnectorInfo(name, config, state.tasks(name), self._connectors.type_of(name))
 
     def request_task_infos(self, name: str) -> Future[list[TaskInfo]]:
-        """Return the configurations of the tasks of a connector."""
+        """Request the task configurations of a connector."""
 
         def infos() -> list[TaskInfo]:
             state = self._connectors.state_with(name)
@@ -61,7 +65,7 @@ class ConnectorViews:
         return self._executor.submit(infos)
 
     def connector_status(self, name: str) -> ConnectorStatus:
-        """Return the status from the status store. NotFoundError if there is none."""
+        """Return the status from the status store. Raise NotFoundError if there is none."""
         status = self._statuses.get(name)
         if status is None:
             raise NotFoundError(f"No status found for connector {name}")
@@ -74,7 +78,7 @@ class ConnectorViews:
         )
 
     def task_status(self, task: ConnectorTaskId) -> Status:
-        """Return the status from the status store. NotFoundError if there is none."""
+        """Return the status from the status store. Raise NotFoundError if there is none."""
         status = self._statuses.get(task)
         if status is None:
             raise NotFoundError(f"No status found for task {task}")

@@ -28,7 +28,7 @@ CONFLICT_MESSAGE = (
 
 
 class OffsetRequests:
-    """Changes offsets only for a stopped connector, after all of its tasks have ended."""
+    """Reads committed offsets, and changes those of stopped connectors after their tasks end."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class OffsetRequests:
         """Create the component.
 
         Args:
-            running_items: Returns the items that run on any worker. Called on the herder's thread.
-            fence_source: Ensures that zombie tasks of a stopped source cannot commit offsets.
-                Called on the thread that changes the config topic.
+            running_items: Returns the connectors and tasks that may be running on any worker.
+                Called on the herder's thread.
+            fence_source: Prevents zombie tasks of a stopped source from committing offsets. Called
+                on the thread that changes the config topic.
         """
         self._connectors = connectors
         self._store = store
@@ -61,16 +62,16 @@ class OffsetRequests:
         self._in_progress: set[str] = set()  # connectors whose offsets are being changed
 
     def read(self, name: str) -> Future[list[ConnectorOffset]]:
-        """Return the committed offsets of a connector in any state."""
+        """Return the committed offsets of a connector, which may be in any state."""
         return self._executor.submit(
             lambda: self._offsets.read(name, self._connectors.config(name))
         )
 
     def alter(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """Change the offsets of a stopped connector, or reset them (None).
+        """Change offsets of a stopped connector, or reset all offsets if `offsets` is None.
 
-        The config topic is read to its end on a separate thread; then the state is checked again.
-        The request waits for tasks of a recently stopped connector to end.
+        The state of the connector is checked after the config topic has been read to its end on a
+        separate thread. The request waits for tasks of a recently stopped connector to end.
         """
 
         def check_tasks() -> Future[bool]:
@@ -117,9 +118,10 @@ class OffsetRequests:
             ) from error
 
     def _stopped_state(self, name: str) -> ClusterConfigState:
-        """Return the state.
+        """Return the current snapshot of the config topic.
 
-        BadRequestError unless the target state of the connector is STOPPED and it has no tasks.
+        Raises:
+            BadRequestError: The target state of the connector is not STOPPED, or it has tasks.
         """
         state = self._connectors.state_with(name)
         if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):

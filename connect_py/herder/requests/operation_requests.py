@@ -16,7 +16,10 @@ from connect_py.worker.worker import Worker
 
 
 class OperationRequests:
-    """Resolves configurations on a pool of threads, because config providers may block."""
+    """Runs connector operations.
+
+    Configurations are resolved on a thread pool, because config providers may block.
+    """
 
     def __init__(
         self, connectors: ConnectorConfigs, worker: Worker, pool: ThreadPoolExecutor
@@ -48,14 +51,14 @@ class OperationRequests:
         def start() -> None:
             try:
                 config = self._connectors.config(name)
-                answer, cancel = self._worker.start_operation(
+                result, cancel = self._worker.start_operation(
                     name, config, operation, arguments, running.show
                 )
-            except Exception as error:  # noqa: BLE001 - passed on to the client
+            except Exception as error:  # noqa: BLE001 - set on the client's future
                 running.result.set_exception(error)
                 return
             running.started(cancel)
-            answer.add_done_callback(partial(pass_on, running.result))
+            result.add_done_callback(partial(pass_on, running.result))
 
         def submitted(start: Future[None]) -> None:
             if start.cancelled():

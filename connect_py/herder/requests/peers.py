@@ -1,4 +1,4 @@
-"""`Peers`: the other workers of the group, and their requests to this worker."""
+"""`Peers`: interface for the worker group and for requests from other workers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from connect_py.metrics.samples import AnySample
 
 
 class Peers(ABC):
-    """The group of this worker. Thread-safe."""
+    """Describes the group of this worker and handles requests from its members. Thread-safe."""
 
     @abstractmethod
     def workers(self) -> list[WorkerInfo]:
-        """Return the known workers of the group, sorted."""
+        """Return the workers of the group, sorted."""
 
     @abstractmethod
     def samples(self) -> Iterable[AnySample]:
-        """Return the metrics of the group membership."""
+        """Return the metrics of this worker's group membership."""
 
     @abstractmethod
     def put_task_configs(

@@ -1,4 +1,4 @@
-"""`RequestRouter`: decides which worker, and which of its threads, processes a request."""
+"""`RequestRouter`: determines the worker and the thread that process a request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ T = TypeVar("T")
 
 
 class RequestRouter(ABC):
-    """Runs an action where it belongs.
+    """Runs actions on the thread that may process them, if this is the responsible worker.
 
-    The result of the action, or of the future that it returns, completes the returned future.
+    The returned futures complete with the result of the action, or with the result of the future
+    that the action returns.
     """
 
     @abstractmethod
     def ping(self) -> Future[None]:
-        """Complete on the herder's thread when this worker can process requests."""
+        """Return a future that the herder's thread completes when it can process requests."""
 
     @abstractmethod
     def submit_to_leader(self, action: Callable[[], T | Future[T]]) -> Future[T]:
@@ -31,7 +32,7 @@ class RequestRouter(ABC):
 
     @abstractmethod
     def submit_to_owner(self, item: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action if this worker runs the connector or task, or if the item does not exist.
+        """Run an action if this worker runs the connector or task, or if none exists.
 
         Errors: RequestTargetError if another worker runs it.
         """

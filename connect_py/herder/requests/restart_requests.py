@@ -29,7 +29,7 @@ UNKNOWN_CONNECTOR = "Unknown connector: {}"
 
 @dataclass(frozen=True, slots=True)
 class NotFoundMessages:
-    """Messages of restarts of a single item, which differ between the modes of a worker."""
+    """Error messages of single restarts. They differ between standalone and distributed mode."""
 
     connector: str = UNKNOWN_CONNECTOR
     task: str = "Unknown task: {}"
@@ -37,9 +37,9 @@ class NotFoundMessages:
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """Items to restart, and the statuses to show.
+    """Connector and tasks to restart, and the statuses for the response.
 
-    The status is RESTARTING for these items, and unchanged for the others.
+    The status of a connector or task is RESTARTING if it will be restarted, otherwise unchanged.
     """
 
     connector: bool
@@ -49,9 +49,10 @@ class RestartPlan:
 
 
 class RestartRequests:
-    """Restarts of one item run on its worker.
+    """Restarts single connectors and tasks, or a connector together with its tasks.
 
-    Restarts of a plan are written to the config topic, and each worker restarts its own items.
+    A single restart is performed by the worker that runs the connector or task. For a combined
+    restart, a request is written to the config topic, and each worker restarts its part.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class RestartRequests:
         self._clock = clock
         self._messages = messages
         self._lock = threading.Lock()
-        self._pending: dict[str, RestartRequest] = {}  # by connector, read from the config topic
+        self._pending: dict[str, RestartRequest] = {}  # from the config topic, by connector
 
-    # Requests of users
+    # User requests
 
     def restart_connector(self, name: str) -> Future[None]:
         """See `Herder.restart_connector`."""
@@ -94,7 +95,7 @@ class RestartRequests:
         )
 
     def restart_task(self, task: ConnectorTaskId) -> Future[None]:
-        """Restart only this task."""
+        """See `Herder.restart_task`."""
 
         def restart() -> None:
             state = self._connectors.state_with(task.connector, self._messages.connector)
@@ -133,10 +134,7 @@ class RestartRequests:
         )
 
     def _if_exists(self, name: str, submit: Callable[[], Future[T]], message: str) -> Future[T]:
-        """Route a request if the connector exists.
-
-        Any worker can report an unknown connector.
-        """
+        """Route a request if the connector exists. Any worker can reject an unknown connector."""
 
         def check_and_submit() -> Future[T]:
             self._connectors.state_with(name, message)
@@ -149,7 +147,7 @@ class RestartRequests:
     def add_pending(self, request: RestartRequest) -> None:
         """Store a request that was read from the config topic. Thread-safe.
 
-        A pending request with more impact takes precedence.
+        If a request for the same connector is pending, the one with the greater impact is used.
         """
         with self._lock:
             pending = self._pending.get(request.connector)
@@ -157,7 +155,7 @@ class RestartRequests:
                 self._pending[request.connector] = request
 
     def run_pending(self) -> None:
-        """Restart the items of pending requests that run here. Called on the herder's thread."""
+        """Perform this worker's part of the pending requests. Called on the herder's thread."""
         with self._lock:
             requests, self._pending = self._pending, {}
         for request in requests.values():
@@ -170,9 +168,9 @@ class RestartRequests:
 def plan_restart(
     request: RestartRequest, connector: Status, tasks: Mapping[int, Status]
 ) -> RestartPlan:
-    """Apply a restart request to the current statuses.
+    """Return the plan for a restart request, based on the current statuses.
 
-    The statuses to show retain their old stack traces.
+    The statuses in the plan retain their stack traces.
     """
 
     def is_selected(status: Status) -> bool:

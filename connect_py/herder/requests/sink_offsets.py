@@ -1,4 +1,4 @@
-"""Offsets of a sink as written by users: topic, partition, and offset, each any JSON scalar."""
+"""Parses sink offsets from users. Topics, partitions, and offsets may be any JSON scalars."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
-    """Return the next offset to read of each partition; None resets the partition.
+    """Return the next offset to read by partition, or None to reset the partition.
 
-    The last entry of a partition wins.
+    If a partition has several entries, the last one is used.
 
     Raises:
-        BadRequestError: With Connect's message for the first invalid entry.
+        BadRequestError: An entry is invalid. The message is Kafka Connect's.
     """
     parsed: dict[TopicPartition, int | None] = {}
     for entry in offsets:
@@ -79,7 +79,7 @@ def _whole(value: Any, *, bits: int) -> int | None:
 
 
 def _java_string(value: Any) -> str:
-    """Return a value as Java prints it."""
+    """Return the string that Java prints for a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

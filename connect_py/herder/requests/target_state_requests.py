@@ -1,4 +1,4 @@
-"""`TargetStateRequests`: pauses, resumes, and stops connectors, as requested by users or tasks."""
+"""`TargetStateRequests`: pauses, resumes, and stops connectors for users and tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_CONNECTOR = "Unknown connector {}"
 class TargetStateRequests:
     """Writes target states to the config topic.
 
-    Any worker may pause and resume a connector; only the leader stops one.
+    Any worker may pause or resume a connector. Only the leader may stop a connector.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class TargetStateRequests:
         self._startup = startup
 
     def pause(self, name: str) -> None:
-        """Pause a connector. NotFoundError if it does not exist."""
+        """Pause a connector. Raise NotFoundError if it does not exist."""
         self._put(name, TargetState.PAUSED)
 
     def resume(self, name: str) -> None:
-        """Resume a connector. NotFoundError if it does not exist."""
+        """Resume a connector. Raise NotFoundError if it does not exist."""
         self._put(name, TargetState.STARTED)
 
     def _put(self, name: str, state: TargetState) -> None:
@@ -65,14 +65,14 @@ class TargetStateRequests:
         return self._router.submit_to_leader(stop)
 
     def stop_for_task(self, name: str, start_number: int, reason: str) -> None:
-        """Stop a connector as requested by a task.
+        """Stop a connector at the request of one of its tasks.
 
-        The request is ignored if the connector was changed, stopped, paused, or removed meanwhile.
-        Called on the thread that changes the config topic.
+        The request is ignored if the connector has been changed, stopped, paused, or removed since
+        the task was started. Called on the thread that changes the config topic.
         """
         if is_current(self._connectors.state(), name, start_number):
             log.info(
-                "stopping connector %s as requested by its task: %s",
+                "stopping connector %s at the request of its task: %s",
                 name,
                 reason,
                 extra={"action": "stop_requested"},
@@ -87,23 +87,20 @@ class TargetStateRequests:
 
 
 class TaskStopRequests:
-    """Stop requests of the tasks that run here. Used only on the herder's thread."""
+    """Forwards the stop requests of this worker's tasks. Used only on the herder's thread."""
 
     def __init__(
         self, connectors: ConnectorConfigs, send: Callable[[str, int, str], Future[None]]
     ) -> None:
-        """Create the component.
-
-        `send` has the worker that changes the config topic stop the connector.
-        """
+        """Create the component. `send` requests the stop from the leader."""
         self._connectors = connectors
         self._send = send
-        self._in_progress: set[str] = set()  # connectors
+        self._in_progress: set[str] = set()  # connectors with a pending stop request
 
     def handle(self, name: str, start_number: int, reason: str) -> None:
-        """Forward the request of a task.
+        """Forward a task's request, unless a request for its connector is already in progress.
 
-        Tasks repeat the request while they run; only one is in progress per connector.
+        A task repeats its request as long as it is running.
         """
         if name in self._in_progress or not is_current(
             self._connectors.state(), name, start_number
@@ -115,7 +112,7 @@ class TaskStopRequests:
             self._in_progress.discard(name)
             if not stop.cancelled() and stop.exception() is not None:
                 log.warning(
-                    "failed to stop connector %s as requested by its task: %s",
+                    "failed to stop connector %s at the request of its task: %s",
                     name,
                     stop.exception(),
                 )

@@ -1,4 +1,4 @@
-"""`ValidationRequests`: validates configurations on a pool of threads."""
+"""`ValidationRequests`: validates configurations on a thread pool."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from connect_py.herder.herder import Config, ConfigInfos, ConfigKeyInfo, StagedF
 from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.herder.validation.validator import Validator
 
-THREADS = 4  # threads that validate and wait for topics
+THREADS = 4  # for validations and other blocking requests
 
 
 class ValidationRequests:
-    """Validates without blocking the herder's thread. Thread-safe."""
+    """Validates configurations without blocking the herder's thread. Thread-safe."""
 
     def __init__(self, validator: Validator, pool: ThreadPoolExecutor, clock: Clock) -> None:
         self._validator = validator
@@ -24,7 +24,7 @@ class ValidationRequests:
         self._clock = clock
 
     def validate(self, config: Config) -> Future[ConfigInfos]:
-        """See `Herder.validate`. The returned future has its own stages."""
+        """See `Herder.validate`. The returned future reports the stages of this validation."""
         stages, waiting = StageBoard(self._clock), ExitStack()
         waiting.enter_context(
             stages.stage("waiting for a new thread to become available for connector validation")
@@ -34,9 +34,9 @@ class ValidationRequests:
             waiting.close()
             return self._validator.validate(config, stages)
 
-        answer: StagedFuture[ConfigInfos] = StagedFuture(stages.current)
-        self._pool.submit(validate).add_done_callback(partial(pass_on, answer))
-        return answer
+        result: StagedFuture[ConfigInfos] = StagedFuture(stages.current)
+        self._pool.submit(validate).add_done_callback(partial(pass_on, result))
+        return result
 
     def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
         """See `Herder.plugin_config`."""
@@ -44,5 +44,5 @@ class ValidationRequests:
 
 
 def request_pool() -> ThreadPoolExecutor:
-    """Return the pool of a herder for requests that may block."""
+    """Create the thread pool of a herder for requests that may block."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="validate")

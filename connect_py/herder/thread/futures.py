@@ -1,4 +1,4 @@
-"""Chained futures and translated failures."""
+"""Helper functions that chain futures and translate their errors."""
 
 from __future__ import annotations
 
@@ -16,56 +16,60 @@ T = TypeVar("T")
 
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
-    """Return the future of `then(result of first)`, or the error of `first`.
+    """Return a future for the result of `then`, which is called with the result of `first`.
 
-    The returned future shows the stage of the step in progress.
+    If `first` fails, the returned future fails with its error. The returned future reports the
+    stage of the step in progress.
     """
-    answer: StagedFuture[T] = StagedFuture()
-    answer.wait_for(first)
+    outcome: StagedFuture[T] = StagedFuture()
+    outcome.wait_for(first)
 
     def continue_with(ended: Future[S]) -> None:
         try:
             following = then(ended.result())
-            answer.wait_for(following)
-        except Exception as error:  # noqa: BLE001 - passed on to the caller
-            answer.set_exception(error)
+            outcome.wait_for(following)
+        except Exception as error:  # noqa: BLE001 - set on the caller's future
+            outcome.set_exception(error)
         else:
-            following.add_done_callback(partial(pass_on, answer))
+            following.add_done_callback(partial(pass_on, outcome))
 
     first.add_done_callback(continue_with)
-    return answer
+    return outcome
 
 
 def mapped_error(
     result: Future[T], kind: type[Exception], make: Callable[[], Exception]
 ) -> Future[T]:
-    """Return the result of a future, with errors of a given type replaced."""
-    answer: StagedFuture[T] = StagedFuture()
-    answer.wait_for(result)
+    """Return a future with the same result, in which errors of one class are replaced."""
+    outcome: StagedFuture[T] = StagedFuture()
+    outcome.wait_for(result)
 
     def ended(_: Future[T]) -> None:
         error = error_of(result)
         if isinstance(error, kind):
-            answer.set_exception(make())
+            outcome.set_exception(make())
         else:
-            pass_on(answer, result)
+            pass_on(outcome, result)
 
     result.add_done_callback(ended)
-    return answer
+    return outcome
 
 
 def translated(started: Future[None], message: str, stage: Stage | None = None) -> Future[None]:
-    """Return the result of a future, with failures wrapped in a ConnectError with a message."""
-    answer: StagedFuture[None] = StagedFuture(lambda: stage)
+    """Return a future with the same result, in which errors are wrapped in a ConnectError.
+
+    `message` is the message of the ConnectError.
+    """
+    outcome: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:
         error = error_of(ended)
         if error is None:
-            answer.set_result(None)
+            outcome.set_result(None)
             return
         failure = ConnectError(message)
         failure.__cause__ = error
-        answer.set_exception(failure)
+        outcome.set_exception(failure)
 
     started.add_done_callback(done)
-    return answer
+    return outcome

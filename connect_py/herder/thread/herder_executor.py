@@ -1,4 +1,4 @@
-"""`HerderExecutor`: runs requests on the herder's thread, in order."""
+"""`HerderExecutor`: runs requests in order on the herder's thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SETTLE_SECONDS = 60.0  # maximum time that a request waits for tasks to stop or move; REST waits 90
+# maximum time that a request waits for tasks to stop or be reassigned; the REST timeout is 90 s
+SETTLE_SECONDS = 60.0
 SETTLE_PAUSE_SECONDS = 0.1
 STOPPING_MESSAGE = "Worker is shutting down"
 
@@ -34,12 +35,13 @@ class HerderExecutor:
         self._queue = queue
         self._clock = clock
         self.stopping = threading.Event()
-        self.closed = threading.Event()  # the herder's thread takes no more actions
+        self.closed = threading.Event()  # the herder's thread runs no more actions
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run an action on the herder's thread.
 
-        Its result, or the result of the future that it returns, completes the returned future.
+        The returned future completes with the result of the action, or with the result of the
+        future that the action returns.
         """
         answer: StagedFuture[T] = StagedFuture()
         self.enqueue(lambda: self.complete(answer, action))
@@ -48,9 +50,9 @@ class HerderExecutor:
     def submit_when(
         self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]
     ) -> Future[T]:
-        """Run an action when `settled` returns True, or after `SETTLE_SECONDS` at the latest.
+        """Run an action once `settled` returns True, but no later than after `SETTLE_SECONDS`.
 
-        The action checks again.
+        The action must check the condition again.
         """
         answer: StagedFuture[T] = StagedFuture()
         deadline = self._clock.monotonic() + SETTLE_SECONDS
@@ -65,9 +67,9 @@ class HerderExecutor:
         return answer
 
     def enqueue(self, request: Callable[[], None]) -> None:
-        """Queue a request, which calls `complete`.
+        """Queue a request, which must call `complete`.
 
-        It fails immediately if the worker is stopping or the thread has ended.
+        The request fails immediately if the worker is stopping or the thread has ended.
         """
         if self.stopping.is_set():
             request()
@@ -79,14 +81,14 @@ class HerderExecutor:
     def complete(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
         """Run an action on the herder's thread and complete its future.
 
-        While the worker is stopping, fail the future on any thread.
+        If the worker is stopping, only fail the future, which is allowed on any thread.
         """
         if self.stopping.is_set():
             answer.set_exception(UnavailableError(STOPPING_MESSAGE))
             return
         try:
             result = action()
-        except Exception as error:  # noqa: BLE001 - passed on to the caller
+        except Exception as error:  # noqa: BLE001 - set on the caller's future
             answer.set_exception(error)
             return
         if isinstance(result, Future):
@@ -96,7 +98,7 @@ class HerderExecutor:
             answer.set_result(result)
 
     def close(self) -> None:
-        """Fail the pending requests. Called when the herder's thread has ended its work."""
+        """Fail the pending requests. Called at the end of the herder's thread."""
         self.closed.set()
         self._fail_waiting()
 

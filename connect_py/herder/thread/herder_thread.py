@@ -1,4 +1,4 @@
-"""`HerderThread`: the thread that runs a herder's loop."""
+"""`HerderThread`: the thread that runs the main loop of a herder."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Startup:
     """Progress of a herder's startup. The herder's thread changes it; any thread may read it."""
 
     def __init__(self, state_read: Future[None]) -> None:
-        """Create the progress. `state_read` completes when the stores have been read."""
+        """Create the object. `state_read` completes when the stores have been read."""
         self.state_read = state_read
-        self.complete = threading.Event()  # changes that are read from now on are current
+        self.complete = threading.Event()  # set when later changes in the topics are current
 
     @classmethod
     def skipped(cls) -> Self:
-        """Return the progress of a herder that has no topics to read."""
+        """Return a completed startup for a herder that has no topics to read."""
         startup = cls(done(None))
         startup.complete.set()
         return startup
 
 
 class HerderLoop(ABC):
-    """The work of the herder's thread."""
+    """Main loop of the herder's thread."""
 
     @abstractmethod
     def run(self) -> None:
@@ -43,11 +43,11 @@ class HerderLoop(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Stop everything that runs here, then the stores. Also called after a failure."""
+        """Stop the worker and then the stores. Also called after `run` has failed."""
 
 
 class HerderThread:
-    """Calls `run` and then `end` of a loop on one thread."""
+    """Calls the `run` and `end` methods of a loop on a dedicated thread."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class HerderThread:
         self._queue = queue
         self._startup = startup
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.failure: BaseException | None = None  # reason why the thread ended unexpectedly
+        self.failure: BaseException | None = None  # error that ended the thread
 
     def start(self) -> None:
-        """Start the thread. `failure` is set if it ends unexpectedly."""
+        """Start the thread. `failure` is set if an error ends it."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order.
+        """Stop the loop and wait for the thread to end.
 
-        Return False if it takes longer than `timeout` seconds.
+        Returns False if this takes longer than `timeout` seconds.
         """
         self._executor.stopping.set()
         self._queue.wake()
@@ -81,7 +81,7 @@ class HerderThread:
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the thread to end. Return True if it has ended."""
+        """Wait for the thread to end. Return False on timeout."""
         return self._executor.closed.wait(seconds)
 
     def _run(self) -> None:
@@ -95,7 +95,7 @@ class HerderThread:
             )
             self.failure = error
         finally:
-            self._executor.stopping.set()  # also after a failure: later requests fail
+            self._executor.stopping.set()  # also after an error, so later requests fail
             if not self._startup.state_read.done():
                 self._startup.state_read.set_exception(UnavailableError(STOPPING_MESSAGE))
             try:

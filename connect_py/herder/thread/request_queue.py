@@ -1,4 +1,4 @@
-"""`RequestQueue`: actions for the herder's thread, immediate or delayed."""
+"""`RequestQueue`: queues immediate and delayed actions for the herder's thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Entry:
 
 
 class RequestQueue:
-    """Actions ordered by due time. Any thread may add actions; one thread removes them."""
+    """Queue of actions ordered by due time. Any thread may add actions; one thread removes them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,20 +29,20 @@ class RequestQueue:
         self._woken = False
 
     def put(self, action: Callable[[], None], delay_seconds: float = 0.0) -> None:
-        """Run `action` on the herder's thread, not before the delay has passed."""
+        """Queue an action that the herder's thread runs after the delay has passed."""
         due = self._clock.monotonic() + delay_seconds if delay_seconds else 0.0
         with self._condition:
             heapq.heappush(self._entries, _Entry(due, next(self._numbers), action))
             self._condition.notify()
 
     def wake(self) -> None:
-        """End a wait although no action is due, because some state has changed."""
+        """End the current or next `wait`, because the state has changed."""
         with self._condition:
             self._woken = True
             self._condition.notify()
 
     def due(self) -> list[Callable[[], None]]:
-        """Remove and return the due actions in order."""
+        """Remove the due actions and return them in order."""
         now = self._clock.monotonic()
         actions = []
         with self._condition:
@@ -51,7 +51,7 @@ class RequestQueue:
         return actions
 
     def wait(self, seconds: float) -> None:
-        """Wait until an action is due or `wake` is called, but at most `seconds`."""
+        """Wait until an action is due or `wake` is called, for at most `seconds`."""
         with self._condition:
             if self._entries:
                 seconds = min(seconds, max(0.0, self._entries[0].due - self._clock.monotonic()))
@@ -60,7 +60,7 @@ class RequestQueue:
             self._woken = False
 
     def drain(self) -> list[Callable[[], None]]:
-        """Remove and return all actions, due or not."""
+        """Remove and return all actions, including those that are not due."""
         with self._condition:
             actions = [entry.action for entry in sorted(self._entries)]
             self._entries.clear()

@@ -1,4 +1,4 @@
-"""`StageBoard`: current activity of the herder, for errors of requests that time out."""
+"""`StageBoard`: records the current activity of the herder for the errors of late requests."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from connect_py.herder.herder import Stage
 
 
 class StageBoard:
-    """Stages in progress. Written by the deciding threads, read by any thread."""
+    """Records the stages in progress, which are reported if a request times out. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._stages: tuple[Stage, ...] = ()  # stages in progress, in order of their start
+        self._stages: tuple[Stage, ...] = ()  # stages in progress, in start order
         self._last: Stage | None = None
 
     def current(self) -> Stage | None:
-        """Return the innermost stage in progress, or else the last completed one."""
+        """Return the stage in progress that started last, or the last completed stage."""
         stages = self._stages
         return stages[-1] if stages else self._last
 
     @contextmanager
     def stage(self, description: str) -> Iterator[None]:
-        """Show a stage such as `reading to the end of the config topic` while the block runs."""
+        """Record a stage, such as `reading to the end of the config topic`, for a `with` block."""
         current = Stage(description, self._clock.time_ms())
         with self._lock:
             self._stages = (*self._stages, current)

@@ -1,4 +1,4 @@
-"""Validation of client settings in a connector configuration."""
+"""Validates the client overrides in a connector configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from connect_py.kafka.security_settings import refuse_logins_of_java
 def override_rows(
     config: WorkerConfig, plugin: Plugin, props: Config, redacted: Collection[str]
 ) -> Rows:
-    """Return definitions and values of the client settings that apply to this connector.
+    """Return the definitions and values of the client overrides that apply to a connector.
 
     Raises:
         ConfigError: A value has the wrong type, as in Java.
@@ -77,10 +77,7 @@ def _under(prefix: str, key: ConfigKey) -> ConfigKey:
 
 
 def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
-    """Parse the value of a client setting.
-
-    The error does not reveal values from config providers.
-    """
+    """Parse the value of a client override. Errors do not contain values of config providers."""
     try:
         return parse(key.name, value, key.type)
     except ConfigError as error:

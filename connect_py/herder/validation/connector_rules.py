@@ -1,4 +1,4 @@
-"""`ConnectorRules`: validation rules that involve several keys of a connector, or the worker."""
+"""`ConnectorRules`: validates rules that involve several keys of a connector, or its worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _BOUNDARY_PROBLEMS: Mapping[object, str] = {
 
 
 class ConnectorRules:
-    """Each check adds its errors to the rows. Thread-safe; calls wait for the connector process."""
+    """Checks a configuration and adds the errors to its rows.
+
+    Thread-safe. Some checks block while they wait for the connector process.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class ConnectorRules:
         why_no_transactions: Callable[[], str | None],
         is_configured: Callable[[str], bool],
     ) -> None:
-        """See `Validator`."""
+        """Create the rules. `Validator` describes the arguments."""
         self._config = config
         self._worker = worker
         self._why_no_transactions = why_no_transactions
@@ -97,10 +100,7 @@ class ConnectorRules:
             )
 
     def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """Check the transactional settings of a source.
-
-        The worker and the connector must support them.
-        """
+        """Check that the worker and a source connector support its transactional settings."""
         if self._config.group_id is None:
             # a standalone worker does not support transactions; Java does not check this either
             return
@@ -122,9 +122,9 @@ class ConnectorRules:
                 rows.error(name, problem)
 
     def check_transactions(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """Check that the cluster grants the transactions that a connector needs.
+        """Check that the cluster permits the transactions that a connector needs.
 
-        Otherwise, all of its tasks would fail.
+        If it does not, all tasks of the connector would fail.
         """
         non_null_props = {key: value for key, value in props.items() if value is not None}
         name = non_null_props.get("name", "")
@@ -135,7 +135,7 @@ class ConnectorRules:
             if transactional_id is None:
                 return
             reason = self._why_no_transactions()
-            # this check would fence the running tasks
+            # checking the ID of an existing connector would fence its tasks
             if reason is None and not self._is_configured(name):
                 reason = self._worker.why_not_granted(
                     name, non_null_props, transactional_id
@@ -154,10 +154,10 @@ class ConnectorRules:
     def _check_answer(
         self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]
     ) -> str | None:
-        """Call a method of the connector, and return the error for its answer, if any."""
+        """Call a method of the connector, and return the error for its result, or None."""
         non_null_props = {key: value for key, value in props.items() if value is not None}
         try:
-            answer = self._worker.call_connector(plugin, method, non_null_props).result(
+            response = self._worker.call_connector(plugin, method, non_null_props).result(
                 VALIDATION_SECONDS
             )
         except Exception as error:
@@ -166,11 +166,11 @@ class ConnectorRules:
             return "An unexpected error occurred during validation" + (
                 f": {message}" if message else "; please see the worker logs for more details."
             )
-        return problems.get(answer)
+        return problems.get(response)
 
 
 def _matches(pattern: str, topic: str) -> bool:
     try:
         return re.fullmatch(pattern, topic) is not None
     except re.error:
-        return False  # reported on its own key
+        return False  # the error is reported for `topics.regex` itself

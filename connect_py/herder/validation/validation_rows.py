@@ -1,4 +1,4 @@
-"""`Rows`: definitions and values of a configuration during validation and in responses."""
+"""`Rows`: definitions and values of the config keys of a validated configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connect_py.herder.herder import Config, ConfigInfo, ConfigInfos, ConfigKeyI
 
 @dataclass(slots=True)
 class Rows:
-    """Definitions and values in order. A key may have only one of the two."""
+    """Ordered definitions and values of config keys. A key may lack a definition or a value."""
 
     keys: dict[str, ConfigKey] = field(default_factory=dict)
     values: dict[str, ConfigValue] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Rows:
 def config_infos(
     class_name: str, parts: Sequence[Rows], count: int, raw: Config, redacted: Iterable[str]
 ) -> ConfigInfos:
-    """Return the response.
+    """Return the response to a validation request.
 
-    Keys without a definition precede the others. A key in `redacted` shows its unresolved
-    placeholder.
+    Keys without a definition precede keys with a definition. For keys in `redacted`, the response
+    contains the unresolved placeholder instead of the value.
     """
     hidden = set(redacted)
     without_definition = [
@@ -67,7 +67,7 @@ def config_infos(
 
 
 def key_info(key: ConfigKey) -> ConfigKeyInfo:
-    """Return a definition in the form of responses."""
+    """Return a definition as it appears in responses."""
     return ConfigKeyInfo(
         key.name,
         key.type.value,
@@ -102,7 +102,7 @@ def _value_info(
 
 
 def redacted_error(name: str) -> str:
-    """Return the error for an invalid value from a config provider, without the value."""
+    """Return the error message for an invalid value from a config provider, without the value."""
     return (
         f"Invalid value for configuration '{name}': the value resolved from the config provider "
         "reference failed validation"
@@ -110,5 +110,5 @@ def redacted_error(name: str) -> str:
 
 
 def without_prefix(props: Config, prefix: str) -> dict[str, str | None]:
-    """Return the entries with a prefix, without the prefix."""
+    """Return the properties whose keys start with a prefix, and remove the prefix."""
     return {key[len(prefix) :]: value for key, value in props.items() if key.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""`Validator`: validates the configuration of a connector.
+"""`Validator`: validates connector configurations.
 
-The result combines the keys of the framework, the connector, its transformations, predicates, and
-converters, and client overrides.
+The result contains the keys of the framework, of the connector, of its transformations, predicates,
+and converters, and of the client overrides.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _IMPORTANCES = list(Importance)
 
 
 class Validator:
-    """Thread-safe; calls wait for the connector process."""
+    """Validates connector configurations. Thread-safe. Calls block on the connector process."""
 
     def __init__(
         self,
@@ -84,9 +84,8 @@ class Validator:
         """Create the validator.
 
         Args:
-            why_no_transactions: Returns the reason why the worker runs without transactions, or
-                None.
-            is_configured: Returns True if a connector of this name exists.
+            why_no_transactions: Returns the reason why the worker cannot use transactions, or None.
+            is_configured: Returns True if a connector with this name exists.
         """
         self._config = config
         self._worker = worker
@@ -96,7 +95,7 @@ class Validator:
     # Validation
 
     def validate(self, config: Config, stages: StageBoard) -> ConfigInfos:
-        """Validate a configuration as sent by a user. `stages` shows the progress.
+        """Validate a configuration as submitted by a user, and record the progress in `stages`.
 
         Raises:
             BadRequestError: The connector class is missing or unknown.
@@ -151,9 +150,10 @@ class Validator:
         return [version for version in versions if version is not None]
 
     def _version_problem(self, plugin: Plugin, spec: str | None) -> str | None:
-        """Return the reason why no installed version matches, or None.
+        """Return an error message if no installed version matches, otherwise None.
 
-        BadRequestError if the range is invalid.
+        Raises:
+            BadRequestError: The version range is invalid.
         """
         if spec is None:
             return None
@@ -162,8 +162,8 @@ class Validator:
             version_range = VersionRange.parse(spec)
         except ConfigError as error:
             raise BadRequestError(str(error)) from error
-        same = (each for each in self._plugins.available(plugin.kind) if each.name == plugin.name)
-        if any(self._plugins.fits(each, version_range) for each in same):
+        candidates = (p for p in self._plugins.available(plugin.kind) if p.name == plugin.name)
+        if any(self._plugins.fits(candidate, version_range) for candidate in candidates):
             return None
         versions = ", ".join(installed)
         return (
@@ -180,10 +180,10 @@ class Validator:
         if common_only:
             return rows
         for name, kind in CONVERTER_KINDS.items():
-            chosen = props.get(name)
-            if chosen is None:
+            class_name = props.get(name)
+            if class_name is None:
                 continue
-            plugin_of_converter, problem = self._look_up(name, chosen.strip(), kind)
+            plugin_of_converter, problem = self._look_up(name, class_name.strip(), kind)
             rows.values[name].value = (
                 None if plugin_of_converter is None else plugin_of_converter.name
             )
@@ -201,11 +201,14 @@ class Validator:
         return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
 
     def _defaults(self, plugin: Plugin, props: Config) -> FrameworkDefaults:
-        """Return the worker's converters, and the versions of the effective converters."""
+        """Return the defaults of the framework keys.
+
+        They include the worker's converters and the versions of the converters that apply.
+        """
         versions: dict[str, str | None] = {}
         for key, kind in CONVERTER_KINDS.items():
-            in_force = (props.get(key) or self._config[key]).strip()
-            converter, problem = self._look_up(key, in_force, kind)
+            converter_class = (props.get(key) or self._config[key]).strip()
+            converter, problem = self._look_up(key, converter_class, kind)
             versions[key] = (
                 None
                 if converter is None or problem is not None
@@ -223,7 +226,10 @@ class Validator:
         )
 
     def _look_up(self, key: str, name: str, kind: PluginKind) -> tuple[Plugin | None, str | None]:
-        """Return the plugin with this name, even of another kind, and the error, if any."""
+        """Return the plugin with this name and an error message, each of which may be None.
+
+        If the plugin is of a different kind, both are returned.
+        """
         try:
             return self._plugins.find(name, kind), None
         except UnknownPluginError:
@@ -268,9 +274,11 @@ class Validator:
         self, rows: Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str
     ) -> None:
         type_name, version_name = f"{prefix}type", f"{prefix}plugin.version"
-        chosen = props.get(type_name)
+        class_name = props.get(type_name)
         plugin, problem = (
-            (None, None) if chosen is None else self._look_up(type_name, chosen.strip(), kind)
+            (None, None)
+            if class_name is None
+            else self._look_up(type_name, class_name.strip(), kind)
         )
         usable = None if problem is not None else plugin
         version = None if usable is None else self._plugins.version(usable)
@@ -306,7 +314,7 @@ class Validator:
         version_value.recommended_values = [] if usable is None else [*self._versions(usable)]
         rows.add(type_key, type_value)
         rows.add(version_key, version_value)
-        if chosen is None:
+        if class_name is None:
             type_value.errors.append(str(MissingConfigError(type_name)))
         if problem is not None:
             type_value.errors.append(problem)
@@ -323,14 +331,14 @@ class Validator:
     def _add_alias_keys(
         self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str
     ) -> None:
-        """Add the keys of the plugin and the implicit keys of every transformation, sorted."""
+        """Add the sorted keys of the plugin, including the keys that every transformation has."""
         implicit = ConfigDef()
         if plugin.kind is PluginKind.TRANSFORMATION:
             implicit.define(
                 "predicate",
                 Type.STRING,
                 default=None,
-                doc="Alias of the predicate that decides whether the transformation applies.",
+                doc="Alias of the predicate that determines whether the transformation is applied.",
             )
             implicit.define(
                 "negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated."
@@ -340,14 +348,14 @@ class Validator:
             for k, v in without_prefix(props, prefix).items()
             if k not in ("type", "plugin.version", *implicit.keys)
         }
-        checked = self._wait_plugin(plugin, plugin_props)
-        values = {key: _prefixed(value, key, prefix + key) for key, value in checked.values.items()}
+        result = self._wait_plugin(plugin, plugin_props)
+        values = {key: _prefixed(value, key, prefix + key) for key, value in result.values.items()}
         full_names = ConfigDef(replace(key, name=prefix + key.name) for key in implicit)
         values |= {
             name.removeprefix(prefix): value for name, value in full_names.validate(props).items()
         }
         keys = [
-            key for key in checked.definitions if key.name not in implicit.keys and not key.internal
+            key for key in result.definitions if key.name not in implicit.keys and not key.internal
         ]
         for order, key in enumerate(sorted([*keys, *implicit], key=_alias_order), start=2):
             full = replace(
@@ -365,15 +373,17 @@ class Validator:
     # Connector and converters
 
     def _add_connector(self, rows: Rows, plugin: Plugin, class_name: str, props: Config) -> None:
-        checked = self._worker.validate_connector(plugin.name, props).result(VALIDATION_SECONDS)
-        defined = {key.name: key for key in checked.definitions if not key.internal}
+        result = self._worker.validate_connector(plugin.name, props).result(VALIDATION_SECONDS)
+        defined = {key.name: key for key in result.definitions if not key.internal}
         for name, key in defined.items():
             existing = rows.values.get(name)
-            value = checked.values.get(name) or ConfigValue(name)
+            value = result.values.get(name) or ConfigValue(name)
             if name in props and props[name] is None and NULL_TEXT not in value.errors:
                 value.errors.append(NULL_TEXT)
             elif name in rows.keys and existing is not None:
-                value.errors.extend(text for text in existing.errors if text not in value.errors)
+                value.errors.extend(
+                    message for message in existing.errors if message not in value.errors
+                )
             rows.add(key, value)
         for name in (DEAD_LETTER_TABLE, REPLAY_TOPIC):
             if (props.get(name) or "").strip() and name not in defined:
@@ -382,33 +392,38 @@ class Validator:
                     f"{class_name} does not support a dead letter table; use "
                     "errors.deadletterqueue.topic.name",
                 )
-        for name, value in checked.values.items():
+        for name, value in result.values.items():
             if name not in defined and (name not in rows.values or value.errors):
                 existing = rows.values.setdefault(name, value)
-                existing.errors.extend(text for text in value.errors if text not in existing.errors)
+                existing.errors.extend(
+                    message for message in value.errors if message not in existing.errors
+                )
 
     def _converter_rows(self, props: Config) -> Rows:
         rows = Rows()
         for name in ("header.converter", "key.converter", "value.converter"):
-            chosen = props.get(name)
-            if chosen is None:
+            class_name = props.get(name)
+            if class_name is None:
                 continue
             try:
                 versions = props.get(f"{name}.plugin.version")
                 plugin = self._plugins.find(
-                    chosen.strip(), CONVERTER_KINDS[name], versions=versions
+                    class_name.strip(), CONVERTER_KINDS[name], versions=versions
                 )
             except ConnectError:
-                continue  # reported on the class key
+                continue  # the error is reported for the key of the converter class
             converter_props = {
                 key: value
                 for key, value in without_prefix(props, f"{name}.").items()
                 if key != "plugin.version"
             }
             kind = name.partition(".")[0]
-            checked = self._wait_plugin(plugin, {**converter_props, CONVERTER_TYPE.name: kind})
-            values = {CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind), **checked.values}
-            for key in self._with_converter_type(plugin, checked.definitions):
+            result = self._wait_plugin(plugin, {**converter_props, CONVERTER_TYPE.name: kind})
+            values = {
+                CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind),
+                **result.values,
+            }
+            for key in self._with_converter_type(plugin, result.definitions):
                 full = replace(
                     key, name=f"{name}.{key.name}", display_name=key.display_name or key.name
                 )
@@ -417,9 +432,9 @@ class Validator:
         return rows
 
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
-        """Return the visible keys of a converter.
+        """Return the visible keys of a converter, including the converter type.
 
-        The worker sets the converter type, which a converter need not define.
+        The worker sets the converter type, so the converter does not need to define it.
         """
         visible_keys = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
@@ -428,13 +443,13 @@ class Validator:
     # Responses
 
     def plugin_config(self, name: str, version: str | None) -> list[ConfigKeyInfo]:
-        """Return the keys of one plugin, for `GET /connector-plugins/{p}/config`.
+        """Return the config keys of a plugin, for `GET /connector-plugins/{p}/config`.
 
         Raises:
             NotFoundError: No plugin has this name.
             BadRequestError: The version is invalid or not installed.
         """
-        # allowed in configurations, but never in this path
+        # allowed in configurations, but not in the path of this request
         nested_alias = "$" in name and "." not in name
         try:
             if nested_alias:
@@ -479,12 +494,14 @@ _INTERFACES = {
 
 
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
-    """Return the value under its full name.
+    """Return the value with its full name, including the prefix.
 
-    Only the error for a missing key is adapted to the full name.
+    Among the errors, only the error for a missing key is changed to the full name.
     """
     missing = str(MissingConfigError(name))
-    errors = [str(MissingConfigError(full)) if text == missing else text for text in value.errors]
+    errors = [
+        str(MissingConfigError(full)) if message == missing else message for message in value.errors
+    ]
     return ConfigValue(full, value.value, list(value.recommended_values), errors, value.visible)
 
 
