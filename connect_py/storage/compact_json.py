@@ -1,9 +1,8 @@
-"""JSON with the same bytes as Java's schemaless converter.
+"""JSON encoding that produces the same bytes as Java's schemaless JsonConverter.
 
-It is compact, with short escapes for control characters.
-
-Characters above U+FFFF are escaped as surrogate pairs, as in Java. Java looks up source offsets by
-the bytes of their keys, so every byte matters.
+The output is compact. Control characters have short escapes where JSON defines them, and characters
+above U+FFFF are escaped as surrogate pairs. Java looks up source offsets by the bytes of their
+keys, so the encoding must match byte for byte.
 """
 
 from __future__ import annotations
@@ -19,19 +18,21 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f":
 
 
 def encode(value: object) -> bytes:
-    """Return the bytes that Java would store for maps, lists, strings, numbers, booleans, and null.
+    """Return the bytes that Java would store for a value.
+
+    Supported types are maps, lists, strings, numbers, booleans, and null.
 
     Raises:
-        TypeError: The value contains another type.
+        TypeError: The value contains an unsupported type, NaN, or infinity.
     """
     return _encode_value(value).encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> Any:
-    """Parse bytes: integers to `int`, fractions to `float`.
+    """Parse JSON. Integers are returned as `int`, other numbers as `float`.
 
     Raises:
-        ValueError: Not JSON, or not UTF-8.
+        ValueError: The data is not valid JSON or not valid UTF-8.
     """
     return json.loads(data.decode("utf-8"))
 
@@ -70,9 +71,10 @@ def _escape(character: str) -> str:
 
 
 def _double(value: float) -> str:
-    """Format a number like Java.
+    """Format a number as Java's `Double.toString` does.
 
-    Numbers from 0.001 to 10,000,000 have no exponent; all have a fraction.
+    Absolute values from 0.001 up to (but excluding) 10,000,000 have no exponent. Every number has a
+    fractional part.
     """
     if value != value or value in (float("inf"), float("-inf")):
         raise TypeError(f"cannot encode {value} as JSON")

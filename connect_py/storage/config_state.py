@@ -1,4 +1,4 @@
-"""State of the config topic, built from its records. No I/O, no threads."""
+"""In-memory state of the config topic, built from its records without I/O or threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGGER_PREFIX = "logger-cluster-"
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """Key that signs requests between workers."""
+    """Key that workers use to sign requests to each other."""
 
     key: str  # base64
     algorithm: str
@@ -45,7 +45,7 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequest:
-    """Request to restart a connector and possibly its tasks, or only failed items."""
+    """Request to restart a connector. It can include tasks or be limited to failed instances."""
 
     connector: str
     include_tasks: bool
@@ -53,10 +53,7 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Rank of the request.
-
-        Of several pending requests, the one with the highest impact wins.
-        """
+        """Priority of the request. The pending request with the highest impact wins."""
         return 2 * (not self.only_failed) + self.include_tasks
 
 
@@ -109,28 +106,25 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigState:
-    """Snapshot of the config topic.
+    """Snapshot of the config topic."""
 
-    `offset` is the next offset to read, or -1 before the first record.
-    """
-
-    offset: int = -1
+    offset: int = -1  # next offset to read, or -1 before the first record
     session_key: SessionKey | None = None
     configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
     target_states: Mapping[str, TargetState] = field(default_factory=dict)
     task_counts: Mapping[str, int] = field(default_factory=dict)
     task_configs: Mapping[ConnectorTaskId, TaskConfig] = field(default_factory=dict)
     applied_configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
-    # number of task sets so far; the first is 0
+    # number of task sets published so far, minus one
     generations: Mapping[str, int] = field(default_factory=dict)
-    # offset of the commit record of the task set
+    # offset of the commit record of the current task set
     start_numbers: Mapping[str, int] = field(default_factory=dict)
-    # offset of the connector record
+    # offset of the record with the connector's configuration
     config_offsets: Mapping[str, int] = field(default_factory=dict)
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
-    # of connectors that were stopped by a task
+    # reasons for stops that were not requested by a user, by connector
     stop_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def connectors(self) -> list[str]:
@@ -141,7 +135,7 @@ class ClusterConfigState:
         return self.target_states.get(name, TargetState.STARTED)
 
     def tasks(self, name: str) -> list[ConnectorTaskId]:
-        """Return the current task set; empty while it is inconsistent."""
+        """Return the current task set, or an empty list while it is inconsistent."""
         if name in self.inconsistent or name not in self.configs:
             return []
         return [ConnectorTaskId(name, number) for number in range(self.task_counts.get(name, 0))]
@@ -156,9 +150,10 @@ def task_key(task: ConnectorTaskId) -> str:
 
 
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
-    """Return both fields: readers that do not support STOPPED see PAUSED.
+    """Return the value of a target state record.
 
-    Java workers ignore the reason.
+    It contains both state fields: readers that do not support STOPPED use the older field, which
+    contains PAUSED. Java workers ignore the reason.
     """
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
     reason_field = {} if reason is None else {"reason": reason}
@@ -166,7 +161,7 @@ def target_state_value(state: TargetState, reason: str | None = None) -> dict[st
 
 
 class ConfigTable:
-    """Applies the records of the config topic in order. Not thread-safe."""
+    """Builds the state of the config topic by applying its records in order. Not thread-safe."""
 
     def __init__(self) -> None:
         self._offset = -1
@@ -204,9 +199,9 @@ class ConfigTable:
         )
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
-        """Apply one record.
+        """Apply one record and return the resulting changes.
 
-        Unknown or malformed records are logged and skipped; no error is raised.
+        Malformed records and unknown keys are logged and skipped.
         """
         self._offset = offset + 1
         try:
@@ -246,7 +241,7 @@ class ConfigTable:
         if data is None:
             self._target_states.pop(name, None)
             self._stop_reasons.pop(name, None)
-            # the connector still exists and is no longer paused or stopped
+            # a null value resets the state, so an existing connector is started again
             if name in self._configs:
                 self._target_states[name] = TargetState.STARTED
             return []
@@ -282,10 +277,10 @@ class ConfigTable:
         return [ConnectorChanged(name)]
 
     def _forget(self, name: str) -> None:
-        """Remove a connector, but not the number of its producers.
+        """Remove a connector but keep its task count record.
 
-        They may still be running when a connector with the same name is created, which must fence
-        them all.
+        Its producers may still be running when a connector with the same name is created. The new
+        connector must fence all of them.
         """
         for entries in (
             self._configs,
@@ -324,7 +319,7 @@ class ConfigTable:
 
     def _commit(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if name not in self._configs:
-            # compaction has removed the configuration: the rest is obsolete
+            # compaction has removed the configuration, so the remaining records are obsolete
             self._forget(name)
             return []
         count = _int32(data, "tasks")

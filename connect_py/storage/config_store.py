@@ -1,4 +1,4 @@
-"""`ConfigStore`: reads the config topic into a snapshot, and writes it in valid order."""
+"""`ConfigStore`: reads the config topic into a snapshot and writes its records in a safe order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from connect_py.storage.storage_log import LogMaker, LogRecord, TransactionWrite
 
 log = logging.getLogger(__name__)
 
-WRITE_SECONDS = 30.0  # for a write and reading it back
+WRITE_SECONDS = 30.0  # timeout for a write, and for reading it back
 FENCED_MESSAGE = (
     "Failed to write to config topic; this may be due to a transient error and the "
     "request can be safely retried"
@@ -39,13 +39,14 @@ FENCED_MESSAGE = (
 
 
 class ConfigStore(LogStore):
-    """Reads on the log's thread.
+    """Reads the config topic and writes changes to it.
 
-    Writes on the caller's thread and blocks for at most `WRITE_SECONDS` each.
+    Records are applied on the log's thread. Writes run on the caller's thread, and each step blocks
+    for at most `WRITE_SECONDS`.
 
-    Writes require leadership, except of target states and logger levels. All writes raise
-    `FencedError` (another worker leads) or ConnectError with Connect's message (the record may
-    still be written).
+    All writes except target states and logger levels require leadership. A write raises FencedError
+    if another worker is the leader. Any other failure raises ConnectError with Connect's message;
+    the record may have been written.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class ConfigStore(LogStore):
     ) -> None:
         """Create the store.
 
-        `on_change` receives the changes by each record on the log's thread, including during
-        startup.
+        `on_change` is called on the log's thread with the changes made by each record, including
+        records read during startup.
         """
         self._leader = leader
         self._on_change = on_change
@@ -84,7 +85,7 @@ class ConfigStore(LogStore):
     def put_connector_config(
         self, name: str, config: Mapping[str, str | None], target_state: TargetState | None = None
     ) -> None:
-        """Create or replace a connector, after writing its initial target state, if any."""
+        """Create or replace a connector. An initial target state is written first."""
         writes = [[self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]]
         if target_state is not None:
             writes.insert(
@@ -93,7 +94,7 @@ class ConfigStore(LogStore):
         self._write_as_leader(writes, "connector configuration")
 
     def remove_connector_config(self, name: str) -> None:
-        """Delete a connector: its configuration, then its target state."""
+        """Delete a connector's configuration, and then its target state."""
         self._write_as_leader(
             [
                 [self._write(f"{CONNECTOR_PREFIX}{name}", None)],
@@ -103,14 +104,14 @@ class ConfigStore(LogStore):
         )
 
     def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str | None]]) -> None:
-        """Publish a task set. After a crash before the commit record, the old one remains valid."""
+        """Publish a task set. The old task set is valid until the commit record is written."""
         if configs:
             self.refresh(WRITE_SECONDS)
             tasks = [
                 self._write(task_key(ConnectorTaskId(name, number)), {"properties": dict(config)})
                 for number, config in enumerate(configs)
             ]
-            # in one transaction: they have no effect before the commit record
+            # one transaction is safe because these records have no effect before the commit record
             self._write_as_leader([tasks], "task configurations")
         self._write_as_leader(
             [[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]],
@@ -120,19 +121,19 @@ class ConfigStore(LogStore):
     def put_target_state(self, name: str, state: TargetState) -> None:
         """Pause or resume a connector.
 
-        Any worker may do so; only the leader may stop one, see `put_stop`.
+        Any worker may write these states. Only the leader may stop a connector; see `put_stop`.
         """
         self._write_as_member(
             f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state"
         )
 
     def put_stop(self, name: str, reason: str | None = None) -> None:
-        """Stop a connector.
+        """Stop a connector and remove its tasks.
 
-        The empty task set and the target state are written in one transaction; otherwise, a crash
-        could leave it without tasks.
+        The empty task set and the target state are written in one transaction. Otherwise, a crash
+        between the two writes could leave a started connector without tasks.
 
-        `reason` is set if it was not stopped by a user.
+        `reason` is set only if the connector was not stopped by a user.
         """
         target = target_state_value(TargetState.STOPPED, reason)
         empty = self._write(f"{COMMIT_PREFIX}{name}", {"tasks": 0})
@@ -141,14 +142,14 @@ class ConfigStore(LogStore):
         )
 
     def put_restart_request(self, request: RestartRequest) -> None:
-        """Request every worker to restart its items of a connector."""
+        """Request that every worker restart its instances of a connector."""
         value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
         self._write_as_leader(
             [[self._write(f"{RESTART_PREFIX}{request.connector}", value)]], "restart request"
         )
 
     def put_task_count_record(self, name: str, count: int) -> None:
-        """Record the possible number of source producers, after fencing the previous producers."""
+        """Record how many source producers may exist after the previous ones have been fenced."""
         self._write_as_leader(
             [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
         )
@@ -162,7 +163,7 @@ class ConfigStore(LogStore):
         self._write_as_leader([[self._write(SESSION_KEY, value)]], "session key")
 
     def put_logger_level(self, logger: str, level: str) -> None:
-        """Request every worker to set a logger level, which is stored as sent by the client."""
+        """Request that every worker set a logger level. The level is stored as received."""
         self._write_as_member(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
 
     def _write(self, key: str, value: object | None) -> Write:
@@ -173,8 +174,8 @@ class ConfigStore(LogStore):
     def _write_as_leader(self, transactions: Sequence[Sequence[Write]], label: str) -> None:
         """Write transactions in order and read the last one back.
 
-        A Java cluster may later read uncommitted records. Therefore, each record of a transaction
-        must be harmless without the others.
+        A Java cluster that takes over the topic may read uncommitted records. Therefore, each
+        record of a transaction must be harmless without the other records.
         """
         try:
             last = -1

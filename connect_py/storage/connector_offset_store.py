@@ -1,7 +1,4 @@
-"""`ConnectorOffsetStores`: offset stores of source connectors.
-
-A connector may have its own topic.
-"""
+"""`ConnectorOffsetStores`: offset stores of source connectors, which may have their own topics."""
 
 from __future__ import annotations
 
@@ -25,17 +22,17 @@ from connect_py.storage.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
 
-OWN_TOPIC = "offsets.storage.topic"  # key in a connector's configuration
+OWN_TOPIC = "offsets.storage.topic"  # key in a connector configuration
 Offsets: TypeAlias = Sequence[tuple[SourcePartition, SourceOffset | None]]
 Records: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
 
 class ConnectorOffsetStore:
-    """Offsets of one source connector. Thread-safe.
+    """Offset store of one source connector. Thread-safe.
 
-    If the connector has its own topic, that one takes precedence, and the worker's topic is the
-    fallback per partition. Therefore, a reset is written to the worker's topic first; in the
-    opposite order, a crash in between would restore an old offset.
+    If the connector has its own topic, an offset in that topic takes precedence over an offset in
+    the worker's topic for the same source partition. Therefore, a reset is written to the worker's
+    topic first. In the opposite order, a crash between the two writes would restore an old offset.
     """
 
     def __init__(self, connector: str, shared: OffsetStore, own_store: OffsetStore | None) -> None:
@@ -50,11 +47,11 @@ class ConnectorOffsetStore:
 
     @property
     def is_own(self) -> bool:
-        """True if the primary topic is the connector's own."""
+        """True if the primary topic is the connector's own topic."""
         return self._own_store is not None
 
     def refresh(self, timeout: float) -> None:
-        """Read to the ends. LogTimeoutError."""
+        """Read all topics to their ends. Raises LogTimeoutError on timeout."""
         if self._own_store is not None:
             self._own_store.refresh(timeout)
         self._shared.refresh(timeout)
@@ -67,7 +64,7 @@ class ConnectorOffsetStore:
         return self._shared.get(self._connector, partition) if offset is None else offset
 
     def offsets(self) -> list[tuple[SourcePartition, SourceOffset]]:
-        """Return every source partition that has an offset."""
+        """Return every source partition that has an offset, with its offset."""
         shared = self._shared.offsets(self._connector)
         if self._own_store is None:
             return shared
@@ -78,24 +75,26 @@ class ConnectorOffsetStore:
         ]
 
     def records(self, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that store offsets in `topic`, to be written in a transaction.
+        """Return the records that store offsets in `topic`, for use in a transaction.
 
-        DataError for non-primitive values.
+        Raises:
+            DataError: A value is not primitive.
         """
         return (self._own_store or self._shared).records(self._connector, offsets)
 
     def set(self, offsets: Offsets, write: Callable[[Records], None] | None = None) -> Future[None]:
-        """Store offsets and wait until they are acknowledged; None resets a partition.
+        """Store offsets and wait until they are acknowledged. An offset of None resets a partition.
 
         Args:
-            offsets: Offsets by partition.
-            write: Writes the records to `topic`, if that requires a transaction.
+            offsets: Source partitions with their new offsets.
+            write: Writes the records to `topic` if that requires a transaction.
 
         Returns:
-            See `copy`: before it completes, a copy may overwrite later changes of others.
+            The future of `copy`. Until it completes, the copy may overwrite later changes by other
+            writers.
 
         Raises:
-            ConnectError: They were not written, or the outcome is unknown.
+            ConnectError: The offsets were not written, or the outcome is unknown.
         """
         resets = [pair for pair in offsets if pair[1] is None]
         if self._own_store is not None and resets:
@@ -107,20 +106,18 @@ class ConnectorOffsetStore:
         return self.copy([pair for pair in offsets if pair[1] is not None])
 
     def copy(self, offsets: Offsets) -> Future[None]:
-        """Copy offsets of the connector's own topic to the worker's.
+        """Copy offsets from the connector's own topic to the worker's topic without blocking.
 
-        Does not block; failures are also logged.
-
-        Completes when no write is pending.
+        The returned future completes when no write is pending. Failures are also logged.
         """
         if self._own_store is None or not offsets:
             return done(None)
-        copied = self._shared.set(self._connector, offsets)
-        copied.add_done_callback(self._copied)
-        return copied
+        copy = self._shared.set(self._connector, offsets)
+        copy.add_done_callback(self._copied)
+        return copy
 
-    def _copied(self, ended: Future[None]) -> None:
-        error = ended.exception()
+    def _copied(self, copy: Future[None]) -> None:
+        error = copy.exception()
         if error is not None:
             log.warning(
                 "offsets of connector %s were stored only in its own topic: %s",
@@ -136,9 +133,10 @@ class _Opened:
 
 
 class ConnectorOffsetStores:
-    """Opens stores of connectors and shares open ones. Thread-safe.
+    """Opens the offset stores of connectors and shares the open ones. Thread-safe.
 
-    A connector's own topic is read by a dedicated thread while any user has it open.
+    A connector's own topic is read by a dedicated thread while at least one user has the store
+    open.
     """
 
     def __init__(
@@ -148,13 +146,14 @@ class ConnectorOffsetStores:
         shared_topic: StorageTopic | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Create the stores on top of the worker's store.
+        """Create the object on top of the worker's store.
 
         Args:
-            shared: Store of the worker.
-            worker_props: Properties of the worker.
-            shared_topic: Topic of the worker's store, whose partitions and replication factor apply
-                to new topics of connectors. None: it is a file, and the broker's defaults apply.
+            shared: The worker's store.
+            worker_props: Worker properties.
+            shared_topic: Topic of the worker's store. New topics of connectors have the same
+                partition count and replication factor. None if the worker's store is a file; the
+                broker's defaults apply in that case.
             clock: Source of monotonic time.
         """
         self._shared = shared
@@ -168,12 +167,14 @@ class ConnectorOffsetStores:
     def open(
         self, connector: str, config: Mapping[str, str], timeout: float
     ) -> Iterator[ConnectorOffsetStore]:
-        """Open a connector's store. Its own topic is created if necessary and read to its end.
+        """Open a connector's store.
+
+        The connector's own topic is created if necessary and read to its end.
 
         Args:
             connector: Name of the connector.
             config: Resolved configuration of the connector.
-            timeout: Seconds for reading to the end.
+            timeout: Timeout in seconds for reading the topic to its end.
 
         Raises:
             ConnectError: The topic is not available or cannot be read in time.

@@ -1,7 +1,7 @@
-"""Records of a worker group's control topic: terms of leaders, heartbeats of members, assignments.
+"""Records of a worker group's control topic: leader epochs, heartbeats, and assignments.
 
-Values are JSON with a version; readers skip unreadable records and ignore fields of later versions.
-Items are written as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
+Values are JSON objects with a version. Readers skip unreadable records and ignore fields that later
+versions add. Items are encoded as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MEMBER_PREFIX = b"member-"
 VERSION = 1
 
 Item: TypeAlias = str | ConnectorTaskId
-"""A connector by its name, or a task."""
+"""A connector, identified by its name, or a task."""
 Items: TypeAlias = frozenset[Item]
 NO_ITEMS: Items = frozenset()
 
 
 class AssignmentVersion(NamedTuple):
-    """Version of an assignment: the leader's epoch and the round within it.
+    """Version of an assignment: the leader's epoch and the round within the epoch.
 
-    Later versions compare greater.
+    A later version compares greater than an earlier one.
     """
 
     epoch: int = 0
@@ -36,15 +36,12 @@ class AssignmentVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One term of one leader.
-
-    The highest number wins everywhere; the generation is used in statuses.
-    """
+    """One term of a leader. The highest epoch number identifies the current leader."""
 
     number: int
     worker_url: str
-    generation: int
-    # the leader writes without transactions, so another leader would not be fenced
+    generation: int  # first generation that this leader writes in statuses
+    # True if the leader writes without transactions, which do not fence another leader
     alone: bool = False
 
     def encode(self) -> bytes:
@@ -75,16 +72,16 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Heartbeat of a member. A worker that loses its lease rejoins as a new member."""
+    """Heartbeat of a group member. A worker that loses its lease rejoins as a new member."""
 
     member: str
     number: int  # increases with each heartbeat of a member
-    url: str  # advertised URL
+    url: str  # advertised URL of the worker
     epoch: int  # highest epoch that this member has seen
-    applied: AssignmentVersion  # the assignment that it has applied
-    config_offset: int  # offset up to which it has read the config topic
-    assigned: Items = NO_ITEMS  # items of that assignment
-    stopping: Items = NO_ITEMS  # items that it must stop and may still be running
+    applied: AssignmentVersion  # version of the last applied assignment
+    config_offset: int  # offset up to which the member has read the config topic
+    assigned: Items = NO_ITEMS  # items of the applied assignment
+    stopping: Items = NO_ITEMS  # revoked items that may still be running
 
     @property
     def key(self) -> bytes:
@@ -132,7 +129,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """Assignment of one member."""
+    """Items assigned to one member."""
 
     url: str
     items: Items
@@ -140,25 +137,25 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Items of all members until the next assignment.
+    """Assigned items of all members until the next assignment.
 
-    Only the leader writes it, with its fenced producer.
-
-    A member runs only its own items. An item is assigned to a member only after all others that may
-    have been running it have reported that it stopped, or have definitely lost their lease.
+    Only the leader writes assignments, with its fenced producer. A member runs only the items that
+    are assigned to it. An item is assigned to a member only after every other member that may have
+    been running it has reported that it stopped or has definitely lost its lease.
     """
 
     version: AssignmentVersion
     generation: int
-    config_offset: int  # of the configuration on which it is based
+    config_offset: int  # offset of the configuration on which the assignment is based
     members: Mapping[str, MemberAssignment]  # by member ID
-    # items that wait for the worker with this URL, to return, or for others to stop them
+    # Items without an owner that are reserved for the worker with the URL. Either the worker may
+    # still return, or another member must stop the item first.
     awaited: Mapping[Item, str]
-    delay_ms: int  # remaining waiting time
-    complete: bool = True  # the leader knows every member that may hold a lease
+    delay_ms: int  # remaining time for which unowned items wait for their worker to return
+    complete: bool = True  # True if the leader has a record of every member that may hold a lease
 
     def owner_url(self, item: Item) -> str | None:
-        """Return the URL of the worker that runs an item."""
+        """Return the URL of the worker to which an item is assigned, or None if there is none."""
         return next(
             (
                 assigned_member.url
@@ -222,12 +219,12 @@ class Assignment:
 
 
 def heartbeat_key(member: str) -> bytes:
-    """Return the key of a member's heartbeats. A null value means that it has left."""
+    """Return the key of a member's heartbeats. A null value means that the member has left."""
     return MEMBER_PREFIX + member.encode()
 
 
 def sort_key(item: Item) -> tuple[bool, str, int]:
-    """Return a sort key: connectors first, then tasks, by name and number."""
+    """Return a sort key: connectors before tasks, each by name, and tasks also by number."""
     if isinstance(item, ConnectorTaskId):
         return True, item.connector, item.task
     return False, item, -1

@@ -1,4 +1,4 @@
-"""`ControlStore`: the control topic of a worker group; see `control_records`."""
+"""`ControlStore`: reads and writes a worker group's control topic; see `control_records`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlListener(Protocol):
-    """Receives the records of the topic in order on the reader's thread; must not block."""
+    """Receives the records of the topic in order on the reader's thread. Must not block."""
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None: ...
 
@@ -36,11 +36,11 @@ class ControlListener(Protocol):
     def on_assignment(self, assignment: Assignment) -> None: ...
 
     def on_topic_lost(self) -> None:
-        """Handle a recreated topic, which is read from its beginning."""
+        """Handle the recreation of the topic, which is then read from its beginning."""
 
 
 class ControlStore(LogStore):
-    """Reads the control topic. The leader writes it with its producer."""
+    """Reads the control topic and writes the leader's records with the leader's producer."""
 
     def __init__(
         self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener
@@ -60,16 +60,19 @@ class ControlStore(LogStore):
         )
 
     def put_epoch(self, epoch: Epoch, timeout: float) -> None:
-        """Announce a term. Errors of `LeaderProducer.write`, LogTimeoutError."""
+        """Start a term by writing its epoch, and wait until the record has been read back.
+
+        Raises the errors of `LeaderProducer.write`, and LogTimeoutError.
+        """
         written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
         self._log.await_offset(written, timeout)
 
     def put_assignment(
         self, epoch: Epoch, assignment: Assignment, removed: Iterable[str], timeout: float
     ) -> None:
-        """Write an assignment with its epoch, and remove members.
+        """Write an assignment with its epoch, and remove members, in one transaction.
 
-        The sessions of the members in `removed` have definitely expired. Errors of
+        The sessions of the members in `removed` must have definitely expired. Raises the errors of
         `LeaderProducer.write`.
         """
         writes = [Write(self.topic, heartbeat_key(member), None) for member in removed]

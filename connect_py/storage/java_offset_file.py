@@ -1,4 +1,4 @@
-"""Reads offset files of Java's standalone worker: a serialized `HashMap<byte[], byte[]>`."""
+"""Reads the offset file of Java's standalone worker, a serialized `HashMap<byte[], byte[]>`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _MAGIC: Final = b"\xac\xed\x00\x05"
 _NULL, _REFERENCE, _CLASS, _OBJECT, _ARRAY, _BLOCK, _END = 0x70, 0x71, 0x72, 0x73, 0x75, 0x77, 0x78
 _FIRST_HANDLE: Final = 0x7E0000
 _VERSION_AND_FLAGS: Final = 9  # bytes
-_FIELDS: Final = 8  # bytes: load factor and threshold of the map, which are not used
+_FIELDS: Final = 8  # bytes: load factor and threshold of the map, both ignored
 
 
 def read_java_offsets(path: Path) -> dict[bytes, bytes]:
-    """Return keys and values as Java wrote them, without null entries.
+    """Return the keys and values that Java wrote, without null keys and values.
 
     Raises:
         OSError: The file cannot be read.
-        ConnectError: The file has different contents.
+        ConnectError: The file is not a serialized map of byte arrays.
     """
     data = path.read_bytes()
     if not data:
-        return {}  # as created by `touch`
+        return {}  # an empty file, for example one created by `touch`
     try:
         return _ObjectStream(data).map()
     except (ValueError, IndexError, struct.error) as error:
@@ -34,7 +34,10 @@ def read_java_offsets(path: Path) -> dict[bytes, bytes]:
 
 
 class _ObjectStream:
-    """Reads the tokens of Java's object streams that such a map needs. ValueError on any other."""
+    """Reads the subset of Java's object stream format that such a map uses.
+
+    Raises ValueError for any other content.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -44,7 +47,7 @@ class _ObjectStream:
         ] = []  # targets of back references: class names, arrays, the map
 
     def map(self) -> dict[bytes, bytes]:
-        """Return the map, the only object of the stream."""
+        """Return the map, which is the only object in the stream."""
         if self._take(len(_MAGIC)) != _MAGIC:
             raise ValueError("not a Java object stream")
         self._expect(_OBJECT)

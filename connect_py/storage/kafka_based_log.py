@@ -1,4 +1,4 @@
-"""`KafkaBasedLog`: one internal topic, read from its beginning by one thread, and written."""
+"""`KafkaBasedLog`: reads one internal topic from its beginning on one thread, and writes it."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from connect_py.storage.storage_log import LogRecord, LogTimeoutError
 
 log = logging.getLogger(__name__)
 
-POLL_SLICE_SECONDS = 0.1  # the client has no wakeup; requests are noticed after at most this time
+POLL_SLICE_SECONDS = 0.1  # maximum delay until a request is noticed; the client has no wakeup
 BATCH = 1_000
 METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
 ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
-# a client that reads nothing for this long, although the log is longer, is replaced
+# a client that returns no messages for this long before the end of the log is replaced
 STALLED_SECONDS = 15.0
 
 
 @dataclass(slots=True)
 class _ReadToEnd:
     future: Future[None]
-    ends: Mapping[int, int] | None = None  # None: not requested yet
+    ends: Mapping[int, int] | None = None  # None if the end offsets are not known yet
 
 
 class KafkaBasedLog:
-    """A `StorageLog` in Kafka: reads all partitions of a topic continuously on a dedicated thread.
+    """A `StorageLog` in Kafka. Reads all partitions of a topic continuously on a dedicated thread.
 
-    `start` returns immediately; `read_to_end` completes when all previously written records have
-    been applied. Thread-safe.
+    `start` returns immediately. `read_to_end` completes when all records written before the call
+    have been applied. Thread-safe.
     """
 
     def __init__(
@@ -66,10 +66,11 @@ class KafkaBasedLog:
     ) -> None:
         """Create the log.
 
-        `on_reset` is called on the reader's thread when the topic was recreated and is read again.
+        `on_reset` is called on the reader's thread when the topic has been recreated. The topic is
+        then read again from its beginning.
         """
         self.topic = topic
-        self.refusal: str | None = None  # error message if the broker denies reading it
+        self.refusal: str | None = None  # error message if the broker denies reading the topic
         self._clients = clients
         self._client = client
         self._apply = apply
@@ -82,14 +83,14 @@ class KafkaBasedLog:
         self._producer: Producer | None = None
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
-        self._next_request_at = 0.0  # monotonic
-        # monotonic; time of the first of the consecutive requests without response
+        self._next_request_at = 0.0  # monotonic time, in seconds
+        # monotonic time, in seconds, of the first of the consecutive requests without a response
         self._unanswered_since: float | None = None
         self._lower_ends: dict[
             int, int
-        ] = {}  # ends below the current positions at the last request
-        self._has_progress = False  # the client has returned messages since the last check
-        self._progress_at = 0.0  # monotonic
+        ] = {}  # end offsets in the last response that were below the current positions
+        self._has_progress = False  # True if the client has returned messages since the last check
+        self._progress_at = 0.0  # monotonic time, in seconds
         self._thread = threading.Thread(
             target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True
         )
@@ -99,7 +100,7 @@ class KafkaBasedLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush pending writes, end the thread, and close the clients. Pending requests fail."""
+        """Flush pending writes, stop the thread, and close the clients. Fail pending requests."""
         with self._producer_lock:
             if self._producer is not None and self._producer.flush(STOP_SECONDS):
                 self._producer.purge()
@@ -110,12 +111,13 @@ class KafkaBasedLog:
         self._fail_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied.
+        """Wait until the record at this offset of partition 0 has been applied.
 
-        Faster than waiting for the end if only a marker follows.
+        This is faster than waiting for the end of the topic if only a transaction marker follows
+        the record.
 
         Raises:
-            LogTimeoutError: It took longer than `timeout` seconds.
+            LogTimeoutError: The record was not applied within `timeout` seconds.
         """
         self._await(self._request({0: offset + 1}), timeout)  # last written -> next to read
 
@@ -131,7 +133,7 @@ class KafkaBasedLog:
         return request.future
 
     def _fail_requests(self) -> None:
-        """Fail the pending requests because the reader has ended."""
+        """Fail the pending requests because the reader has stopped."""
         while True:
             try:
                 request = self._requests.get_nowait()
@@ -142,10 +144,10 @@ class KafkaBasedLog:
             )
 
     def await_end(self, timeout: float) -> None:
-        """Wait for `read_to_end`.
+        """Wait until all records written before the call have been applied.
 
         Raises:
-            LogTimeoutError: It took longer than `timeout` seconds.
+            LogTimeoutError: The records were not applied within `timeout` seconds.
         """
         self._await(self.read_to_end(), timeout)
 
@@ -163,9 +165,9 @@ class KafkaBasedLog:
         value: bytes | None,
         on_delivery: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record soon.
+        """Write one record asynchronously.
 
-        `on_delivery` is called on the reader's thread or on a flushing thread.
+        `on_delivery` is called on the reader's thread or on a thread that calls `flush`.
 
         Raises:
             ConnectError: The local queue is full, or the client has failed.
@@ -180,11 +182,11 @@ class KafkaBasedLog:
             ) from error
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
-        """Write one record and wait for its acknowledgement.
+        """Write one record and wait for its acknowledgment.
 
         Raises:
-            LogTimeoutError: It was not acknowledged in time; it may still be written.
-            ConnectError: The broker rejected it.
+            LogTimeoutError: The record was not acknowledged in time. It may still be written.
+            ConnectError: The broker rejected the record.
         """
         outcome: Future[None] = Future()
 
@@ -205,7 +207,7 @@ class KafkaBasedLog:
         outcome.result()
 
     def flush(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds until everything sent so far is acknowledged or rejected."""
+        """Wait up to `timeout` seconds until all sent records are acknowledged or rejected."""
         self._writer().flush(timeout)
 
     def _writer(self) -> Producer:
@@ -233,7 +235,7 @@ class KafkaBasedLog:
                 )
 
     def _assign(self, consumer: Consumer) -> bool:
-        """Assign all partitions from their beginning. Waits for the topic without a limit."""
+        """Assign all partitions from their beginning. Wait indefinitely until the topic exists."""
         since, warned = self._clock.monotonic(), False
         while not self._stopping.is_set():
             try:
@@ -275,17 +277,14 @@ class KafkaBasedLog:
             request.future.set_result(None)
 
     def _is_stalled(self, waiting: Sequence[_ReadToEnd]) -> bool:
-        """Return True if the client silently stopped reading.
-
-        This was observed after broker outages.
-        """
+        """Return True if the client has silently stopped reading, as observed after outages."""
         now = self._clock.monotonic()
         if self._has_progress or not any(request.ends is not None for request in waiting):
             self._has_progress, self._progress_at = False, now
         return now - self._progress_at >= STALLED_SECONDS
 
     def _replace_client(self, stalled: Consumer) -> Consumer:
-        """Create a client that resumes at the positions of the stalled one."""
+        """Create a client that resumes at the positions of the stalled client."""
         log.warning(
             "topic '%s' has more records, but none were received for %g s: replacing the client",
             self.topic,
@@ -309,8 +308,8 @@ class KafkaBasedLog:
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                # the client requires a group name and looks up its coordinator, but this one never
-                # joins it
+                # librdkafka requires a group ID and looks up the group's coordinator, but this
+                # consumer never joins the group
                 return
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self.refusal = (
@@ -363,7 +362,7 @@ class KafkaBasedLog:
             since = self._unanswered_since = (
                 now if self._unanswered_since is None else self._unanswered_since
             )
-            # a new topic has no leader for a moment
+            # a new topic briefly has no leader
             is_persistent = now - since >= PATIENCE_SECONDS
             level = logging.WARNING if is_persistent else logging.INFO
             client_log.log(
@@ -372,18 +371,18 @@ class KafkaBasedLog:
                 self.topic,
                 error.args[0].str(),
             )
-            # The client retains a leader epoch that a restarted broker rejects; a new client
-            # requests it again.
+            # The client retains a leader epoch that a restarted broker rejects. A new client
+            # fetches the epoch again.
             self._admin = self._clients.admin()
             self._next_request_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
-            return  # callers that wait have a deadline
+            return  # callers that wait for the result have a deadline
         self._unanswered_since = None
         lower = {
             partition: end
             for partition, end in ends.items()
             if end < self._positions.get(partition, 0)
         }
-        # brokers have been observed to report this while starting or stopping
+        # brokers have been observed to report lower end offsets while starting or stopping
         if lower and lower != self._lower_ends:
             self._lower_ends = lower
             self._next_request_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
@@ -399,12 +398,12 @@ class KafkaBasedLog:
             )
             for partition in lower:
                 self._reset(partition)
-            return  # the ends are requested again, because the topic may still be growing
+            return  # request the end offsets again, because the topic may still be growing
         for request in requests:
             request.ends = ends
 
     def _reset(self, partition: int) -> None:
-        """Restart a partition after its offsets have decreased: the topic was recreated."""
+        """Read a partition from its beginning, because lower offsets show a recreated topic."""
         log.warning("topic %s was recreated: reading it again", self.topic)
         self._positions[partition] = 0
         if self._on_reset is not None:
@@ -416,7 +415,7 @@ class KafkaBasedLog:
 
 @dataclass(frozen=True, slots=True)
 class KafkaLogs:
-    """Opens topics as logs; implements `LogMaker`."""
+    """Opens topics as logs. Implements `LogMaker`."""
 
     clients: StorageClients
 

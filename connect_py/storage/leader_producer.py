@@ -1,6 +1,6 @@
 """`LeaderProducer`: the transactional producer that proves leadership.
 
-A single worker may use a producer without transactions.
+A single worker can use a producer without transactions.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from connect_py.storage.storage_log import Write
 log = logging.getLogger(__name__)
 
 ADMIN_SECONDS = 5.0
-TRANSACTION_STATE = "__transaction_state"  # internal topic of the brokers
-_FACTOR = "transaction.state.log.replication.factor"  # of that topic
+TRANSACTION_STATE = "__transaction_state"  # internal topic of the transaction coordinators
+_FACTOR = "transaction.state.log.replication.factor"  # broker setting for TRANSACTION_STATE
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class FencedError(ConnectError):
-    """Another worker has become the leader; nothing of this transaction was written."""
+    """Another worker has become the leader. No record of this transaction was written."""
 
 
 class WriteOutcomeUnknownError(ConnectError):
-    """The transaction may have been committed or not: read the topic before retrying."""
+    """It is unknown whether the transaction was committed. Read the topic before retrying."""
 
 
 class LeaderProducer:
     """Writes transactions with the group's transactional ID. Used by one thread at a time.
 
     After any failure except fencing, the producer is `broken`: writes fail until `acquire` creates
-    a new one.
+    a new producer.
     """
 
     def __init__(self, clients: StorageClients, group_id: str) -> None:
@@ -46,21 +46,22 @@ class LeaderProducer:
         self._id = f"connect-cluster-{group_id}"
         self._producer: Producer | None = None
         self.broken = False
-        # reason for running without transactions; None: it uses them
+        # reason for writing without transactions, or None if the producer uses them
         self.alone: str | None = None
 
     def go_alone(self, reason: str) -> None:
-        """Write without transactions after the next `acquire`.
+        """Write without transactions after the next `acquire`, which then fences no other leader.
 
-        Other leaders are not fenced in that case.
+        `reason` explains why transactions are not used.
         """
         self.alone = reason
 
     def acquire(self, timeout: float) -> None:
-        """Acquire the ID. Its previous owner is fenced, and its open transaction is aborted.
+        """Acquire the ID. The previous owner is fenced, and its open transaction is aborted.
 
         Raises:
-            NoTransactionsError: The cluster denies transactions to this worker.
+            NoTransactionsError: This worker is not authorized to use transactions, or the cluster
+                does not support them.
             ConnectError: The cluster did not respond in time.
         """
         self.release()
@@ -94,7 +95,7 @@ class LeaderProducer:
     def _impossible(self) -> str | None:
         """Return the reason why the cluster does not support transactions.
 
-        None if it does, or if this is unknown.
+        Return None if it supports them or if this is unknown.
         """
         admin = self._clients.admin()
         try:
@@ -113,7 +114,7 @@ class LeaderProducer:
         )
 
     def release(self) -> None:
-        """Release the producer. The ID remains acquired until another worker takes it."""
+        """Release the producer. The ID remains acquired until another worker acquires it."""
         self._producer = None
 
     def _break(self) -> None:
@@ -125,7 +126,8 @@ class LeaderProducer:
 
         Raises:
             FencedError: Another worker has acquired the ID.
-            WriteOutcomeUnknownError: The commit was not acknowledged; `acquire` settles it.
+            WriteOutcomeUnknownError: The commit was not acknowledged. After the next `acquire`, the
+                outcome can be read from the topic.
             ConnectError: Nothing was written.
         """
         producer = self._producer
@@ -198,7 +200,7 @@ class LeaderProducer:
             log.warning(
                 "failed to abort a transaction of %s: %s", self._id, abort_error.args[0].str()
             )
-        self._break()  # the next acquire aborts an open transaction
+        self._break()  # the next `acquire` aborts the transaction if it is still open
         if refused:
             raise _not_writable(refused) from error
         raise ConnectError(f"failed to write a transaction of {self._id}: {error}") from error
@@ -214,7 +216,7 @@ def _not_writable(topics: Set[str]) -> RefusedError:
 
 
 def _broker_setting(admin: AdminClient, broker: str, name: str) -> str | None:
-    """Return a setting of a broker, or None if this client may not read it."""
+    """Return a broker setting, or None if this client is not authorized to read it."""
     resource = ConfigResource(ResourceType.BROKER, broker)
     try:
         configs = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[

@@ -1,4 +1,4 @@
-"""`LocalStorage`: logs of a standalone worker, in memory or, if they must persist, in a file."""
+"""`LocalStorage`: logs of a standalone worker, in memory or in a file if they must persist."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from connect_py.storage.storage_log import LogRecord, Write
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".connect-py.jsonl"  # appended to the name of Java's file, which is never written
-# a file is rewritten when this many of its lines, and three quarters of all, are obsolete
+# the file is rewritten if it has more lines than this and over three quarters are obsolete
 SPARE_LINES: Final = 1_000
 
 
 class OffsetFile:
-    """A file of records, one JSON object per line: `{"key": string, "value": string or null}`.
+    """A file of records. Not thread-safe.
 
-    Not thread-safe.
-
-    If it does not exist, it is initialized from the file of Java's worker.
+    Each line is a JSON object, `{"key": string, "value": string or null}`. If the file does not
+    exist, it is initialized from the offset file of a Java worker.
     """
 
     def __init__(self, java_file: Path) -> None:
@@ -41,13 +40,14 @@ class OffsetFile:
         self._records: dict[bytes, bytes] = {}
         self._lines = 0
         self._file: BinaryIO | None = None
-        self._has_torn_line = False  # the last line may be incomplete
+        self._has_torn_line = False  # True if the last line may be incomplete
 
     def open(self) -> dict[bytes, bytes]:
         """Read and return the existing records. Must be called before `append`.
 
         Raises:
-            ConnectError: The file, or Java's, cannot be read or created.
+            ConnectError: This file or the Java worker's file cannot be read, or this file cannot be
+                written.
         """
         try:
             if self.path.exists():
@@ -69,7 +69,7 @@ class OffsetFile:
         """Write records and wait until they are on disk.
 
         Raises:
-            ConnectError: Writing failed; some of them may have been written.
+            ConnectError: Writing failed. Some of the records may have been written.
         """
         if self._file is None:
             raise ConnectError(f"{self.path} is not open")
@@ -112,21 +112,21 @@ class OffsetFile:
             self._store(entry["key"].encode(), None if value is None else value.encode())
         if self._java_file.exists() and self._java_file.stat().st_mtime > self.path.stat().st_mtime:
             log.warning(
-                "%s was written by Java's worker after %s, which takes precedence; remove the "
-                "latter to start from Java's",
+                "%s was written by a Java worker after %s, which takes precedence; delete the "
+                "latter to start from the Java worker's offsets",
                 self._java_file,
                 self.path,
             )
 
     def _rewrite(self) -> None:
-        """Write the current records to a new file that then replaces the old one."""
+        """Write the current records to a new file and replace the old file with it."""
         new_path = self.path.with_name(f"{self.path.name}.new")
         with new_path.open("wb") as file:
             file.write(b"".join(_line(key, value) for key, value in self._records.items()))
             file.flush()
             os.fsync(file.fileno())
         new_path.replace(self.path)
-        with contextlib.suppress(OSError):  # it could not be written before and still cannot
+        with contextlib.suppress(OSError):  # closing retries a failed write
             self.close()
         self._lines, self._has_torn_line = len(self._records), False
         self._file = self.path.open("ab")
@@ -142,7 +142,7 @@ def _line(key: bytes, value: bytes | None) -> bytes:
 
 
 class LocalLog:
-    """A `StorageLog` whose records are read immediately on the thread that writes them."""
+    """A `StorageLog` whose records are applied immediately on the thread that writes them."""
 
     refusal: str | None = None
 
@@ -190,7 +190,7 @@ class LocalLog:
         return
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
-        """Write records and return the offset of the last one. ConnectError."""
+        """Write records and return the offset of the last one. Raises ConnectError on failure."""
         with self._lock:
             if self._file is not None:
                 self._file.append(records)
@@ -205,12 +205,13 @@ class LocalLog:
 
 
 class LocalStorage:
-    """Implements `LogMaker` and `TransactionWriter`. Logs are identified by topic names."""
+    """Implements `LogMaker` and `TransactionWriter`. Logs are identified by their topic names."""
 
     def __init__(self, offset_topic: str, offset_file: Path, clock: Clock | None = None) -> None:
         """Create the storage.
 
-        Only the log `offset_topic` is persistent; it is imported from the file of Java's worker.
+        Only the log named `offset_topic` is persistent. It is imported from the file of a Java
+        worker.
         """
         self._clock = clock or SystemClock()
         self._files = {offset_topic: OffsetFile(offset_file)}
@@ -219,11 +220,11 @@ class LocalStorage:
     def log(
         self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
     ) -> LocalLog:
-        """Open a log; each may be opened once."""
+        """Open a log. Each log may be opened only once."""
         opened = self._logs[topic] = LocalLog(apply, self._clock, self._files.get(topic))
         return opened
 
     def write(self, writes: Sequence[Write], timeout: float) -> int:
-        """Write records of one log."""
+        """Write records that all go to the same log, and return the offset of the last one."""
         (topic,) = {write.topic for write in writes}
         return self._logs[topic].append([(write.key, write.value) for write in writes])

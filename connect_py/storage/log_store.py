@@ -1,4 +1,4 @@
-"""`LogStore`: base class of stores over an internal topic."""
+"""`LogStore`: base class of the stores that read an internal topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOP_SLICE_SECONDS = 0.2  # maximum delay of a stop
 
 
 class LogStore:
-    """Applies the records of a log to a table. Thread-safe."""
+    """Base class of stores that apply the records of a log to a table. Thread-safe."""
 
     def __init__(self, topic: str, log: StorageLog) -> None:
         self.topic = topic
@@ -24,7 +24,7 @@ class LogStore:
         return self._log.refusal
 
     def start(self) -> None:
-        """Start reading; `refresh` waits for the end."""
+        """Start reading. Use `refresh` to wait for the end of the log."""
         self._log.start()
 
     def stop(self) -> None:
@@ -32,11 +32,11 @@ class LogStore:
         self._log.stop()
 
     def refresh(self, timeout: float) -> None:
-        """Read to the end. LogTimeoutError."""
+        """Read to the end of the log. Raises LogTimeoutError on timeout."""
         self._log.await_end(timeout)
 
     def refresh_unless(self, stopping: threading.Event, timeout: float) -> None:
-        """Read to the end unless the worker stops; LogTimeoutError in that case as well."""
+        """Read to the end of the log. Raises LogTimeoutError on timeout or if the worker stops."""
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
         read = self._log.read_to_end()
@@ -50,5 +50,5 @@ class LogStore:
         read.result()
 
     def flush(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for pending writes."""
+        """Wait up to `timeout` seconds for pending writes to complete."""
         self._log.flush(timeout)

@@ -20,7 +20,7 @@ from connect_py.storage.storage_log import LogMaker, LogRecord
 
 
 class OffsetStore(LogStore):
-    """Offsets by source partition. Thread-safe."""
+    """Stores the offset of each source partition in a log. Thread-safe."""
 
     def __init__(self, topic: str, logs: LogMaker) -> None:
         self._table = OffsetTable()
@@ -32,33 +32,32 @@ class OffsetStore(LogStore):
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """Return the offset of one source partition as read so far."""
+        """Return the latest offset of a source partition that has been read, or None."""
         with self._lock:
             return self._table.get(connector, partition)
 
     def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
-        """Return every source partition of a connector that has an offset."""
+        """Return every source partition of a connector that has an offset, with its offset."""
         with self._lock:
             return self._table.offsets(connector)
 
     def set(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> Future[None]:
-        """Write offsets; None resets a partition.
+        """Write offsets. An offset of None resets a partition.
 
-        Completes when all are acknowledged and returned by `get`.
+        The returned future completes when all records are acknowledged and `get` returns their
+        offsets.
 
         Raises:
-            DataError: A value is not primitive; nothing is written.
+            DataError: A value is not primitive. Nothing is written.
         """
         return self._write(self.records(connector, offsets))
 
     def records(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that store offsets, for another producer.
-
-        Each record is a pair of key and value.
+        """Return the records that store offsets, as key-value pairs, for another producer.
 
         Raises:
             DataError: A value is not primitive.

@@ -1,4 +1,7 @@
-"""State of an offset topic: offsets by canonical source partition, and their raw keys. No I/O."""
+"""In-memory state of an offset topic, built from its records without I/O.
+
+It contains the offset of each source partition and the raw keys under which the partition occurs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Canonical: TypeAlias = tuple[str, tuple[tuple[str, str, object], ...] | None]
 
 
 def canonical(connector: str, partition: SourcePartition) -> Canonical:
-    """Return a key that depends neither on the order of fields nor on the notation of numbers."""
+    """Return a key that is independent of the field order and the notation of numbers."""
     if partition is None:
         return connector, None
     return connector, tuple(
@@ -33,7 +36,7 @@ def _kind(value: Primitive) -> str:
 
 
 def _plain(value: Primitive) -> object:
-    """Return a value that sorts within its kind; equal numbers are the same."""
+    """Return a value that can be compared with values of the same kind."""
     return "" if value is None else value
 
 
@@ -41,7 +44,7 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
     """Check that offsets contain only primitive values.
 
     Raises:
-        DataError: With Connect's message, for the first field with another type.
+        DataError: A value is not primitive. The message is Connect's and names the first field.
     """
     for key, value in (values or {}).items():
         if not isinstance(value, str | int | float | bool | None):
@@ -59,11 +62,10 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return the key of a source partition without an offset.
+    """Return the key of a source partition that has no offset yet.
 
-    Its fields have the order of Java's hash maps.
-
-    Java looks up offsets by the bytes that it would write itself.
+    The fields are in the iteration order of a Java `HashMap`, because Java looks up an offset by
+    the exact bytes that it would write as the key.
     """
     members = partition and {name: partition[name] for name in _java_order(list(partition))}
     return compact_json.encode([connector, members])
@@ -86,18 +88,18 @@ def _spread_hash(text: str) -> int:
 
 
 class OffsetTable:
-    """Applies the records of an offset topic. Not thread-safe."""
+    """Builds the state of an offset topic by applying its records. Not thread-safe."""
 
     def __init__(self) -> None:
         self._partitions: dict[Canonical, SourcePartition] = {}
         self._offsets_by_raw_key: dict[bytes, SourceOffset] = {}
         self._raw_keys: dict[
             Canonical, dict[bytes, None]
-        ] = {}  # in the order last written, including deleted partitions
+        ] = {}  # raw keys, ordered by their last write, including keys that were deleted later
         self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, timestamp
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Apply one record. Malformed keys are logged and skipped; no error is raised."""
+        """Apply one record. Malformed records are logged and skipped."""
         parsed = _parse_key(key)
         if parsed is None:
             log.warning("offset topic: skipping key that is not a list of connector and partition")
@@ -132,7 +134,7 @@ class OffsetTable:
         self._partitions[identity] = parsed[1]
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """Return the offset last written for a source partition, under any of its raw keys."""
+        """Return the latest offset of a source partition under any of its raw keys, or None."""
         return self._current_offset(canonical(connector, partition))
 
     def _current_offset(self, identity: Canonical) -> SourceOffset | None:
@@ -142,7 +144,7 @@ class OffsetTable:
         return None
 
     def offsets(self, connector: str) -> list[tuple[SourcePartition, SourceOffset]]:
-        """Return all source partitions of a connector that have an offset."""
+        """Return every source partition of a connector that has an offset, with its offset."""
         offsets = []
         for identity, partition in self._partitions.items():
             offset = self._current_offset(identity) if identity[0] == connector else None
@@ -153,9 +155,9 @@ class OffsetTable:
     def records(
         self, connector: str, partition: SourcePartition, offset: SourceOffset | None
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that store an offset under the latest raw key.
+        """Return the record that stores an offset under the latest raw key.
 
-        A reset deletes all variants of the key.
+        If the offset is None, return records that delete every raw key of the partition.
         """
         raw_keys = list(self._raw_keys.get(canonical(connector, partition), ()))
         if offset is None:

@@ -1,6 +1,6 @@
 """`StatusStore`: reads the status topic into a table, and writes it.
 
-The rules for put and safe put are Connect's.
+Puts and safe puts follow Kafka Connect's rules.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ RETRY_SECONDS = 0.3
 
 
 class StatusStore(LogStore):
-    """Statuses of connectors and tasks, and the topics that they use. Thread-safe."""
+    """Stores the statuses of connectors and tasks, and the topics they use. Thread-safe."""
 
     def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._table = StatusTable()
         self._lock = threading.Lock()
-        self._sequence: dict[StatusId, int] = {}  # of the latest write of each key
-        # pairs of connector and topic that were written and possibly not read back yet
+        self._sequence: dict[StatusId, int] = {}  # sequence number of the latest write by ID
+        # pairs of connector and topic that were written and may not have been read back yet
         self._written_topics: set[tuple[str, str]] = set()
         self._retries: set[threading.Timer] = set()
         self._stopping = False
@@ -56,7 +56,7 @@ class StatusStore(LogStore):
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
-            # Read back, or deleted by another worker: the table contains it from now on.
+            # The table now reflects the topic, which was read back or deleted by another worker.
             self._written_topics = {
                 pair for pair in self._written_topics if topic_key(pair[1], pair[0]) != record.key
             }
@@ -66,7 +66,7 @@ class StatusStore(LogStore):
             return self._table.get(id)
 
     def tasks(self, connector: str) -> dict[int, Status]:
-        """Return the statuses of a connector's tasks by number, in order."""
+        """Return the statuses of a connector's tasks by task number, in ascending order."""
         with self._lock:
             return self._table.tasks(connector)
 
@@ -76,14 +76,14 @@ class StatusStore(LogStore):
             return list(self._table.ids())
 
     def highest_generation(self) -> int:
-        """Return the highest generation read so far; this worker's must exceed it."""
+        """Return the highest generation read so far. This worker's generation must exceed it."""
         with self._lock:
             return self._table.highest_generation
 
     def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
         """Publish a status.
 
-        UNASSIGNED and FAILED are not written if a newer owner has published one.
+        UNASSIGNED and FAILED are not written if a newer owner has already published a status.
         """
         with self._lock:
             if status.state in SAFE_STATES and not self._table.permits_safe_put(id, status):
@@ -114,9 +114,9 @@ class StatusStore(LogStore):
         sequence: int,
         error: KafkaError,
     ) -> None:
-        """Retry a write, unless it is superseded or no longer permitted.
+        """Retry a write unless it has been superseded or is no longer permitted.
 
-        Called on a client's thread.
+        Called on a thread of the Kafka client.
         """
         with self._lock:
             superseded = self._sequence.get(id) != sequence
@@ -148,7 +148,7 @@ class StatusStore(LogStore):
             return self._table.topics(connector)
 
     def put_topic(self, task: ConnectorTaskId, topic: str) -> None:
-        """Record that a task has used a topic, once per connector and topic."""
+        """Record that a task has used a topic. Writes one record per connector and topic."""
         with self._lock:
             pair = (task.connector, topic)
             if pair in self._written_topics or self._table.has_topic(*pair):
@@ -158,7 +158,7 @@ class StatusStore(LogStore):
         self._log.send(topic_key(topic, task.connector), topic_value(status))
 
     def delete_topics(self, connector: str) -> None:
-        """Delete the topics of a connector."""
+        """Delete the records of all topics that a connector has used."""
         with self._lock:
             topics = {status.topic for status in self._table.topics(connector)}
             topics |= {topic for name, topic in self._written_topics if name == connector}

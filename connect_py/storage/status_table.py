@@ -1,6 +1,6 @@
-"""State of the status topic: statuses and used topics, built from its records.
+"""In-memory state of the status topic, built from its records without I/O or threads.
 
-No I/O, no threads.
+It contains the statuses of connectors and tasks, and the topics that they use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def status_key(id: StatusId) -> bytes:  # noqa: A002 - Connect's word
 
 
 def status_value(status: Status) -> bytes | None:
-    """Return the value of a status record; a tombstone for DESTROYED."""
+    """Return the value of a status record, which is a tombstone (None) for DESTROYED."""
     if status.state is State.DESTROYED:
         return None
     members: dict[str, Any] = {
@@ -52,13 +52,13 @@ def status_value(status: Status) -> bytes | None:
         "version": status.version,
     }
     waiting = status.waiting
-    if waiting is not None:  # our extension: Java workers ignore it
+    if waiting is not None:  # an extension that Java workers ignore
         members["waiting"] = {
             "for": waiting.what,
             "since": waiting.since_ms,
             "reason": waiting.reason,
         }
-    if status.warnings:  # our extension as well
+    if status.warnings:  # an extension that Java workers ignore
         members["warnings"] = status.warnings
     return compact_json.encode(members)
 
@@ -81,9 +81,10 @@ def topic_value(status: TopicStatus) -> bytes:
 
 
 class StatusTable:
-    """Applies the records of the status topic. Not thread-safe.
+    """Builds the state of the status topic by applying its records. Not thread-safe.
 
-    A key normally occurs in one partition. If it occurs in two, the latest timestamp wins.
+    A key normally occurs in one partition. If it occurs in two partitions, the record with the
+    latest timestamp wins.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class StatusTable:
         return self._statuses.get(id)
 
     def tasks(self, connector: str) -> dict[int, Status]:
-        """Return the statuses of a connector's tasks by number, in order."""
+        """Return the statuses of a connector's tasks by task number, in ascending order."""
         return {
             number: self._statuses[ConnectorTaskId(connector, number)]
             for number in sorted(self._numbers.get(connector, ()))
@@ -116,7 +117,7 @@ class StatusTable:
     def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
         """Return True if UNASSIGNED or FAILED may be written.
 
-        They may not if a newer owner has published a status.
+        They may not be written if a newer owner has published a status.
         """
         current = self._statuses.get(id)
         return (
@@ -126,10 +127,7 @@ class StatusTable:
         )
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Apply one record.
-
-        Unknown or malformed records are logged and skipped; no error is raised.
-        """
+        """Apply one record. Malformed records and unknown keys are logged and skipped."""
         try:
             name = (key or b"").decode("utf-8")
             data = None if value is None else compact_json.decode(value)
@@ -191,7 +189,7 @@ class StatusTable:
             and current.state is State.RUNNING
             and current.generation >= status.generation
         ):
-            return  # the old owner's last status arrived after the new owner's start
+            return  # the previous owner's last status arrived after the new owner had started
         self._statuses[id] = status
         if isinstance(id, ConnectorTaskId):
             self._numbers.setdefault(id.connector, set()).add(id.task)

@@ -1,6 +1,6 @@
-"""Kafka clients for a worker's state.
+"""Kafka clients that read and write a worker's state.
 
-All settings that are relevant for correctness are explicit.
+Every setting that affects correctness is explicit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from connect_py.kafka.client_log import client_log
 Settings: TypeAlias = dict[str, str | int | float]
 
 WRITE_TIMEOUT_MS = 30_000
-POLL_INTERVAL_MS = 300_000  # of the worker's membership, which polls continuously
+POLL_INTERVAL_MS = 300_000  # for the group membership client, which polls continuously
 # an open transaction of a failed leader blocks readers for this long
 TRANSACTION_TIMEOUT_MS = 6_000
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClients:
-    """Creates clients from the worker's own settings in librdkafka's names."""
+    """Creates clients from the worker's own settings, which have librdkafka's names."""
 
     settings: Mapping[str, str | int | float]
     client_id_prefix: str
@@ -43,10 +43,10 @@ class StorageClients:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "enable.partition.eof": True,  # reports positions beyond control records
+            "enable.partition.eof": True,  # reports positions after control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
-            # a position beyond a transaction marker becomes known one fetch later
+            # the position after a transaction marker is reported with the next fetch
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 4_096,
         }
@@ -76,12 +76,12 @@ class StorageClients:
         return settings
 
     def lone_leader_settings(self) -> Settings:
-        """Return settings for a leader without transactions: ordered and without duplicates."""
+        """Return settings for a leader without transactions. Its writes are idempotent."""
         settings = {**self.producer_settings("configs-leader"), "enable.idempotence": True}
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
     def heartbeat_settings(self, timeout_ms: int) -> Settings:
-        """Return settings for heartbeats, which are useless after the timeout."""
+        """Return settings for heartbeats, which have no value after the timeout."""
         return {
             **self.producer_settings("hellos"),
             "delivery.timeout.ms": timeout_ms,
@@ -98,7 +98,7 @@ class StorageClients:
             "enable.partition.eof": False,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
-            # the minimum of the client
+            # librdkafka requires at least the session timeout
             "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),
             "heartbeat.interval.ms": heartbeat_interval_ms,
         }
@@ -114,7 +114,7 @@ class StorageClients:
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
         """Return an admin client.
 
-        Its errors are logged, or passed to `on_error` when it is polled.
+        Client errors are logged, or passed to `on_error` when the client is polled.
         """
         settings: dict[str, Any] = {
             **self.base("admin"),
@@ -128,9 +128,9 @@ class StorageClients:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStorageClients(StorageClients):
-    """Clients for a connector's own topic.
+    """Creates clients for a connector's own topic.
 
-    The connector's client overrides may place the topic in another cluster.
+    The connector's client overrides may select a different cluster.
     """
 
     configs: ClientConfigs

@@ -1,4 +1,4 @@
-"""Log interface of the stores: a Kafka topic, or a local equivalent in standalone mode."""
+"""Log interface of the stores, implemented by a Kafka topic or, in standalone mode, locally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect_py.api.errors import ConnectError
 
 
 class LogTimeoutError(ConnectError):
-    """The log was not read to its end, or not written, in time."""
+    """The log was not read to its end, or a record was not written, in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Write:
 
 
 class StorageLog(Protocol):
-    """Passes every record to its store, in the order of each partition. Thread-safe."""
+    """A log that passes every record to its store, in order per partition. Thread-safe."""
 
     refusal: str | None  # error message if reading is denied
 
@@ -48,13 +48,13 @@ class StorageLog(Protocol):
         """Flush writes and stop."""
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied. LogTimeoutError."""
+        """Wait until this record of partition 0 has been applied. May raise LogTimeoutError."""
 
     def await_end(self, timeout: float) -> None:
-        """Wait until everything written so far was applied. LogTimeoutError."""
+        """Wait until all records written so far have been applied. May raise LogTimeoutError."""
 
     def read_to_end(self) -> Future[None]:
-        """Return a future that completes when everything written so far was applied."""
+        """Return a future that completes when all records written so far have been applied."""
 
     def send(
         self,
@@ -62,16 +62,19 @@ class StorageLog(Protocol):
         value: bytes | None,
         on_delivery: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Write one record soon. ConnectError.
+        """Write one record asynchronously. May raise ConnectError.
 
         `on_delivery` is called when the record has been stored or rejected.
         """
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
-        """Write one record and wait until it is stored. LogTimeoutError, ConnectError."""
+        """Write one record and wait until it is stored.
+
+        May raise LogTimeoutError or ConnectError.
+        """
 
     def flush(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds until everything sent so far is stored or rejected."""
+        """Wait up to `timeout` seconds until all sent records are stored or rejected."""
 
 
 class LogMaker(Protocol):
@@ -80,11 +83,11 @@ class LogMaker(Protocol):
     def log(
         self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
     ) -> StorageLog:
-        """Create a log. `apply` is called with each record. `client` is part of the client ID."""
+        """Create a log that passes each record to `apply`. `client` is part of the client ID."""
 
 
 class TransactionWriter(Protocol):
-    """Writes records that only one worker of a group may write."""
+    """Writes records that only the leader of a group may write."""
 
     def write(self, writes: Sequence[Write], timeout: float) -> int:
         """Write records in one transaction and return the offset of the last one."""

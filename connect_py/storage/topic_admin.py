@@ -1,4 +1,4 @@
-"""Internal topics: created if missing, otherwise checked, with Connect's messages."""
+"""Creates missing internal topics and checks existing ones, with Kafka Connect's messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PURPOSES = {
     "config.storage.topic": "connector configurations",
     "status.storage.topic": "connector and task statuses",
     "offset.storage.topic": "source connector offsets",
-    "offsets.storage.topic": "source connector offsets",  # of a connector's own topic
+    "offsets.storage.topic": "source connector offsets",  # a connector's own offset topic
 }
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -42,7 +42,7 @@ _TEMPORARY = (
 
 
 class TopicAdmin:
-    """Blocking calls, each with a deadline."""
+    """Creates and checks topics. Calls block, and each request has a deadline."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class TopicAdmin:
         create: bool = True,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """Create the object. Without `create`, missing topics are errors.
+        """Create the object. Without `create`, a missing topic is an error.
 
-        `pause` waits this many seconds between two attempts. It returns True if the worker
-        stops, which ends the attempts.
+        `pause` waits the specified number of seconds between two attempts. It returns True if the
+        worker is stopping, which ends the attempts.
         """
         self._admin = admin
         self._create = create
@@ -85,14 +85,14 @@ class TopicAdmin:
         return str(description.cluster_id)
 
     def ensure(self, topic: StorageTopic) -> None:
-        """Create or check an internal topic.
+        """Create an internal topic, or check an existing one.
 
         Raises:
-            ConfigError: It has the wrong settings, or it is missing and cannot be created with the
-                required ones.
-            RefusedError: It is not visible, and this client may not create it.
+            ConfigError: The topic has the wrong settings, or it is missing and cannot be created
+                with the required settings.
+            RefusedError: The topic is not visible, and this client is not authorized to create it.
             ConnectError: The cluster does not respond or denies the request for another reason, or
-                the worker stops.
+                the worker is stopping.
         """
         partitions = self._partitions(topic.name)
         if partitions is None:
@@ -129,10 +129,11 @@ class TopicAdmin:
         return None if metadata is None or metadata.error is not None else len(metadata.partitions)
 
     def _create_topic(self, topic: StorageTopic) -> bool:
-        """Create a topic. Return False if it exists, or if creating it is denied and it may exist.
+        """Create a topic and return True if it was created.
 
-        Recently started brokers do not know all others yet; errors that may result from this are
-        retried.
+        Return False if it already exists, or if creating it is denied but the topic is visible. A
+        recently started broker may not have discovered all other brokers yet. Errors that may
+        result from this are retried.
         """
         deadline = self._clock.monotonic() + CREATE_SECONDS
         warned = False
@@ -191,7 +192,7 @@ class TopicAdmin:
         return None
 
     def _reason(self, topic: StorageTopic, problem: KafkaError) -> str:
-        """Return the error message of the broker, or a clearer one if there are too few brokers."""
+        """Return the broker's error message, or a clearer one if there are too few brokers."""
         if problem.code() != KafkaError.INVALID_REPLICATION_FACTOR or topic.replication_factor < 1:
             return problem.str()
         try:
@@ -218,7 +219,7 @@ class TopicAdmin:
                 problem: KafkaError = error.args[0]
             except TimeoutError:
                 problem = KafkaError(KafkaError._TIMED_OUT)
-            # Not every broker knows a new topic yet.
+            # a new topic may not be visible on every broker yet
             may_appear = (
                 problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 and self._clock.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Writes source offsets in a transaction that fences earlier tasks of the connector."""
+"""Writes source offsets in a transaction that fences the connector's earlier tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def write_in_transaction(
     """Write records in one transaction and wait until they are committed.
 
     Args:
-        settings: Producer settings, with the `transactional.id` whose previous owner is fenced.
+        settings: Producer settings. The previous owner of their `transactional.id` is fenced.
         topic: Offset topic.
-        records: Pairs of key and value.
-        timeout: Seconds for each of the steps.
+        records: Key-value pairs.
+        timeout: Timeout in seconds for each step.
 
     Raises:
-        ConnectError: They were not written, or the outcome is unknown.
+        ConnectError: The records were not written, or the outcome is unknown.
     """
     producer = Producer({**settings, "partitioner": "murmur2_random"}, logger=client_log)
     try:
@@ -39,7 +39,7 @@ def write_in_transaction(
             producer.produce(topic, value, key)
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
-        with contextlib.suppress(KafkaException):  # no transaction is open, or that is unknown
-            # readers need not wait for the broker's timeout
+        with contextlib.suppress(KafkaException):  # a transaction may not be open
+            # without this, readers would be blocked until the broker's transaction timeout
             producer.abort_transaction(ABORT_SECONDS)
         raise ConnectError(f"failed to write offsets to topic '{topic}': {error}") from error
