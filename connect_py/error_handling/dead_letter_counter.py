@@ -1,6 +1,6 @@
 """`DeadLetterCounter`: counts dead-letter records by topic and reason.
 
-Each record counts once per run of a task.
+Each record is counted once per run of a task.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ DOC = "Dead-letter records by source topic and reason."
 
 
 class DeadLetterCounter(ErrorReporter):
-    """An `ErrorReporter` on the task's thread.
-
-    Records are counted when they are reported, without waiting.
-    """
+    """Counts records when they are reported, without waiting. Used on the task's thread."""
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._metrics = metrics
         self._counted = Once()
 
     def report(self, failed: FailedRecord) -> None:
-        """Count one failure, unless this task has already counted the same record."""
+        """Count one failure unless this task has already counted the same record."""
         origin, original = failed.origin, failed.original()
         if origin is None or original is None or not self._counted.first(origin):
             return

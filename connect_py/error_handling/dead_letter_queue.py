@@ -1,6 +1,6 @@
 """`DeadLetterQueue`: sends failed records to a topic.
 
-The records are unchanged; headers describe the failure.
+Keys and values are unchanged. Headers describe the failure.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetterQueue(ErrorReporter):
-    """One per sink task, used on its thread.
+    """Dead-letter queue of one sink task. Used on the task's thread.
 
-    A permanently failed send fails the task at its next flush.
+    If a send fails permanently, the task fails at its next flush.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DeadLetterQueue(ErrorReporter):
         producer_settings: Mapping[str, object],
         admin: ClusterAdmin,
     ) -> DeadLetterQueue:
-        """Create the topic if it is missing, with one partition, and create the producer.
+        """Create the producer, and the topic with one partition if it does not exist.
 
         Raises:
             ConnectError: The topic cannot be created.
@@ -70,12 +70,13 @@ class DeadLetterQueue(ErrorReporter):
         return cls(id, config, Producer(dict(producer_settings), logger=client_log))
 
     def report(self, failed: FailedRecord) -> None:
-        """Send one record; `flush` waits for the acknowledgement.
+        """Send one record. `flush` waits for the acknowledgment.
 
         A record that fails again after the task has rewound is not sent again.
 
         Raises:
-            ConnectError: The producer rejects it because it is larger than `max.request.size`.
+            ConnectError: The producer rejects the record, for example because it is larger than
+                `max.request.size`.
         """
         origin, original = failed.origin, failed.original()
         if origin is None or original is None:
@@ -96,7 +97,7 @@ class DeadLetterQueue(ErrorReporter):
                     on_delivery=self._delivered,
                 )
                 break
-            except BufferError:  # deliveries free up space in the local queue
+            except BufferError:  # wait for deliveries to free up space in the local queue
                 self._producer.poll(QUEUE_FULL_SLICE_SECONDS)
             except KafkaException as error:
                 self._fail(error.args[0])
@@ -106,7 +107,7 @@ class DeadLetterQueue(ErrorReporter):
         self._producer.poll(0)
 
     def context_headers(self, failed: FailedRecord) -> list[tuple[str, bytes | None]]:
-        """Return Connect's headers for a failure: UTF-8 strings, with the consumed coordinates."""
+        """Return Connect's headers for a failure, with UTF-8 values and the consumed location."""
         origin = failed.original()
         if origin is None:
             raise ConnectError("only consumed records have these headers")
@@ -143,15 +144,15 @@ class DeadLetterQueue(ErrorReporter):
         )
 
     def pending(self) -> int:
-        """Return the number of unacknowledged sends. ConnectError if one has permanently failed."""
+        """Return the number of unacknowledged sends. Raises ConnectError if a send has failed."""
         if self._failure is not None:
             raise self._write_error()
         return self._pending
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for acknowledgements.
+        """Wait up to `timeout` seconds for acknowledgments.
 
-        Return True if all have arrived. ConnectError as for `pending`.
+        Return True if all sends were acknowledged. Raises ConnectError if a send has failed.
         """
         deadline = self._clock.monotonic() + timeout
         while self.pending():
@@ -162,14 +163,14 @@ class DeadLetterQueue(ErrorReporter):
         return True
 
     def values(self) -> dict[str, float]:
-        """Return totals by Connect's names."""
+        """Return totals under Connect's metric names."""
         return {
             "deadletterqueue-produce-requests": self.produced,
             "deadletterqueue-produce-failures": self.failures,
         }
 
     def close(self) -> None:
-        """Drop unacknowledged sends; call `flush` first if they matter."""
+        """Discard unacknowledged sends. Call `flush` first to wait for them."""
         try:
             self._producer.purge()
             self._producer.poll(0)

@@ -1,4 +1,4 @@
-"""`TaskErrantRecordReporter`: receives records that a sink task could not write."""
+"""`TaskErrantRecordReporter`: receives the records that a sink task could not write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from connect_py.error_handling.stage import Stage
 
 
 class TaskErrantRecordReporter:
-    """Reports at stage TASK_PUT. Stores a ToleranceExceededError in case the task suppresses it."""
+    """Reports records at stage TASK_PUT.
+
+    It stores a ToleranceExceededError so that `check` can raise it if the task suppresses it.
+    """
 
     def __init__(self, handler: ErrorHandler, task_class: str) -> None:
         self._handler = handler
@@ -18,7 +21,7 @@ class TaskErrantRecordReporter:
         self._exceeded: ToleranceExceededError | None = None
 
     def report(self, record: SinkRecord, error: Exception) -> None:
-        """Report one record with its consumed bytes."""
+        """Report one record."""
         self._report(
             FailedRecord(
                 Stage.TASK_PUT,
@@ -54,9 +57,9 @@ class TaskErrantRecordReporter:
             raise
 
     def check(self) -> None:
-        """Raise an error that the task may have suppressed.
+        """Raise the stored error, which the task may have suppressed.
 
-        The worker calls this after each put.
+        The worker calls this method after each put.
         """
         if self._exceeded is not None:
             raise self._exceeded

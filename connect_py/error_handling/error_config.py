@@ -1,4 +1,4 @@
-"""`ErrorConfig`: the `errors.*` keys of a connector, parsed once."""
+"""`ErrorConfig`: a connector's `errors.*` settings, parsed once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEF = (
         Type.LONG,
         default=0,
         importance=Importance.MEDIUM,
-        doc="Milliseconds for which a failed operation is retried; -1 removes the limit.",
+        doc="Maximum time to retry a failed operation, in milliseconds. -1 means no limit.",
     )
     .define(
         "errors.retry.delay.max.ms",
@@ -54,44 +54,44 @@ _DEF = (
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Topic for failed records; none if empty.",
+        doc="Topic for failed records. If empty, failed records are not sent to a topic.",
     )
     .define(
         "errors.deadletterqueue.topic.replication.factor",
         Type.SHORT,
         default=3,
         importance=Importance.MEDIUM,
-        doc="Replication factor of that topic, if it is created.",
+        doc="Replication factor of the dead-letter topic if the worker creates it.",
     )
     .define(
         "errors.deadletterqueue.context.headers.enable",
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Add headers with the location and reason of a failure.",
+        doc="Add headers with the location and the reason of the failure.",
     )
     .define(
         DEAD_LETTER_TABLE,
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Table in which the sink stores failed records; none if empty.",
+        doc="Table for failed records. If empty, failed records are not stored in a table.",
     )
     .define(
         REPLAY_TOPIC,
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="Topic from which dead-letter records are retried; none if empty.",
+        doc="Topic from which dead-letter records are retried. If empty, no records are retried.",
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorConfig:
-    """Handling of failures of single records."""
+    """Settings for the handling of failed records."""
 
-    retry_timeout_ms: int = 0  # -1: unlimited
+    retry_timeout_ms: int = 0  # -1 means no limit
     retry_delay_max_ms: int = 60_000
     tolerate_all: bool = False
     log_enable: bool = False
@@ -104,7 +104,7 @@ class ErrorConfig:
 
     @classmethod
     def parse(cls, props: Mapping[str, str]) -> Self:
-        """Read a connector's configuration. ConfigError if a value is invalid."""
+        """Read a connector's configuration. Raises ConfigError if a value is invalid."""
         parsed = _DEF.parse(props)
         return cls(
             retry_timeout_ms=parsed["errors.retry.timeout"],

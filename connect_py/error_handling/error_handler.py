@@ -17,7 +17,7 @@ from connect_py.error_handling.once import Once
 from connect_py.error_handling.stage import Stage, is_retried, is_tolerable
 
 FIRST_DELAY_MS: Final = 300
-# maximum delay for detecting that a server is available again
+# maximum delay until the worker detects that a server is available again
 LONGEST_UNAVAILABLE_MS: Final = 5_000
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ToleranceExceededError(ConnectError):
-    """A record failed and is not tolerated. The message names it, and the cause is attached."""
+    """A record failed and is not tolerated. The message names the record; the cause is attached."""
 
     def __init__(self, failed: FailedRecord) -> None:
         super().__init__(
@@ -50,24 +50,24 @@ SKIPPED: Final = Skipped()
 
 
 class ErrorReporter(ABC):
-    """Receives failures of single records on the task's thread.
+    """Receives failures of records on the task's thread.
 
-    By default, there is nothing to wait for.
+    The default implementation of `flush` returns immediately.
     """
 
     @abstractmethod
     def report(self, failed: FailedRecord) -> None:
-        """Report one failure. It may be stored later."""
+        """Report one failure. The report may be stored asynchronously."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds.
+        """Wait up to `timeout` seconds until all reports are stored.
 
-        Return True if all reports are stored. ConnectError if one has permanently failed.
+        Return True if they are stored. Raises ConnectError if a report has permanently failed.
         """
         return True
 
     def values(self) -> Mapping[str, float]:
-        """Return totals by Connect's names. Thread-safe."""
+        """Return totals under Connect's metric names. Thread-safe."""
         return {}
 
     def close(self) -> None:
@@ -100,13 +100,14 @@ class ErrorHandler:
         """Create the handler.
 
         Args:
-            config: The connector's `errors.*`.
-            reporters: Each receives every failure.
-            clock: Source of monotonic time.
-            wait: Waits this many seconds between attempts without losing the task's session. Raises
-                an error if the task must stop; the record then counts neither as failed nor as
-                processed.
-            waits: Called with the subject and the reason of a wait; the reason is None at its end.
+            config: The connector's `errors.*` settings.
+            reporters: Reporters that each receive every failure.
+            clock: Source of time.
+            wait: Waits the specified number of seconds between attempts without letting the task's
+                session expire. Raises an error if the task must stop. The record is then counted
+                neither as failed nor as processed.
+            waits: Called with the subject and the reason when a wait starts, and with None as the
+                reason when it ends.
         """
         self.config = config
         self.counters = ErrorCounters()
@@ -124,7 +125,7 @@ class ErrorHandler:
         failed: Callable[[Exception], FailedRecord],
         again: Callable[[], T] | None = None,
     ) -> T | Skipped:
-        """Handle the first error of an operation on one record: retry it, or report the record.
+        """Retry an operation on one record after its first error, or report the record.
 
         Returns:
             The result of a retry, or `SKIPPED` if the record was reported and is tolerated.
@@ -185,10 +186,10 @@ class ErrorHandler:
     def report(self, failed: FailedRecord) -> None:
         """Report a permanently failed record.
 
-        Returns if it may be skipped. Errors as for `recover`.
+        Return normally if the record may be skipped. Raises the same errors as `recover`.
         """
         failed = replace(failed, replay_topic=self.config.replay_topic)
-        # otherwise, the task has rewound and read it again
+        # not new if the task has rewound and read the record again
         new = failed.origin is None or self._counted.first(failed.origin)
         if new:
             self.counters.errors += 1
@@ -202,7 +203,7 @@ class ErrorHandler:
         self.counters.skipped += new
 
     def values(self) -> dict[str, float]:
-        """Return metrics by Connect's names. Thread-safe."""
+        """Return metrics under Connect's names. Thread-safe."""
         counters = self.counters
         return {
             "total-record-failures": counters.failures,
@@ -223,10 +224,11 @@ class ErrorHandler:
     def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until every report is stored.
 
-        ConnectError if one has permanently failed.
+        Return True if all reports are stored. Raises ConnectError if a report has permanently
+        failed.
         """
         deadline = self._clock.monotonic() + timeout
-        # all reporters are flushed
+        # flush every reporter, even if one of them times out
         flushed = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]
         return all(flushed)
 

@@ -1,4 +1,4 @@
-"""`FailedRecord`: a failed record and the reason, for reporters."""
+"""`FailedRecord`: a failed record and the reason, as passed to reporters."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FailedRecord:
-    """One failure.
+    """One failure of a record.
 
-    `origin` is None for a record of a source; `source_record` identifies it in that case.
+    `origin` is None for a source record, which `source_record` identifies instead.
     """
 
     stage: Stage
@@ -37,12 +37,12 @@ class FailedRecord:
     timestamp: int | None = None  # ms since the epoch
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
-    # topic whose records may be retried dead-letter records; set by the error handler
+    # Topic whose records may be retries of dead-letter records. Set by the error handler.
     replay_topic: str = ""
 
     @property
     def reason(self) -> FailureReason:
-        """Reason of the failure: the stage, or the reason that the sink task reports."""
+        """Reason of the failure: the one reported by the sink task, or derived from the stage."""
         if self.stage is Stage.TASK_PUT:
             reported_reason = self.error.reason if isinstance(self.error, DataError) else None
             return reported_reason or FailureReason.SINK
@@ -50,9 +50,9 @@ class FailedRecord:
 
     @property
     def replay(self) -> Replay | None:
-        """Original location of a retried dead-letter record.
+        """Original location of a retried dead-letter record, or None for any other record.
 
-        The header is valid only in the replay topic.
+        The header with the location is valid only in the replay topic.
         """
         origin = self.origin
         return (
@@ -62,7 +62,7 @@ class FailedRecord:
         )
 
     def original(self) -> RecordOrigin | None:
-        """Return the record with its original location, if it was retried."""
+        """Return the record. A retried dead-letter record has its original location."""
         origin, replay = self.origin, self.replay
         if origin is None or replay is None:
             return origin
@@ -82,7 +82,7 @@ class FailedRecord:
 
 
 def error_class_name(error: BaseException) -> str:
-    """Return the corresponding Java class name, if any, otherwise the Python name."""
+    """Return the corresponding Java class name if there is one, otherwise the Python class name."""
     if isinstance(error, ConnectError):
         return error.java_name
     kind = type(error)
@@ -96,10 +96,8 @@ def error_class_name(error: BaseException) -> str:
 def stack_trace(error: BaseException) -> str:
     """Return the error and its causes in Java's format, followed by Python's traceback.
 
-    Tools parse Java's format.
-
-    Java's format is `class: message`, followed by a line `Caused by: class: message` for each
-    cause, the innermost last.
+    Java's format, which tools parse, is `class: message`, followed by a line
+    `Caused by: class: message` for each cause. The innermost cause is last.
     """
     chain = _chain(error)
     java = CAUSED_BY.join(_in_java(link) for link in chain)
@@ -109,14 +107,14 @@ def stack_trace(error: BaseException) -> str:
 def message_with_causes(error: BaseException) -> str:
     """Return the error's message, followed by a line `Caused by: class: message` for each cause.
 
-    Empty if the error has neither message nor cause.
+    The result is empty if the error has neither a message nor a cause.
     """
     first, *causes = _chain(error)
     return CAUSED_BY.join([str(first), *map(_in_java, causes)])
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return the error and its causes, the innermost last."""
+    """Return the error and its causes. The innermost cause is last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:

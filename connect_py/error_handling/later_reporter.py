@@ -1,4 +1,4 @@
-"""`LaterReporter`: delays reports until it is known which records count."""
+"""`LaterReporter`: delays reports until the records that count are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.error_handling.failed_record import FailedRecord
 
 
 class LaterReporter(ErrorReporter):
-    """An `ErrorReporter` for a task whose records may be read again by another one."""
+    """Delays the reports of a task whose records may be read again by another task."""
 
     def __init__(self, reporter: ErrorReporter) -> None:
         self._reporter = reporter
@@ -20,7 +20,7 @@ class LaterReporter(ErrorReporter):
         self._failed.append(failed)
 
     def send(self, below: Mapping[TopicPartition, int]) -> None:
-        """Report the failures of records below these offsets, and drop the others."""
+        """Report failures of records below these offsets, and discard all other failures."""
         failed, self._failed = self._failed, []
         for each in failed:
             if each.origin is not None and each.origin.offset < below.get(

@@ -1,4 +1,4 @@
-"""`LogReporter`: one log line per failed record with Connect's message, never with its contents."""
+"""`LogReporter`: logs one line per failed record with Connect's message, without its contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReporter(ErrorReporter):
-    """Logs failures; with `include_messages`, including the coordinates of the record."""
+    """Logs failures. With `include_messages`, the log line includes the record's coordinates."""
 
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
         self._id = id
@@ -22,14 +22,14 @@ class LogReporter(ErrorReporter):
         self.logged = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Log a failure with its stack trace, unless this task has already logged the record."""
+        """Log a failure with its stack trace unless this task has already logged the record."""
         if failed.origin is not None and not self._reported.first(failed.origin):
             return
         self.logged += 1
         log.error("%s", self.message(failed), exc_info=failed.error)
 
     def message(self, failed: FailedRecord) -> str:
-        """Return the log message."""
+        """Return the log message for a failure."""
         prefix = (
             f"Error encountered in task {self._id}. Executing stage '{failed.stage.value}' "
             f"with class '{failed.class_name}'"
@@ -49,5 +49,5 @@ class LogReporter(ErrorReporter):
         return f"{prefix}, where consumed record is {{{coordinates}}}."
 
     def values(self) -> dict[str, float]:
-        """Return totals by Connect's names."""
+        """Return totals under Connect's metric names."""
         return {"total-errors-logged": self.logged}

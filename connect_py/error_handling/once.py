@@ -6,7 +6,7 @@ from typing import Final
 
 from connect_py.api.record import RecordOrigin
 
-# number of records; then it is cleared, and a repeated record counts as new
+# maximum number of stored locations; a full set is cleared, and repeated records count as new
 REMEMBERED: Final = 100_000
 
 
@@ -17,7 +17,7 @@ class Once:
         self._locations: set[tuple[str, int, int]] = set()
 
     def first(self, origin: RecordOrigin) -> bool:
-        """Return True if this record is new, and remember it."""
+        """Return True if this record is new, and store its location."""
         location = (origin.topic, origin.partition, origin.offset)
         if location in self._locations:
             return False

@@ -1,4 +1,4 @@
-"""Rules for retrying and tolerating errors: one table by stage and error class."""
+"""Rules for retrying and tolerating errors, in one table by stage and error class."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from connect_py.api.errors import RetriableError
 
 
 class Stage(Enum):
-    """Stage of processing in which an error occurred.
+    """Processing stage in which an error occurred.
 
-    The values appear in logs and headers of dead-letter records.
+    The values appear in logs and in the headers of dead-letter records.
     """
 
     KEY_CONVERTER = "KEY_CONVERTER"
     VALUE_CONVERTER = "VALUE_CONVERTER"
     HEADER_CONVERTER = "HEADER_CONVERTER"
-    TRANSFORMATION = "TRANSFORMATION"  # and predicates
+    TRANSFORMATION = "TRANSFORMATION"  # includes predicates
     KAFKA_CONSUME = "KAFKA_CONSUME"
     KAFKA_PRODUCE = "KAFKA_PRODUCE"
     TASK_POLL = "TASK_POLL"
-    TASK_PUT = "TASK_PUT"  # only errors that the task itself has reported
+    TASK_PUT = "TASK_PUT"  # only errors that the task itself reports
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Error classes for which a stage is retried, or its record may be skipped."""
+    """Error classes for which a stage is retried, and those for which its record may be skipped."""
 
     retried: tuple[type[Exception], ...]
     tolerated: tuple[type[Exception], ...]
@@ -53,5 +53,5 @@ def is_retried(stage: Stage, error: Exception) -> bool:
 
 
 def is_tolerable(stage: Stage, error: Exception) -> bool:
-    """Return True if the record may be skipped, depending on `errors.tolerance`."""
+    """Return True if the record may be skipped, subject to `errors.tolerance`."""
     return isinstance(error, RULES[stage].tolerated)

@@ -21,13 +21,13 @@ from connect_py.secret_mask import masked
 
 
 class TaskDeadLetters(ErrorReporter):
-    """An `ErrorReporter` on the task's thread.
+    """Passes failed records to the sink task. Used on the task's thread.
 
-    Records are stored when the task commits their offsets.
+    The task stores the records when it commits their offsets.
     """
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:
-        """Create the reporter. ConfigError if the task does not support dead-letter records."""
+        """Create the reporter. Raises ConfigError if the task cannot store dead-letter records."""
         if type(task).put_dead_letter is SinkTask.put_dead_letter:
             raise ConfigError(
                 DEAD_LETTER_TABLE, f"{type(task).__name__} does not support a dead letter table"
@@ -38,7 +38,7 @@ class TaskDeadLetters(ErrorReporter):
         self._stored = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Pass on one record. Errors of the task fail it."""
+        """Pass one record to the task. An error of `put_dead_letter` fails the task."""
         if failed.origin is None:
             return
         self._task.put_dead_letter(
@@ -59,8 +59,8 @@ class TaskDeadLetters(ErrorReporter):
         self._stored += self._counted.first(failed.origin)
 
     def values(self) -> Mapping[str, float]:
-        """Return totals by Connect's names.
+        """Return totals under Connect's metric names.
 
-        A record counts once, even if it is stored elsewhere or read again.
+        A record is counted once, even if it is read again.
         """
         return {"deadletterqueue-produce-requests": self._stored}

@@ -1,4 +1,4 @@
-"""Errors by which a broker permanently denies requests of a client."""
+"""Errors with which a broker permanently denies a client's requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSALS: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""The client itself would retry indefinitely."""
+"""Error codes on which the Kafka client itself would retry indefinitely."""
 
 
 class RefusedError(ConnectError):
@@ -26,4 +26,4 @@ class RefusedError(ConnectError):
 
 
 class NoTransactionsError(RefusedError):
-    """The cluster denies transactions."""
+    """The cluster denies the use of transactions."""

@@ -1,4 +1,4 @@
-"""`LastBrokerError`: the reason why a client cannot reach a broker."""
+"""`LastBrokerError`: the most recent reason why a client cannot reach a broker."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from confluent_kafka import KafkaError
 
 
 class LastBrokerError:
-    """Stores the last reason, which a client reports when it is polled.
+    """Stores the most recent connection error, which a client reports only while it is polled.
 
-    Requests only fail with "timed out".
+    Without it, requests fail with "timed out" as the only reason.
     """
 
     def __init__(self) -> None:
-        self.reason = ""  # empty: no error was reported
+        self.reason = ""  # empty if no error was reported
 
     def record(self, error: KafkaError) -> None:
-        """Handle an error; used as a client's `error_cb`."""
+        """Handle an error. Used as a client's `error_cb`."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # summarizes the other errors
             self.reason = error.str()

@@ -1,4 +1,4 @@
-"""Kafka client settings: Connect's layers of Java settings, translated to librdkafka's."""
+"""Kafka client settings: translates Java settings from Connect's layers to librdkafka's names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _PRODUCER: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-# librdkafka's own settings for experts. They do not exist in Java and are passed through.
+# Expert settings of librdkafka that do not exist in Java. They are passed through.
 _NATIVE_COMMON: Final = frozenset(
     {
         "debug",
@@ -145,8 +145,8 @@ _IGNORED: Final = re.compile(
     r"|sasl\.login\..*|sasl\.oauthbearer\.(header|jwks|expected|clock|scope\.claim|sub\.claim|jwt)\..*|sasl\.kerberos\.(ticket|min)\..*|sasl\.kerberos\.kinit\.cmd|socket\.connection\.setup\.timeout\.max\.ms"
     r"|bootstrap\.resolve\.timeout\.ms|metadata\.cluster\.check\.enable|auto\.include\.jmx\.reporter"
 )
-_WORKER_SETTINGS: Final = frozenset(["max.poll.records"])  # the client has no such setting
-# message and setting of log lines that this process has already written
+_WORKER_SETTINGS: Final = frozenset(["max.poll.records"])  # librdkafka has no such setting
+# log lines that this process has already written, as pairs of message and setting
 _logged_settings: Final[set[tuple[str, str]]] = set()
 _RENAMED: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -160,7 +160,7 @@ _RENAMED_KINDS: Final[Mapping[str, Kind]] = {
     "message.max.bytes": "producer",
     "compression.level": "producer",
 }
-# values of the client
+# values that librdkafka accepts
 _RESETS: Final = frozenset(
     {"earliest", "smallest", "beginning", "latest", "largest", "end", "error"}
 )
@@ -174,8 +174,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "cooperative-sticky": "cooperative-sticky",
 }
 
-# Settings whose default in librdkafka differs from Java's are set explicitly; later layers take
-# precedence.
+# Settings whose default differs between librdkafka and Java are set explicitly. The layers that
+# follow take precedence.
 _EXPLICIT_COMMON: Final[Settings] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
@@ -190,17 +190,17 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": True,
-        # Java requests metadata of a missing subscribed topic immediately; this client waits for
-        # its next refresh.
+        # Java immediately requests the metadata of a subscribed topic that does not exist.
+        # librdkafka waits for its next refresh.
         "topic.metadata.refresh.interval.ms": 5_000,
         "partition.assignment.strategy": "range",
-        # 16 MB of prefetched records per task; a full queue is checked again soon instead of after
-        # a second.
+        # Prefetch up to 16 MB of records per task. A full queue is checked again after 20 ms
+        # instead of one second.
         "queued.max.messages.kbytes": 16_384,
         "queued.min.messages": 100_000,
         "fetch.queue.backoff.ms": 20,
-        # Java accepts responses of any size; this client would disconnect repeatedly at a message
-        # of 100 MB.
+        # Java accepts responses of any size. With its default, librdkafka would disconnect
+        # repeatedly at a message of 100 MB.
         "receive.message.max.bytes": INT_MAX,
     },
     "producer": {
@@ -211,7 +211,7 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "acks": "all",
     },
 }
-# Connect's settings for a task's producer: one request in flight preserves the order without
+# Connect's settings for a task's producer. A single request in flight preserves the order without
 # idempotence.
 _TASK_PRODUCER: Final[dict[str, str]] = {
     "enable.idempotence": "false",
@@ -222,13 +222,13 @@ _TASK_PRODUCER: Final[dict[str, str]] = {
 
 
 def translate(props: Mapping[str, str], kind: Kind) -> Settings:
-    """Translate Java client settings to librdkafka's. Defaults that differ are set explicitly.
+    """Translate Java client settings to librdkafka's names and set defaults that differ.
 
-    Settings of other kinds of clients are dropped. Unknown settings are dropped with a warning that
+    Settings of other client kinds are dropped. Unknown settings are dropped with a warning that
     names the key.
 
     Raises:
-        ConfigError: A relevant setting (security, offsets) is not supported.
+        ConfigError: A setting that affects security or offsets is not supported.
     """
     result: Settings = {**_EXPLICIT_COMMON, **_EXPLICIT[kind]}
     for key, value in props.items():
@@ -259,7 +259,7 @@ def translate(props: Mapping[str, str], kind: Kind) -> Settings:
 
 
 def _log_once(level: int, message: str, value: str) -> None:
-    """Log a message once per process: a task has five clients with the same settings."""
+    """Log a message once per process, because a task has five clients with the same settings."""
     if (message, value) not in _logged_settings:
         _logged_settings.add((message, value))
         log.log(level, message, value)
@@ -287,15 +287,15 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
         raise ConfigError(
             "auto.offset.reset", "by_duration is not supported: expected earliest, latest, or none"
         )
-    if text != "none" and text not in _RESETS:  # in lower case, as in Java
+    if text != "none" and text not in _RESETS:  # case-sensitive, as in Java
         raise ConfigError("auto.offset.reset", "expected earliest, latest, or none")
     result["auto.offset.reset"] = "error" if text == "none" else text
 
 
 def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
-    """Accept only the classic protocol.
+    """Raise ConfigError for any protocol except `classic`.
 
-    The consumer protocol has neither assignors nor a session timeout of the client.
+    With the consumer protocol, a client can choose neither an assignor nor a session timeout.
     """
     if kind == "consumer" and text.lower() != "classic":
         raise ConfigError(
@@ -376,12 +376,12 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Client settings of one task, in Connect's layers.
+    """Client settings of one task, resolved from Connect's layers.
 
-    If the task is None, they are the settings of requests about a connector.
+    If the task is None, the settings are for requests about a connector.
 
-    As in Java, a worker's plain security settings apply only to admin clients; consumers and
-    producers use `consumer.` and `producer.`.
+    As in Java, a worker's security settings without a prefix apply only to admin clients. Consumers
+    and producers use the settings with the prefixes `consumer.` and `producer.`.
     """
 
     worker: Mapping[str, str]
@@ -390,7 +390,7 @@ class ClientConfigs:
     task: int | None = None
 
     def group_id(self) -> str:
-        """Return the consumer group with the connector's offsets."""
+        """Return the ID of the consumer group that stores the connector's offsets."""
         overridden = self.connector_config.get("consumer.override.group.id", "").strip()
         return (
             overridden
@@ -399,14 +399,14 @@ class ClientConfigs:
         )
 
     def consumer(self) -> Settings:
-        """Return the settings of the sink consumer.
+        """Return the settings of the sink consumer, except `max.poll.records`.
 
-        For `max.poll.records`, see `max_poll_records`.
+        The method `max_poll_records` returns that setting.
         """
         return translate(self.consumer_properties(), "consumer")
 
     def consumer_properties(self) -> dict[str, str]:
-        """Return the sink consumer's settings in Java's names, as configured by the user."""
+        """Return the sink consumer's settings under Java's names, as configured by the user."""
         base = self._base("connector-consumer")
         base |= {
             "group.id": f"connect-{self.connector}",
@@ -416,14 +416,14 @@ class ClientConfigs:
         return self._layers(base, "consumer")
 
     def max_poll_records(self) -> int | None:
-        """Return the user's `max.poll.records`. None leaves the size of polls to the worker."""
+        """Return the user's `max.poll.records`, or None if the worker chooses the poll size."""
         text = self.consumer_properties().get("max.poll.records")
         return None if text is None else max(1, int(text))
 
     def topics_interval_ms(self) -> int | None:
-        """Return the user's `metadata.max.age.ms`.
+        """Return the user's `metadata.max.age.ms` (at least 1,000), or None if it is not set.
 
-        Java's consumer matches its expression against the topics at this interval.
+        Java's consumer matches `topics.regex` against the existing topics at this interval.
         """
         text = self.consumer_properties().get("metadata.max.age.ms")
         return None if text is None else max(1_000, int(text))
@@ -435,9 +435,9 @@ class ClientConfigs:
         )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """Return the settings of the exactly-once source producer of a task.
+        """Return the settings of a task's exactly-once source producer.
 
-        The default is this task.
+        `task` is the number of another task. None selects this task.
         """
         number = self.task if task is None else task
         props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
@@ -457,7 +457,7 @@ class ClientConfigs:
                     value,
                 )
         settings = translate(props | fixed, "producer")
-        # The client refuses to start unless delivery timeouts are at most the transaction timeout.
+        # librdkafka requires that delivery timeouts do not exceed the transaction timeout.
         transaction_ms = int(
             str(settings.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
         )
@@ -474,12 +474,12 @@ class ClientConfigs:
         )
 
     def admin(self, client: str = "connector-adminclient") -> Settings:
-        """Return the settings of an admin client; `client` is the prefix of its client ID."""
+        """Return the settings of an admin client. `client` is the prefix of its client ID."""
         base = {key: value for key, value in self.worker.items() if _ADMIN_KEYS.fullmatch(key)}
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Return the settings of another client on the cluster, without client ID and group."""
+        """Return settings without client ID and group, for another client of the same cluster."""
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
@@ -503,19 +503,19 @@ class ClientConfigs:
         policy = OverridePolicy.of(self.worker)
         for key in connector:
             refusal = policy.refusal(key)
-            if refusal is not None:  # the configuration is older than the worker's policy
+            if refusal is not None:  # the configuration was accepted before the policy changed
                 raise ConfigError(f"{kind}.override.{key}", refusal)
         return {**base, **worker, **connector}
 
 
 def exactly_once_sources(worker: Mapping[str, str]) -> bool:
-    """Return True if the worker runs its source tasks in transactions."""
+    """Return True if the worker runs source tasks in transactions."""
     return worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled"
 
 
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
     """Return the transactional ID of a source task.
 
-    It equals Java's, so taking over a group fences Java's tasks.
+    It is the same as in Java. Therefore, a worker that takes over a group fences Java's tasks.
     """
     return f"{worker.get('group.id', '')}-{connector}-{task}"

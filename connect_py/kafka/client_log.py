@@ -1,6 +1,6 @@
-"""Log of the Kafka client library, with repetitions suppressed.
+"""Logger for the Kafka client library that suppresses repeated messages.
 
-The library reports up to forty failed connection attempts per second.
+The library reports up to 40 failed connection attempts per second.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from connect_py.clock import Clock, SystemClock
 
 QUIET_SECONDS = 30.0
 PATIENCE_SECONDS = 10.0
-_SUBJECT = re.compile(r"(\S+) \[([^\]]*)\]")  # facility and client
-# fails until the coordinator has loaded, shortly after the first start
+_SUBJECT = re.compile(r"(\S+) \[([^\]]*)\]")  # facility and client name
+# prefix of an error that occurs after the first start until the coordinator has loaded
 _TEMPORARY = "GETPID "
 
 
 class RepeatFilter(logging.Filter):
-    """Passes one record per kind and client at a time, with the number of suppressed records.
+    """Passes one record per level, client, and interval, and adds the number of suppressed records.
 
-    Warnings about temporary conditions are logged at INFO until they have persisted.
+    Warnings about temporary conditions are logged at INFO until the condition has persisted.
     """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        # time of the last record that was passed, and the number of suppressed records since
+        # time of the last record that passed, and the number of records suppressed since
         self._passed_records: dict[tuple[int, str], tuple[float, int]] = {}
-        # times of the first and the last record
+        # times of the first and last record of the current occurrence
         self._temporary: dict[str, tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""`ClusterAdmin`: requests of tasks to the cluster, with timeouts and translated errors."""
+"""`ClusterAdmin`: cluster requests of tasks, with timeouts and translated errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from connect_py.kafka.group_offset_deletion import delete_group_offsets
 
 REQUEST_SECONDS = 10.0
 RETRY_SECONDS: Final = 0.1
-_ANSWER_SECONDS: Final = REQUEST_SECONDS + 2.0  # the client's own timeout expires first
+_ANSWER_SECONDS: Final = REQUEST_SECONDS + 2.0  # the client's own timeout expires earlier
 _MISSING: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -35,12 +35,12 @@ _MISSING: Final = frozenset(
         KafkaError.GROUP_ID_NOT_FOUND,
     }
 )
-# For a group with members, altering offsets fails with the second of these errors, deleting single
-# offsets with the third.
+# If a group has members, altering offsets fails with the second of these errors, and deleting
+# individual offsets fails with the third.
 _NOT_EMPTY: Final = frozenset(
     {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_SUBSCRIBED_TO_TOPIC}
 )
-# A broker is taking over a partition or group; the client retries only some requests on its own.
+# A broker is taking over a partition or group. The client retries only some requests.
 _TEMPORARY: Final = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -51,7 +51,7 @@ _TEMPORARY: Final = frozenset(
     }
 )
 _REFUSED: Final = REFUSALS | {KafkaError.UNSUPPORTED_VERSION}
-# Errors for topics that can never be created with these settings.
+# Errors that are permanent for a topic with the requested settings.
 _IMPOSSIBLE: Final = frozenset(
     {
         KafkaError.INVALID_REPLICATION_FACTOR,
@@ -67,18 +67,18 @@ T = TypeVar("T")
 
 
 class ClusterAdmin:
-    """Requests to the cluster, each limited to 10 s. Thread-safe.
+    """Sends requests to the cluster, each limited to 10 seconds. Thread-safe.
 
-    Unless documented otherwise, RetriableError means that the cluster does not respond, and
-    ConnectError that it denies the request.
+    Unless documented otherwise, RetriableError means that the cluster did not respond, and
+    ConnectError means that it denied the request.
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Create the object with admin client settings in librdkafka's names.
+        """Create the object with admin client settings under librdkafka's names.
 
-        It connects at the first request.
+        The connection is opened with the first request.
         """
-        # No thread reads its log between requests; the responses contain the errors.
+        # No thread polls the client's log between requests. The responses contain the errors.
         self._settings = {"log_level": 2, **settings}
         self._client: AdminClient | None = None
 
@@ -93,8 +93,8 @@ class ClusterAdmin:
         except _TemporaryError:
             raise
         except RetriableError:
-            # After a connection failure, a client may wait indefinitely for a group's coordinator:
-            # use a new one.
+            # After a connection failure, a client may wait indefinitely for a group's coordinator.
+            # Replace the client.
             self._client = None
             raise
 
@@ -112,11 +112,11 @@ class ClusterAdmin:
         return self._answer(futures[topic], f"topic {topic!r}")
 
     def topic_id(self, topic: str) -> str:
-        """Return the ID of a topic. NotFoundError if it does not exist."""
+        """Return the ID of a topic. Raises NotFoundError if the topic does not exist."""
         return str(self._describe(topic).topic_id)
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic. NotFoundError if it does not exist."""
+        """Return the partition count of a topic. Raises NotFoundError if it does not exist."""
         return len(self._describe(topic).partitions)
 
     def topics(self) -> list[str]:
@@ -135,9 +135,9 @@ class ClusterAdmin:
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group with their metadata.
+        """Return a group's committed offsets with their metadata.
 
-        Partitions without offsets are omitted.
+        Partitions without a committed offset are omitted.
         """
         requested = [ClientTopicPartition(tp.topic, tp.partition) for tp in partitions]
         if not requested:
@@ -145,7 +145,7 @@ class ClusterAdmin:
         return _with_retries(lambda: self._committed(group, requested))
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all offsets of a group for existing topics; empty if the group does not exist."""
+        """Return a group's offsets in all existing topics. Empty if the group does not exist."""
         counts = self._partition_counts()
         return self.committed(
             group, (TopicPartition(t, p) for t, count in counts.items() for p in range(count))
@@ -156,8 +156,8 @@ class ClusterAdmin:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Read committed offsets with a consumer that never joins the group.
 
-        The library's admin client crashes the process for the same request (2.16.0, NULL read in
-        `rd_kafka_cgrp_op`) if the broker responds that it no longer coordinates the group.
+        For the same request, librdkafka's admin client crashes the process if the broker responds
+        that it is no longer the group's coordinator (2.16.0, NULL read in `rd_kafka_cgrp_op`).
         """
         group_settings = {
             "group.id": group,
@@ -186,7 +186,7 @@ class ClusterAdmin:
     def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Set offsets of a group in one request. GroupNotEmptyError if the group has members."""
+        """Set a group's offsets in one request. Raises GroupNotEmptyError if it has members."""
         requested = [
             ClientTopicPartition(tp.topic, tp.partition, at.offset, at.metadata)
             for tp, at in offsets.items()
@@ -208,7 +208,7 @@ class ClusterAdmin:
                 )
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete offsets of a group in one request.
+        """Delete a group's offsets in one request.
 
         Raises:
             GroupNotEmptyError: The group has members.
@@ -225,9 +225,9 @@ class ClusterAdmin:
             raise translated(error, f"offsets of group {group!r}") from error
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets, if it exists.
+        """Delete a group and its offsets if the group exists.
 
-        GroupNotEmptyError if the group has members.
+        Raises GroupNotEmptyError if the group has members.
         """
         try:
             _with_retries(lambda: self._delete_group(group))
@@ -243,14 +243,14 @@ class ClusterAdmin:
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of the log of each partition.
+        """Return the start offset and the end offset of each partition's log.
 
-        NotFoundError if one does not exist.
+        Raises NotFoundError if a partition does not exist.
 
         Args:
             partitions: The partitions.
-            committed: Return the end for readers of committed transactions, which precedes any open
-                one.
+            committed: Return the last stable offset as the end offset. It precedes the records of
+                open transactions.
         """
         requested = list(partitions)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -261,12 +261,11 @@ class ClusterAdmin:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition with at least this timestamp.
+        """Return the first offset of each partition whose record has at least this timestamp.
 
-        It is the end of the log if there is no such record.
-
-        Errors as for `log_range`. Records that are written meanwhile are ignored where none had
-        matched.
+        If a partition has no such record, return its end offset from before the search. Matching
+        records that are written during the search may be ignored in that case. Raises the same
+        errors as `log_range`.
         """
         ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
         spec, level = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
@@ -296,9 +295,10 @@ class ClusterAdmin:
         replication_factor: int,
         settings: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic with these topic configs.
+        """Create a topic and return True, or return False if it already exists.
 
-        Return False if it exists. -1 selects the broker's default.
+        -1 for `partitions` or `replication_factor` selects the broker's default. `settings` are
+        topic configs.
         """
         config = dict(settings or {})
         new = NewTopic(
@@ -313,19 +313,19 @@ class ClusterAdmin:
 
 
 class GroupNotEmptyError(ConnectError):
-    """A consumer group has members, so its offsets cannot be changed."""
+    """A consumer group's offsets cannot be changed because the group has members."""
 
 
 class _TemporaryError(RetriableError):
-    """A temporary error: the same request will soon succeed."""
+    """A temporary error. The same request is expected to succeed soon."""
 
 
 class _ExistsError(ConnectError):
-    """The topic to create exists."""
+    """The topic to be created already exists."""
 
 
 def _with_retries(ask: Callable[[], T]) -> T:
-    """Retry a request while a broker is taking over."""
+    """Retry a request on temporary errors, for example while another broker is taking over."""
     clock = SystemClock()
     deadline = clock.monotonic() + REQUEST_SECONDS
     while True:
@@ -349,7 +349,7 @@ def _answer(future: Future[T], subject: str) -> T:
 
 
 def translated(error: KafkaException, about: str) -> ConnectError:
-    """Translate an error of the client library: missing, denied, or retriable."""
+    """Translate a client library error to NotFoundError, ConnectError, or RetriableError."""
     kafka_error: KafkaError = error.args[0]
     code = kafka_error.code()
     if code == KafkaError.TOPIC_ALREADY_EXISTS:

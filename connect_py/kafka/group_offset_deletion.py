@@ -1,7 +1,7 @@
-"""Deletes single offsets of a consumer group with direct calls of the client library.
+"""Deletes individual offsets of a consumer group with direct calls to librdkafka.
 
-The library supports this, but its Python wrapper does not. Deleting the whole group and writing the
-remaining offsets again could lose them all in a crash.
+The library supports this, but its Python wrapper does not. The alternative, deleting the group and
+writing the remaining offsets again, could lose all offsets in a crash.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from connect_py.api.record import TopicPartition
 
-_PRODUCER: Final = 0  # the lightest kind of client
-_DELETE_GROUP_OFFSETS: Final = 8  # one of the library's kinds of admin requests
+_PRODUCER: Final = 0  # rd_kafka_type_t; a producer is the most lightweight client
+_DELETE_GROUP_OFFSETS: Final = 8  # rd_kafka_admin_op_t
 _TEXT_BYTES: Final = 512
 
 
@@ -82,17 +82,17 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class _Library:
-    """Functions of the client library with their types, without the prefix `rd_kafka_`."""
+    """Typed functions of librdkafka, without the prefix `rd_kafka_`."""
 
     def __init__(self) -> None:
-        loaded = ctypes.CDLL(cimpl.__file__)  # finds the library with which this module is linked
+        loaded = ctypes.CDLL(cimpl.__file__)  # exposes the librdkafka that the wrapper links
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        # for type checkers: every other attribute is set in the constructor
+        # for type checkers; all other attributes are set in the constructor
         raise AttributeError(name)
 
 
@@ -102,17 +102,17 @@ def delete_group_offsets(
     partitions: Iterable[TopicPartition],
     timeout_seconds: float,
 ) -> None:
-    """Delete a group's offsets of some partitions in one request, and wait for the response.
+    """Delete a group's offsets for partitions in one request, and wait for the response.
 
     Args:
         settings: Admin client settings in librdkafka's names.
-        group: The group.
-        partitions: The partitions.
-        timeout_seconds: Timeout of the request.
+        group: Group ID.
+        partitions: Partitions whose offsets are deleted.
+        timeout_seconds: Timeout of the request, in seconds.
 
     Raises:
-        KafkaException: The cluster denied the request or did not respond in time, or settings are
-            invalid.
+        KafkaException: The cluster denied the request or did not respond in time, or the settings
+            are invalid.
     """
     library = _Library()
     client = _client(library, settings)

@@ -1,7 +1,8 @@
-"""Users and passwords of the REST API from the same files as in Java's workers.
+"""Reads REST API users and passwords from the same files as Java's workers.
 
-The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`). Its
-entry `KafkaConnect` names a login module with the option `file`, which is a properties file.
+The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`). The
+entry `KafkaConnect` in that file names a login module. The module's option `file` is the path of a
+properties file.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ _ENTRY: Final = re.compile(r"([\w.-]+)\s*\{(.*?)\}\s*;", re.DOTALL)
 
 
 def jaas_users(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return passwords by user. An empty result admits everyone, as in Java's login module.
+    """Return passwords by user name. An empty result admits every user, as in Java.
 
     Raises:
-        ConfigError: One of the files or entries is missing or unreadable.
+        ConfigError: A file or an entry is missing or unreadable.
     """
     options = shlex.split(environment.get("KAFKA_OPTS", ""))
     paths = [
         option.removeprefix(JAAS_OPTION) for option in options if option.startswith(JAAS_OPTION)
     ]
     if not paths:
-        raise ConfigError(_KEY, f"basic authentication needs KAFKA_OPTS with {JAAS_OPTION}<file>")
+        raise ConfigError(
+            _KEY, f"basic authentication requires KAFKA_OPTS with {JAAS_OPTION}<file>"
+        )
     path = _property_file(paths[-1])
     try:
         users: dict[str, str] = javaproperties.loads(_read_file(path))

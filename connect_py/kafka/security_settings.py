@@ -1,4 +1,4 @@
-"""Java's login and TLS settings of Kafka clients, translated to librdkafka's.
+"""Translates Java's login and TLS settings of Kafka clients to librdkafka's names.
 
 Keys are passed as PEM data in memory.
 """
@@ -40,7 +40,7 @@ SECURITY_KEYS: Final = frozenset(
         "ssl.keystore.certificate.chain",
     ]
 )
-"""Keys that `add_security` reads; no other translation uses them."""
+"""Keys that `add_security` reads. No other translation uses them."""
 
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim_"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -79,14 +79,14 @@ def add_security(props: Mapping[str, str], result: Settings) -> None:
 
 
 def refuse_logins_of_java(props: Mapping[str, str]) -> None:
-    """Check the mechanism and the class names, which require Java.
+    """Check that the login settings do not require Java.
 
     Raises:
-        ConfigError: One of them is not supported. The message names alternatives.
+        ConfigError: The mechanism or a class name is not supported. The message names alternatives.
     """
     mechanism = _stripped(props, "sasl.mechanism").upper()
     logs_in = _stripped(props, "security.protocol").upper().startswith("SASL_")
-    # Java's default, written out although no login is configured
+    # Java's default, set explicitly although no login is configured
     default = mechanism == "GSSAPI" and not logs_in
     if mechanism and mechanism not in _MECHANISMS and not default:
         raise ConfigError("sasl.mechanism", f"{mechanism} {_INSTEAD}")
@@ -122,11 +122,11 @@ def _add_login(props: Mapping[str, str], result: Settings) -> None:
 
 
 def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Settings) -> None:
-    """Configure tokens from an endpoint, or unsecured tokens for experiments, like Java."""
+    """Configure tokens from an endpoint, or Java's unsecured tokens for testing."""
     claims = with_prefix(options, _UNSECURED_CLAIM)
     if claims and not _stripped(props, "sasl.oauthbearer.token.endpoint.url"):
         log.warning(
-            "OAUTHBEARER tokens are not signed: the unsecuredLogin options are only for experiments"
+            "OAUTHBEARER tokens are not signed: use the unsecuredLogin options only for testing"
         )
         result["enable.sasl.oauthbearer.unsecure.jwt"] = True
         result["sasl.oauthbearer.config"] = f"principal={claims.get('sub', '')}"
@@ -151,14 +151,14 @@ def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Set
     trust = {key: value for key, value in options.items() if key.startswith("ssl.truststore.")}
     authorities = trusted_authorities(trust or props)
     if authorities is not None:
-        # Java's clients trust the same authorities for the endpoint
+        # Java's clients use the same certificate authorities for the endpoint
         result["https.ca.pem"] = authorities
 
 
 def _add_tls(props: Mapping[str, str], result: Settings) -> None:
-    """Pass keys in PEM form in memory only.
+    """Pass certificates and keys as PEM data in memory.
 
-    The library supports no other form for all of Java's options.
+    PEM data is the only form in which librdkafka supports all of Java's options.
     """
     material = TlsMaterial.of(props)
     settings = {
@@ -169,5 +169,5 @@ def _add_tls(props: Mapping[str, str], result: Settings) -> None:
     }
     result.update({key: value for key, value in settings.items() if value is not None})
     if material.key is None and props.get("ssl.key.password"):
-        # password of a key that librdkafka's own settings name
+        # password of a key that librdkafka's own settings specify
         result["ssl.key.password"] = props["ssl.key.password"]

@@ -1,4 +1,4 @@
-"""Statistics of a Kafka client: lag of each partition, and totals of records and bytes."""
+"""Statistics of a Kafka client: the lag of each partition, and totals of records and bytes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-INTERVAL_MS = 5_000  # interval between statistics of a client
+INTERVAL_MS = 5_000  # interval at which a client reports statistics
 
 
 class _Partition(msgspec.Struct):
     partition: int
-    app_offset: int = -1001  # next to read by the task
+    app_offset: int = -1001  # next offset that the task reads
     committed_offset: int = -1001
-    next_offset: int = -1001  # next to fetch
+    next_offset: int = -1001  # next offset that the client fetches
     hi_offset: int = -1001
     ls_offset: int = -1001
     fetch_state: str = ""
@@ -31,7 +31,7 @@ class _Broker(msgspec.Struct):
 
 class _Statistics(msgspec.Struct):
     client_id: str
-    ts: int  # microseconds, monotonic
+    ts: int  # monotonic time in microseconds
     txmsgs: int = 0
     txmsg_bytes: int = 0
     rxmsgs: int = 0
@@ -46,7 +46,7 @@ _DECODER = msgspec.json.Decoder(_Statistics)
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """Statistics of one client: totals and rates, and lag by topic and partition."""
+    """Statistics of one client: totals, rates, and the lag by topic and partition."""
 
     client_id: str
     values: Mapping[str, float]
@@ -54,7 +54,7 @@ class ClientReport:
 
 
 class ClientStatistics:
-    """Receives statistics on the thread that polls the client; `report` is thread-safe."""
+    """Receives statistics on the thread that polls the client. Reading `report` is thread-safe."""
 
     def __init__(self, group: str) -> None:
         """Create the object. `group` is `consumer` or `producer`."""
@@ -63,11 +63,11 @@ class ClientStatistics:
         self.report: ClientReport | None = None
         self.known_ends: Mapping[
             tuple[str, int], int
-        ] = {}  # ends of partitions that the client does not fetch, from other sources
-        self.cut_off = False  # no broker is connected; initially, none has been connected yet
+        ] = {}  # end offsets, from other sources, of partitions that the client does not fetch
+        self.cut_off = False  # True if the latest statistics show no connected broker
 
     def take(self, text: str) -> None:
-        """Process statistics; used as the client's callback."""
+        """Process statistics. Used as the client's callback."""
         now = _DECODER.decode(text)
         before, self._before = self._before, now
         self.cut_off = not any(broker.state in _CONNECTED for broker in now.brokers.values())
@@ -92,14 +92,14 @@ class ClientStatistics:
 def _lag(
     statistics: _Statistics, known_ends: Mapping[tuple[str, int], int]
 ) -> dict[tuple[str, int], int]:
-    """Return the lag of each active partition; partitions with an unknown end are omitted."""
+    """Return the lag of each active partition. Partitions with an unknown end are omitted."""
     lag = {}
     for topic in statistics.topics.values():
         for p in topic.partitions.values():
             known_end = known_ends.get((topic.topic, p.partition), -1)
             end = max(p.hi_offset, p.ls_offset, known_end)
             position = p.app_offset if p.app_offset >= 0 else p.committed_offset
-            # assigned at an offset, and nothing was fetched since
+            # the partition was assigned at an offset, and nothing has been fetched since
             if position < 0 and known_end >= 0:
                 position = p.next_offset
             if p.partition >= 0 and p.fetch_state == "active" and end >= 0 and position >= 0:

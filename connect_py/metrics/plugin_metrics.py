@@ -15,9 +15,9 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PluginValue:
-    """Value of one metric."""
+    """Current value of one metric."""
 
-    name: str  # without our prefix
+    name: str  # without the prefix `connect_py_`
     doc: str
     labels: Labels
     value: float
@@ -31,11 +31,11 @@ class Measurement:
         self.value = 0.0
 
     def set(self, value: float) -> None:
-        """Set the value; see `Gauge`."""
+        """Set the value. See `Gauge`."""
         self.value = float(value)
 
     def increment(self, by: float = 1) -> None:
-        """Increase the value; see `Counter`."""
+        """Increase the value. See `Counter`."""
         with self._lock:
             self.value += by
 
@@ -48,11 +48,11 @@ class TaskPluginMetrics:
         self._metrics: dict[tuple[str, Labels], tuple[str, Measurement]] = {}
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Measurement:
-        """Return a gauge; see `PluginMetrics`."""
+        """Return a gauge. See `PluginMetrics`."""
         return self._metric(name, doc, labels or {})
 
     def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Measurement:
-        """Return a counter; see `PluginMetrics`."""
+        """Return a counter. See `PluginMetrics`."""
         if not name.endswith("_total"):
             raise ValueError(
                 f"invalid counter name {name!r}: expected a name that ends with _total"

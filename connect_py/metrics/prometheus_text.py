@@ -1,4 +1,4 @@
-"""Metrics in Prometheus exposition format, named as existing Kafka Connect dashboards expect."""
+"""Prometheus exposition format, with the metric names that Kafka Connect dashboards expect."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WORKER_GROUP: Final = "connect-worker-metrics"
 class NameFamily(Enum):
     """Naming scheme of the metrics. The values are the names used in the configuration."""
 
-    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; strings are labels of the group
-    STRIMZI = "strimzi"  # without `connect-` and `-metrics`, as in the JMX exporter examples
+    CONFLUENT = "confluent"  # kafka_connect_<group>_<name>; string metrics are labels of the group
+    STRIMZI = "strimzi"  # as in the JMX exporter examples: without `connect-` and `-metrics`
     # like CONFLUENT, but the names of string metrics end with _info
     STRIMZI_REPORTER = "strimzi-reporter"
 
@@ -27,7 +27,7 @@ class NameFamily(Enum):
 def prometheus_text(samples: Iterable[AnySample], families: Sequence[NameFamily]) -> bytes:
     """Return the samples in Prometheus exposition format.
 
-    Do not call this function on an event loop, because it takes milliseconds per hundred samples.
+    Do not call this function on an event loop. It takes milliseconds per hundred samples.
     """
     from prometheus_client import CollectorRegistry, generate_latest
 

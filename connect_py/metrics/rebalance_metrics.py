@@ -14,23 +14,23 @@ PROTOCOL = "sessioned"  # Java's name of the group protocol
 
 
 class RebalanceMetrics:
-    """Updated by the herder's thread. Reading is thread-safe."""
+    """Rebalance metrics of one worker, updated by the herder's thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock
         self._seconds = SampledStat(clock, window)
         self._completed = 0
-        # the worker waits for an assignment or is applying one, including when joining
+        # start time while the worker waits for an assignment or applies one, otherwise None
         self._since: float | None = clock.monotonic()
         self._last: float | None = None
 
     def began(self) -> None:
-        """Note that the assignment has changed or was lost."""
+        """Record that the assignment has changed or was lost."""
         if self._since is None:
             self._since = self._clock.monotonic()
 
     def completed(self) -> None:
-        """Note that the worker has applied its assignment."""
+        """Record that the worker has applied its assignment."""
         now = self._clock.monotonic()
         if self._since is not None:
             self._seconds.record(now - self._since)

@@ -1,6 +1,6 @@
 """Statistics over a sliding window, as in Kafka's metrics.
 
-They are averages, extremes, and rates of the last minute.
+The default window covers one minute.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from connect_py.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`samples` slots of `seconds` each.
+    """Sliding window of `samples` slots, each of which covers `seconds`.
 
-    The newest slot is being filled; older slots are dropped.
+    Values are added to the newest slot. The oldest slots are dropped.
     """
 
     seconds: float = 30.0
@@ -24,7 +24,7 @@ class Window:
 
     @classmethod
     def of(cls, worker: Mapping[str, str]) -> Window:
-        """Read the validated properties of a worker."""
+        """Read the window from validated worker properties."""
         milliseconds = int(worker.get("metrics.sample.window.ms", 30_000))
         return cls(max(milliseconds, 1) / 1000, int(worker.get("metrics.num.samples", 2)))
 
@@ -39,7 +39,10 @@ class _Sample:
 
 
 class SampledStat:
-    """Thread-safe. Intended for updates per batch, not per record."""
+    """Average, extremes, and rate of recorded values. Thread-safe.
+
+    It is designed for one update per batch, not per record.
+    """
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._clock = clock
@@ -80,22 +83,22 @@ class SampledStat:
             return [sample for sample in self._samples if sample.count]
 
     def avg(self) -> float:
-        """Return the mean, or 0 without values."""
+        """Return the mean, or 0 if there are no values."""
         samples = self._filled_samples()
         return sum(s.total for s in samples) / sum(s.count for s in samples) if samples else 0.0
 
     def max(self) -> float:
-        """Return the maximum, or 0 without values."""
+        """Return the maximum, or 0 if there are no values."""
         return max((s.largest for s in self._filled_samples()), default=0.0)
 
     def min(self) -> float:
-        """Return the minimum, or 0 without values."""
+        """Return the minimum, or 0 if there are no values."""
         return min((s.smallest for s in self._filled_samples()), default=0.0)
 
     def rate(self) -> float:
         """Return the sum of the values per second.
 
-        A new window counts as all samples except one.
+        As in Kafka, the elapsed time is at least the length of all slots except one.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -109,7 +112,7 @@ class SampledStat:
 
 
 class StateRatios:
-    """Fractions of time that a task has spent in each state."""
+    """Fraction of time that a task has spent in each state."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -124,7 +127,7 @@ class StateRatios:
         self._state, self._since = state, now
 
     def ratio(self, state: str) -> float:
-        """Return a value from 0 to 1. Thread-safe."""
+        """Return the fraction of time in a state, from 0 to 1. Thread-safe."""
         running = self._clock.monotonic() - self._since
         spent = self._spent.copy()
         spent[self._state] = spent.get(self._state, 0.0) + running

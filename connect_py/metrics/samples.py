@@ -1,4 +1,4 @@
-"""Metric values of a worker: Connect's groups and names, tags, and a number or a string."""
+"""Metric values of a worker, with Connect's groups and names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A number. `group` is the type of Java's MBean, such as `connect-worker-metrics`."""
+    """A numeric metric. `group` is the type of Java's MBean, such as `connect-worker-metrics`."""
 
     group: str
     name: str
@@ -20,7 +20,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TextSample:
-    """A string, which becomes the label of a series with the constant value 1."""
+    """A string metric, exported as a label of a time series with the constant value 1."""
 
     group: str
     name: str
@@ -31,7 +31,7 @@ class TextSample:
 
 @dataclass(frozen=True, slots=True)
 class OwnSample:
-    """A metric that Connect does not have. `name` is complete: `connect_py_...`."""
+    """A metric that Connect does not have. `name` is the full name, including `connect_py_`."""
 
     name: str
     doc: str

@@ -8,16 +8,17 @@ from connect_py.metrics.task_metrics import TaskMetrics
 
 
 class SinkMetrics(TaskMetrics):
-    """Updated per batch by the task's thread. Reading is thread-safe."""
+    """Metrics of a sink task, updated per batch by its thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)
         self.read = 0  # number of consumed records
-        self.sent = 0  # number of records that were put
-        self.sequence = 0  # number of the last commit
-        self.skipped_commits = 0  # there was nothing to commit, or a newer commit was in progress
+        self.sent = 0  # number of records passed to the task
+        self.sequence = 0  # sequence number of the last commit
+        # commits skipped because there were no offsets or because a newer commit was in progress
+        self.skipped_commits = 0
         self.partitions = 0
-        self._committed = 0  # number of records in `read` that the last commit covered
+        self._committed = 0  # value of `read` that the last commit covered
         self._read_rate = SampledStat(clock, window)
         self._send_rate = SampledStat(clock, window)
         self._completion_rate = SampledStat(clock, window)
@@ -33,13 +34,13 @@ class SinkMetrics(TaskMetrics):
         self._active.record(self.read - self._committed)
 
     def put(self, records: int, seconds: float) -> None:
-        """Record a put and its duration."""
+        """Record a put and its duration in seconds."""
         self.sent += records
         self._send_rate.record(records)
         self._put_seconds.record(seconds)
 
     def completed(self, seconds: float, read_before: int) -> None:
-        """Record a successful commit; `read_before` is the value of `read` at its start."""
+        """Record a successful commit. `read_before` is the value of `read` when it started."""
         self.commits.succeeded(seconds)
         self._committed = max(self._committed, read_before)
         self._completion_rate.record(1)
@@ -50,7 +51,7 @@ class SinkMetrics(TaskMetrics):
         self._skip_rate.record(1)
 
     def values(self) -> dict[str, float]:
-        """Return values by Connect's names. Thread-safe."""
+        """Return values under Connect's metric names. Thread-safe."""
         return {
             **super().values(),
             "sink-record-read-rate": self._read_rate.rate(),

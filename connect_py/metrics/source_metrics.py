@@ -8,7 +8,7 @@ from connect_py.metrics.task_metrics import TaskMetrics
 
 
 class SourceMetrics(TaskMetrics):
-    """Updated per batch by the task's thread. Reading is thread-safe."""
+    """Metrics of a source task, updated per batch by its thread. Reading is thread-safe."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         super().__init__(clock, window)
@@ -23,25 +23,25 @@ class SourceMetrics(TaskMetrics):
         self._transactions = SampledStat(clock, window)
 
     def poll(self, records: int, seconds: float) -> None:
-        """Record a poll that returned records, and its duration."""
+        """Record a poll that returned records, and its duration in seconds."""
         self.polled += records
         self.batch(records)
         self._poll_rate.record(records)
         self._poll_seconds.record(seconds)
 
     def sent(self, active: int) -> None:
-        """Record a dispatched batch; `active` is the number of unacknowledged records."""
+        """Record a dispatched batch. `active` is the number of unacknowledged records."""
         self._active_now = active
         self._active.record(active)
         self._write_rate.record(self.written - self._written_before)
         self._written_before = self.written
 
     def transaction(self, records: int) -> None:
-        """Record a committed transaction and its number of records."""
+        """Record a committed transaction with its number of records."""
         self._transactions.record(records)
 
     def values(self) -> dict[str, float]:
-        """Return values by Connect's names. Thread-safe."""
+        """Return values under Connect's metric names. Thread-safe."""
         return {
             **super().values(),
             "source-record-poll-rate": self._poll_rate.rate(),

@@ -1,4 +1,4 @@
-"""Common metrics of sink and source tasks, by Connect's names: state, batches, commits."""
+"""Metrics that sink and source tasks have in common: state, batch sizes, and offset commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from connect_py.metrics.sampled import SampledStat, StateRatios, Window
 
 
 class CommitMetrics:
-    """Metrics of offset commits."""
+    """Durations and outcomes of offset commits."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self._seconds = SampledStat(clock, window)
@@ -16,19 +16,19 @@ class CommitMetrics:
         self.failures = 0
 
     def succeeded(self, seconds: float) -> None:
-        """Record a successful commit and its duration."""
+        """Record a successful commit and its duration in seconds."""
         self.completed += 1
         self._seconds.record(seconds)
         self._good.record(1.0)
 
     def failed(self, seconds: float) -> None:
-        """Record a failed or abandoned commit and its duration."""
+        """Record a failed or abandoned commit and its duration in seconds."""
         self.failures += 1
         self._seconds.record(seconds)
         self._good.record(0.0)
 
     def values(self) -> dict[str, float]:
-        """Return values by Connect's names."""
+        """Return values under Connect's metric names."""
         good = self._good.avg()
         return {
             "offset-commit-avg-time-ms": 1000 * self._seconds.avg(),
@@ -41,7 +41,7 @@ class CommitMetrics:
 
 
 class TaskMetrics:
-    """Common metrics of all tasks."""
+    """Metrics that all tasks have in common."""
 
     def __init__(self, clock: Clock, window: Window) -> None:
         self.state = StateRatios(clock)
@@ -49,11 +49,11 @@ class TaskMetrics:
         self._batches = SampledStat(clock, window)
 
     def batch(self, records: int) -> None:
-        """Record the number of records of a poll."""
+        """Record the number of records that a poll returned."""
         self._batches.record(records)
 
     def values(self) -> dict[str, float]:
-        """Return values by Connect's names. Thread-safe."""
+        """Return values under Connect's metric names. Thread-safe."""
         return {
             "running-ratio": self.state.ratio("running"),
             "pause-ratio": self.state.ratio("paused"),

@@ -12,15 +12,15 @@ from connect_py.metrics.plugin_metrics import PluginValue
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """Plain data. Empty until the task runs."""
+    """Metrics of one task as plain data. The report is empty until the task runs."""
 
     kind: Literal["sink", "source", ""] = ""
-    # by Connect's names, of the task and its errors
+    # metrics of the task and its error handler, under Connect's names
     values: Mapping[str, float] = field(default_factory=dict)
-    # classes and versions, by Connect's names
+    # plugin classes and versions, under Connect's names
     attributes: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[
         tuple[str, str, str, str]
-    ] = ()  # (`transform` or `predicate`, alias, class, version)
-    clients: Sequence[tuple[str, ClientReport]] = ()  # `consumer` or `producer`, with its report
+    ] = ()  # each has `transform` or `predicate`, the alias, the class, and the version
+    clients: Sequence[tuple[str, ClientReport]] = ()  # each has `consumer` or `producer`
     plugin: Sequence[PluginValue] = ()

@@ -1,6 +1,6 @@
 """`WorkerMetrics`: metrics of a worker's connectors, tasks, and startups.
 
-The metrics of tasks are received as samples.
+Tasks send their metrics as reports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASK: Final = "connector-task-metrics"
 CONNECTOR: Final = "connector-metrics"
 WAITING: Final = "connect_py_waiting_seconds"
 WAITING_DOC: Final = (
-    "Seconds for which a running connector (without task) or task has been waiting; absent if "
+    "Seconds for which a running connector (no task label) or task has been waiting. Absent if "
     "it is not waiting."
 )
 STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
@@ -59,15 +59,15 @@ class _Startups:
 
 
 class WorkerMetrics:
-    """Updated by the worker on any thread."""
+    """Metrics of one worker. Thread-safe."""
 
     def __init__(
         self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None
     ) -> None:
         """Create the metrics.
 
-        `describe` returns class, type, and version of a connector on this worker, by Connect's
-        names.
+        `describe` returns the class, type, and version of a connector on this worker, under
+        Connect's names.
         """
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ class WorkerMetrics:
     def became(self, item: str | ConnectorTaskId, state: str) -> None:
         """Record a new state, one of `STATES` or `stopped`.
 
-        The first state after `starting` decides whether the start has succeeded.
+        The first state after `starting` determines whether the start succeeded.
         """
         with self._lock:
             if item in self._starting:
@@ -108,7 +108,7 @@ class WorkerMetrics:
                 self._waits.pop(item, None)
 
     def waits(self, item: str | ConnectorTaskId, waiting: Waiting | None) -> None:
-        """Record the reason for which it is waiting, or None."""
+        """Record why a connector or task is waiting, or None if it is no longer waiting."""
         with self._lock:
             if waiting is None:
                 self._waits.pop(item, None)
@@ -116,7 +116,7 @@ class WorkerMetrics:
                 self._waits[item] = waiting
 
     def forget(self, item: str | ConnectorTaskId) -> None:
-        """Remove a connector or task that no longer runs here."""
+        """Remove a connector or task that no longer runs on this worker."""
         with self._lock:
             self._starting.discard(item)
             self._states.pop(item, None)
@@ -164,7 +164,7 @@ class WorkerMetrics:
 def _task_counts(
     reports: Mapping[ConnectorTaskId, TaskReport], states: Mapping[str | ConnectorTaskId, str]
 ) -> Iterator[Sample]:
-    """Yield the number of tasks of each connector on this worker, by state."""
+    """Yield each connector's number of tasks on this worker, in total and by state."""
     for name in sorted({task.connector for task in reports}):
         task_states = [states.get(task, "unassigned") for task in reports if task.connector == name]
         tags = {"connector": name}
