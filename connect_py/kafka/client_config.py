@@ -516,6 +516,6 @@ def exactly_once_sources(worker: Mapping[str, str]) -> bool:
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
     """Return the transactional ID of a source task.
 
-    It is the same as in Java. Therefore, a worker that takes over a group fences Java's tasks.
+    It is the same as in Java. Therefore, tasks of this worker fence the tasks of a Java worker.
     """
     return f"{worker.get('group.id', '')}-{connector}-{task}"

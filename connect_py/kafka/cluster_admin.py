@@ -263,8 +263,8 @@ class ClusterAdmin:
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition whose record has at least this timestamp.
 
-        If a partition has no such record, return its end offset from before the search. Matching
-        records that are written during the search may be ignored in that case. Raises the same
+        If no record of a partition matches, return its end offset from before the search. In that
+        case, matching records that are written during the search are ignored. Raises the same
         errors as `log_range`.
         """
         ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}

@@ -83,16 +83,16 @@ class SampledStat:
             return [sample for sample in self._samples if sample.count]
 
     def avg(self) -> float:
-        """Return the mean, or 0 if there are no values."""
+        """Return the mean, or 0 if the window is empty."""
         samples = self._filled_samples()
         return sum(s.total for s in samples) / sum(s.count for s in samples) if samples else 0.0
 
     def max(self) -> float:
-        """Return the maximum, or 0 if there are no values."""
+        """Return the maximum, or 0 if the window is empty."""
         return max((s.largest for s in self._filled_samples()), default=0.0)
 
     def min(self) -> float:
-        """Return the minimum, or 0 if there are no values."""
+        """Return the minimum, or 0 if the window is empty."""
         return min((s.smallest for s in self._filled_samples()), default=0.0)
 
     def rate(self) -> float:

@@ -15,7 +15,7 @@ class SinkMetrics(TaskMetrics):
         self.read = 0  # number of consumed records
         self.sent = 0  # number of records passed to the task
         self.sequence = 0  # sequence number of the last commit
-        # commits skipped because there were no offsets or because a newer commit was in progress
+        # commits skipped because nothing had changed or because a newer commit was in progress
         self.skipped_commits = 0
         self.partitions = 0
         self._committed = 0  # value of `read` that the last commit covered

@@ -277,7 +277,7 @@ class ConfigTable:
         return [ConnectorChanged(name)]
 
     def _forget(self, name: str) -> None:
-        """Remove a connector but keep its task count record.
+        """Remove a connector but retain its task count record.
 
         Its producers may still be running when a connector with the same name is created. The new
         connector must fence all of them.

@@ -149,7 +149,7 @@ class ConfigStore(LogStore):
         )
 
     def put_task_count_record(self, name: str, count: int) -> None:
-        """Record how many source producers may exist after the previous ones have been fenced."""
+        """Record how many source producers may exist, after fencing the previous producers."""
         self._write_as_leader(
             [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
         )
@@ -174,7 +174,7 @@ class ConfigStore(LogStore):
     def _write_as_leader(self, transactions: Sequence[Sequence[Write]], label: str) -> None:
         """Write transactions in order and read the last one back.
 
-        A Java cluster that takes over the topic may read uncommitted records. Therefore, each
+        If Java workers use the topic later, they may read uncommitted records. Therefore, each
         record of a transaction must be harmless without the other records.
         """
         try:

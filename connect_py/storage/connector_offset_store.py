@@ -133,7 +133,7 @@ class _Opened:
 
 
 class ConnectorOffsetStores:
-    """Opens the offset stores of connectors and shares the open ones. Thread-safe.
+    """Opens the offset stores of connectors and shares open stores. Thread-safe.
 
     A connector's own topic is read by a dedicated thread while at least one user has the store
     open.

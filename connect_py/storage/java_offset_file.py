@@ -34,7 +34,7 @@ def read_java_offsets(path: Path) -> dict[bytes, bytes]:
 
 
 class _ObjectStream:
-    """Reads the subset of Java's object stream format that such a map uses.
+    """Reads the subset of Java's object stream format that the map uses.
 
     Raises ValueError for any other content.
     """

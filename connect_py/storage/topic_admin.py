@@ -1,4 +1,4 @@
-"""Creates missing internal topics and checks existing ones, with Kafka Connect's messages."""
+"""Creates or checks internal topics, with Kafka Connect's messages."""
 
 from __future__ import annotations
 
