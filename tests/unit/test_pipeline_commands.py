@@ -124,8 +124,8 @@ def test_connectors_of_others_are_left_alone_unless_adopted(
     }
     status, text = run(worker, "apply", file)
     assert (status, worker.changes) == (2, [])
-    assert "connect-py: connector shop-orders belongs to no pipeline; --adopt adds it" in text
-    assert "connect-py: connector shop-clicks belongs to pipeline clicks" in text
+    assert "connect-py: connector shop-orders has no pipeline; --adopt adds it" in text
+    assert "connect-py: connector shop-clicks is managed by pipeline clicks" in text
     del worker.connectors["shop-clicks"]
     assert run(worker, "apply", file, "--adopt")[0] == 0
     assert worker.connectors["shop-orders"]["connect_py.pipeline"] == "shop"

@@ -97,7 +97,7 @@ def test_targets_of_one_table_or_one_connector_are_refused() -> None:
     )
     assert [each.problem for each in mistakes(text)] == [
         "target a also writes to this table",
-        "connector p-a already belongs to target a",
+        "connector p-a is already defined by target a",
     ]
 
 

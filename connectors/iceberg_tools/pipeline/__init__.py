@@ -1,1 +1,1 @@
-"""Pipeline files: connectors in YAML, and plans that compare them with a worker."""
+"""Pipeline files, which declare connectors in YAML, and plans, which compare them with a worker."""

@@ -1,4 +1,4 @@
-"""Checks of the combination of fields in a target, and between targets."""
+"""Checks for combinations of fields in a target, and for conflicts between targets."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
 class TargetChecks:
-    """Checks one target whose fields are valid individually."""
+    """Checks how the fields of one target are combined. Each field is valid individually."""
 
     def __init__(self, target: Target, mistakes: Mistakes, wrong: Set[str]) -> None:
         """Create the checks of one target.
 
         Args:
             target: The target.
-            mistakes: Receives the mistakes.
-            wrong: Fields that are present in the file but have mistakes.
+            mistakes: Collects the mistakes.
+            wrong: Fields that are present in the file but invalid.
         """
         self._target = target
         self._mistakes = mistakes
@@ -115,7 +115,9 @@ class TargetChecks:
             )
         if self._has("registry") and not registered and "format" not in self._wrong:
             self._refuse(
-                "registry", "has no effect without a format of a schema registry", "remove it"
+                "registry",
+                "has no effect without a format of the schema registry",
+                "remove it",
             )
         if self._has("converter") and formats == {None} and "format" not in self._wrong:
             self._refuse("converter", "has no effect without `format`", "add `format`")
@@ -230,14 +232,14 @@ class TargetChecks:
             elif any("." not in name for name in tables):
                 problem = f"the table of topic {topic.value} would have no namespace"
                 hint = (
-                    "give `namespace`"
+                    "add `namespace`"
                     if self._target.tables_by_topic
                     else "name tables as namespace.table"
                 )
                 self._mistakes.add(topic.position, topic.path, problem, hint)
 
     def _parse_rule(self, rule: FieldValue) -> tuple[TopicRule, ...]:
-        """Parse a rule; return an empty tuple if it has mistakes."""
+        """Return a parsed rule, or an empty tuple if it has mistakes."""
         text, pattern = route_rule(rule), rule.value.get("topics")
         if text is None:
             return ()
@@ -332,7 +334,7 @@ def _check_table(fields: Mapping[str, FieldValue], prefix: str, mistakes: Mistak
 
 
 def check_catalog(catalog: FieldValue | None, mistakes: Mistakes) -> None:
-    """Check the combination of fields in a catalog."""
+    """Report fields of a catalog that cannot be combined."""
     fields = catalog.value if catalog is not None else {}
     if "type" in fields and "catalog-impl" in fields:
         field = fields["catalog-impl"]
@@ -342,7 +344,7 @@ def check_catalog(catalog: FieldValue | None, mistakes: Mistakes) -> None:
 
 
 def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
-    """Check for connectors with the same name, and for tables in several targets."""
+    """Report connectors and tables that occur in more than one target."""
     connectors: dict[str, str] = {}
     tables: dict[str, str] = {}
     for target in targets:
@@ -355,7 +357,7 @@ def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
                 else (target.position, target.path)
             )
             mistakes.add(
-                position, path, f"connector {target.connector} already belongs to target {first}"
+                position, path, f"connector {target.connector} is already defined by target {first}"
             )
         for name in target.fixed_tables:
             first = tables.setdefault(name, target.name)
@@ -370,7 +372,7 @@ def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
 
 
 def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """Check for keys in `properties` that have a field, and for unknown keys."""
+    """Report keys in `properties` that are unknown or that a field sets."""
     target = compiled.target
     properties = target.entries("properties")
     for key, value in properties.items():
@@ -396,7 +398,7 @@ def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
 def check_options(compiled: CompiledConnector, mistakes: Mistakes) -> None:
     """Validate the configuration with the sink's own checks, and report problems at their fields.
 
-    Problems without a field are reported by the worker.
+    The worker reports problems that have no field.
     """
     config = {
         key: value for key, value in compiled.config.items() if PROVIDER.search(value) is None

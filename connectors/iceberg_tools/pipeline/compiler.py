@@ -1,4 +1,4 @@
-"""Compiler of a target into the configuration of a connector."""
+"""`Compiler`: compiles a target into the configuration of a connector."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from connectors.iceberg_tools.pipeline.file_fields import (
 from connectors.iceberg_tools.pipeline.kinds import Field, FieldValue
 from connectors.iceberg_tools.pipeline.target import Target
 
-OWNER_KEY: Final = "connect_py.pipeline"  # key of a connector with the pipeline that it belongs to
+OWNER_KEY: Final = "connect_py.pipeline"  # config key with the name of the connector's pipeline
 CONNECTOR_CLASS: Final = "org.apache.iceberg.connect.IcebergSinkConnector"
 UNWRAP_ALIAS: Final = "unwrap"
 _UNWRAP_CLASS: Final = "io.debezium.transforms.ExtractNewRecordState"
@@ -66,16 +66,16 @@ _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class CompiledConnector:
-    """The configuration of a connector, and the source of each key in the file."""
+    """The configuration of a connector, with the source of each key in the file."""
 
     name: str
     target: Target
     config: Mapping[str, str]
-    sources: Mapping[str, FieldValue]  # by key; keys without a field are missing
+    sources: Mapping[str, FieldValue]  # fields by key; keys that no field sets are missing
 
 
 class Compiler:
-    """Compiles one target. Used once."""
+    """Compiles one target. Call `compile` only once."""
 
     def __init__(self, target: Target, shared: Mapping[str, FieldValue]) -> None:
         """Create a compiler.
@@ -223,7 +223,7 @@ class Compiler:
                 self._set(key, policy, action)
 
     def _set_settings(self) -> None:
-        """Set keys with a default or unit that differs from the field's."""
+        """Set keys that have a different default or unit in the file."""
         target = self._target
         self._config.setdefault(keys.AUTO_CREATE, "true")
         self._config.setdefault(keys.WRITE_MODE, APPEND)
@@ -239,7 +239,7 @@ class Compiler:
 
 
 def _nested_fields(name: str) -> tuple[Field, ...]:
-    """Return the fields of the mapping that a field of targets accepts."""
+    """Return the fields of the mapping that the given target field accepts."""
     kind: Any = next(field.kind for field in TARGET if field.name == name)
     return tuple(getattr(kind, "mapping", kind))
 
@@ -254,19 +254,19 @@ def _entries(field: FieldValue | None) -> Iterator[tuple[str, FieldValue]]:
 
 
 def transform_aliases(target: Target) -> Iterator[tuple[str, Mapping[str, FieldValue]]]:
-    """Yield the transformations of a target by alias, in order."""
+    """Yield the alias and settings of each transformation of a target, in order."""
     for number, item in enumerate(target.items("transforms"), 1):
         name = item.value.get("name")
         yield (f"t{number}" if name is None else str(name.value)), item.value
 
 
 def automatic_rule(namespace: str) -> str:
-    """Return the rule that maps each topic to a table."""
+    """Return the rule that maps each topic to its own table."""
     return rf"(?:.*\.)?([^.]+):{namespace}.{{1}}" if namespace else ".*:{topic}"
 
 
 def route_rule(rule: FieldValue) -> str | None:
-    """Return a rule in the connector's notation; None if it is incomplete."""
+    """Return a rule in the connector's notation, or None if it is incomplete."""
     pattern, tables = rule.value.get("topics"), rule.value.get("tables")
     return (
         None if pattern is None or tables is None else f"{pattern.value}:{'+'.join(tables.plain())}"

@@ -1,4 +1,4 @@
-"""`ConnectorPlan`: differences between the connectors of a file and of a worker."""
+"""`ConnectorPlan`: differences between the connectors in a file and on a worker."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Ty
 
 
 class Action(Enum):
-    """Action on a connector."""
+    """Action of a plan on a connector."""
 
     CREATE = "create"
     CHANGE = "change"
     UNCHANGED = "unchanged"
     DELETE = "delete"
-    REFUSED = "refused"  # exists, but does not belong to this pipeline
+    REFUSED = "refused"  # the connector exists, but another pipeline or no pipeline manages it
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """Values of a key before and after the change; None: the key does not exist."""
+    """Values of a key before and after the change, or None if the key does not exist."""
 
     key: str
     before: str | None
@@ -48,15 +48,15 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorChange:
-    """The action on one connector, with its changed keys."""
+    """The action on one connector, with the changed keys."""
 
     name: str
     action: Action
     keys: tuple[KeyChange, ...] = ()
-    reason: str = ""  # of REFUSED
+    reason: str = ""  # reason for REFUSED
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change in JSON form, with hidden secrets."""
+        """Return the change in JSON form. Secrets are hidden."""
         keys = [
             {
                 "key": each.key,
@@ -77,8 +77,8 @@ class ConnectorChange:
 class ConnectorPlan:
     """The changes of all connectors.
 
-    Connectors of the file come first, in order, followed by connectors that it no longer
-    contains.
+    Connectors in the file are first, in file order, followed by connectors that are no longer in
+    the file.
     """
 
     changes: tuple[ConnectorChange, ...]
@@ -91,19 +91,19 @@ class ConnectorPlan:
         return any(each.action is not Action.UNCHANGED for each in self.changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan in JSON form, with hidden secrets."""
+        """Return the plan in JSON form. Secrets are hidden."""
         return {"differs": self.differs, "changes": [each.to_json() for each in self.changes]}
 
 
 def make_plan(
     pipeline: Pipeline, present: Mapping[str, RunningConnector], *, adopt: bool = False
 ) -> ConnectorPlan:
-    """Compare the connectors of a file and of a worker.
+    """Compare the connectors in a file with the connectors on a worker.
 
     Args:
         pipeline: The pipeline file.
-        present: Connectors of the worker.
-        adopt: Change existing connectors that belong to no pipeline, and add them to this one.
+        present: Connectors on the worker, by name.
+        adopt: Change existing connectors that have no pipeline, and add them to this pipeline.
     """
     changes = []
     for name, connector in pipeline.connectors.items():
@@ -119,9 +119,9 @@ def make_plan(
             changes.append(ConnectorChange(name, Action.CREATE, keys))
         elif owner != pipeline.name and not (adopt and owner is None):
             reason = (
-                f"belongs to pipeline {owner}"
+                f"is managed by pipeline {owner}"
                 if owner
-                else "belongs to no pipeline; --adopt adds it to this one"
+                else "has no pipeline; --adopt adds it to this one"
             )
             changes.append(ConnectorChange(name, Action.REFUSED, (), reason))
         else:
@@ -131,7 +131,7 @@ def make_plan(
 
 
 def owned(pipeline: str, present: Mapping[str, RunningConnector]) -> list[str]:
-    """Return the connectors that belong to a pipeline."""
+    """Return the names of the connectors that a pipeline manages."""
     return [name for name, each in present.items() if each.config.get(OWNER_KEY) == pipeline]
 
 
@@ -142,7 +142,7 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> Iterato
 
 
 def to_display(key: str, value: str | None) -> str | None:
-    """Format a value for display: secrets are hidden, references to config providers are not."""
+    """Format a value for display. Secrets are hidden; references to config providers are not."""
     if value is None or PROVIDER.fullmatch(value.strip()) is not None:
         return value
     if key in _SECRET_KEYS or SECRET_KEY.search(key) is not None:

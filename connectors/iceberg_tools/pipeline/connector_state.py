@@ -1,4 +1,4 @@
-"""`ConnectorState`: state of a connector and its tasks, with reasons for waits and failures."""
+"""`ConnectorState`: state of a connector and its tasks, with the reasons for waits and failures."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _TRACE_LINES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """State of a connector, or of one of its tasks."""
+    """State of a connector or of one of its tasks."""
 
     part: str  # `connector` or `task 0`
     state: str
     worker: str
-    # reason of the wait, or the first lines of the stack trace; empty if there is neither
+    # reason for the wait, or the first lines of the stack trace; empty if there is neither
     reason: str
 
     @property
     def runs(self) -> bool:
-        """True if it is running without waiting."""
+        """Return True if the connector or task is running and not waiting."""
         return self.state == RUNNING and not self.reason
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class ConnectorState:
 
     name: str
     exists: bool = True
-    parts: tuple[PartState, ...] = ()  # empty: no status yet
+    parts: tuple[PartState, ...] = ()  # empty if there is no status yet
 
     @staticmethod
     def of(name: str, status: Mapping[str, Any] | None) -> ConnectorState:
@@ -44,7 +44,8 @@ class ConnectorState:
 
         Args:
             name: The connector's name.
-            status: Empty: there is no status yet; None: the connector does not exist.
+            status: The status. It is empty if the connector has no status yet, and None if the
+                connector does not exist.
         """
         if not status:
             return ConnectorState(name, status is not None)
@@ -53,12 +54,12 @@ class ConnectorState:
 
     @property
     def runs(self) -> bool:
-        """True if the connector and at least one task are running, and nothing waits."""
+        """Return True if the connector and at least one task are running, and none is waiting."""
         return len(self.parts) > 1 and all(each.runs for each in self.parts)
 
     @property
     def rests(self) -> bool:
-        """True if a user paused or stopped the connector."""
+        """Return True if a user paused or stopped the connector."""
         return bool(self.parts) and self.parts[0].state in RESTING
 
     @property
@@ -66,7 +67,7 @@ class ConnectorState:
         return frozenset(each for each in self.parts if each.state == "FAILED")
 
     def reasons(self) -> Iterator[str]:
-        """Yield the reasons why it is not running."""
+        """Yield the reasons why the connector is not running."""
         if not self.parts:
             yield "it has no status yet"
         elif len(self.parts) == 1 and self.parts[0].runs:

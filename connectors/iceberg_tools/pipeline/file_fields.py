@@ -1,4 +1,4 @@
-"""The fields of a pipeline file, each declared once: its values, description, and connector key."""
+"""Fields of a pipeline file, each declared once with its values, description, and config key."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ APPEND, MERGE, CHANGELOG = "append", "merge", "changelog"
 NONE, ENVELOPE, DEBEZIUM = "none", "envelope", "debezium"  # values of `unwrap`
 # values of `schema-changes`
 EVOLVE, TRY, IGNORE, HOLD, FAIL = "evolve", "try", "ignore", "hold", "fail"
-SETTING_PREFIX: Final = "{table}."  # prefix of a field's key: `iceberg.table.<table>.`
+SETTING_PREFIX: Final = "{table}."  # stands for `iceberg.table.<table>.` in the key of a field
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
@@ -77,8 +77,8 @@ def string_of(
     return String(words=words, check=check, hint=hint, resolved=resolved)
 
 
-SETTING: Final = String("a string, a number, true or false", any_scalar=True)
-NAME: Final = String("a name of letters, digits, `.`, `_` and `-`", pattern=_NAME, resolved=False)
+SETTING: Final = String("a string, a number, true, or false", any_scalar=True)
+NAME: Final = String("a name of letters, digits, `.`, `_`, and `-`", pattern=_NAME, resolved=False)
 BRANCH: Final = String("the name of a branch", pattern=_NAME)
 ADDRESS: Final = string_of(_address, "an address", "write it as http://host:8081")
 WORKER: Final = string_of(_address, "an address", "write it as http://host:8083", resolved=False)
@@ -98,7 +98,7 @@ TOPIC: Final = String(
 )
 COLUMNS: Final = ListOf(string_of(_column, "a column", "write several columns as a list: [a, b]"))
 DURATION: Final = string_of(
-    parse_duration, "a duration", "write it as 30s, 5m or 1h", resolved=False
+    parse_duration, "a duration", "write it as 30s, 5m, or 1h", resolved=False
 )
 PARTITIONS: Final = ListOf(
     string_of(
@@ -124,7 +124,7 @@ MAINTENANCE: Final = Either(
             )
             for each in SETTINGS
         ),
-        "settings of maintenance",
+        "maintenance settings",
     ),
 )
 EXPECTATION: Final = (
@@ -140,7 +140,7 @@ EXPECTATION: Final = (
         "Action on failure. Default: `hold`.",
     ),
 )
-_EXPECTATION_NAME = String("a name of letters, digits, `_` and `-`", pattern="[A-Za-z0-9_-]{1,64}")
+_EXPECTATION_NAME = String("a name of letters, digits, `_`, and `-`", pattern="[A-Za-z0-9_-]{1,64}")
 
 
 def _expectations(*more: Field) -> MapOf:
@@ -150,18 +150,18 @@ def _expectations(*more: Field) -> MapOf:
     return MapOf(of_one, _EXPECTATION_NAME)
 
 
-# Fields of a table, and of all tables of a target.
+# fields of a table, and of a target for all its tables
 _COMMIT_STEP = (
     Field(
         "cycle-sql",
         SQL,
-        "Query over `staged`, whose result is committed instead.",
+        "Query over `staged`. Its result is committed instead of the staged rows.",
         f"{SETTING_PREFIX}cycle-sql",
     ),
     Field(
         "cycle-transform",
         FUNCTION,
-        "PySpark function with the same purpose.",
+        "PySpark function with the same purpose as `cycle-sql`.",
         f"{SETTING_PREFIX}cycle-transform",
     ),
 )
@@ -179,32 +179,36 @@ TABLE: Final = Fields(
         Field(
             "when",
             REGEX,
-            "Values of the route field whose rows are written to the table.",
+            "Regular expression for the values of the route field that select this table.",
             f"{SETTING_PREFIX}route-regex",
         ),
         Field(
             "renamed",
             MapOf(String("a column")),
-            "Previous names of columns: `new: old`.",
+            "Previous names of columns, as `new: old`.",
             f"{SETTING_PREFIX}renamed",
         ),
         Field("tags", TAGS, "Scheduled tags, such as `daily:keep 14d`.", f"{SETTING_PREFIX}tags"),
-        Field("expectations", _expectations(), "Data quality checks of its rows, by name."),
-        Field("maintenance", MAINTENANCE, "`true`, or maintenance settings."),
+        Field(
+            "expectations",
+            _expectations(),
+            "Data quality checks for the table, by name.",
+        ),
+        Field("maintenance", MAINTENANCE, "`true` or maintenance settings."),
         *_COMMIT_STEP,
     ),
     "settings of a table",
     may_be_empty=True,
-    elsewhere={"write-mode": "it belongs to the target", "format": "it belongs to the target"},
+    elsewhere={"write-mode": "set it in the target", "format": "set it in the target"},
 )
 
 ROUTE_RULE: Final = Fields(
     (
-        Field("topics", ROUTED, "Regular expression for whole names of topics.", required=True),
+        Field("topics", ROUTED, "Regular expression for whole topic names.", required=True),
         Field(
             "tables",
             ListOf(String("a table's name")),
-            "Tables; `{topic}`, `{1}`, and named groups are replaced.",
+            "Table names. `{topic}`, `{1}`, and named groups are replaced.",
             required=True,
         ),
     ),
@@ -222,7 +226,7 @@ ROUTE_FIELD: Final = Fields(
         Field(
             "names-table",
             Flag(),
-            "The value is the name of the table. Default: each table's `when` decides.",
+            "Use the value as the table name. By default, `when` selects the rows of each table.",
             keys.DYNAMIC,
         ),
     ),
@@ -230,13 +234,13 @@ ROUTE_FIELD: Final = Fields(
 )
 ROUTE: Final = Either(Choice((AUTO,)), ListOf(ROUTE_RULE, single=False), ROUTE_FIELD)
 
-_PLUGIN = (Field("type", String("a class name"), "Class.", required=True),)
+_PLUGIN = (Field("type", String("a class name"), "Class name.", required=True),)
 TRANSFORM: Final = Fields(
     (
         *_PLUGIN,
-        Field("name", NAME, "Its alias. Default: `t1`, `t2`, and so on."),
+        Field("name", NAME, "Alias. Default: `t1`, `t2`, and so on."),
         Field("predicate", NAME, "Predicate that selects the records to transform."),
-        Field("negate", Flag(), "Transform the other records."),
+        Field("negate", Flag(), "Transform the records that the predicate does not select."),
     ),
     "`type` and its settings",
     undeclared=SETTING,
@@ -245,17 +249,19 @@ DEAD_LETTERS: Final = Fields(
     (
         Field("table", TABLE_NAME, "Table for bad records.", keys.DEAD_LETTER_TABLE),
         Field("topic", TOPIC, "Topic for bad records.", "errors.deadletterqueue.topic.name"),
-        Field("replay-topic", TOPIC, "Topic from which they are read again.", keys.REPLAY_TOPIC),
+        Field(
+            "replay-topic", TOPIC, "Topic from which bad records are replayed.", keys.REPLAY_TOPIC
+        ),
     ),
     "`table` or `topic`",
 )
-# Fields of targets, and of `defaults` for all targets.
+# fields of targets, and of `defaults` for all targets
 SHARED: Final = (
-    Field("tasks", Number(), "Tasks of the connector. Default: 1.", "tasks.max"),
+    Field("tasks", Number(), "Maximum number of tasks. Default: 1.", "tasks.max"),
     Field(
         "format",
         Choice(FORMATS),
-        "Format of values, and of keys. Default: the worker's converters.",
+        "Format of values and keys. Default: the worker's converters.",
     ),
     Field("key-format", Choice((*FORMATS, STRING)), "Format of keys, if different."),
     Field("registry", ADDRESS, "Address of the schema registry."),
@@ -263,8 +269,8 @@ SHARED: Final = (
     Field(
         "unwrap",
         Choice((NONE, ENVELOPE, DEBEZIUM)),
-        "Handling of Debezium's events. `envelope`: the sink reads the events unchanged. "
-        "`debezium`: they are unwrapped by `ExtractNewRecordState`. Default: `none`.",
+        "Handling of Debezium events. `envelope`: the sink reads the events unchanged. "
+        "`debezium`: `ExtractNewRecordState` unwraps the events. Default: `none`.",
     ),
     Field(
         "transforms",
@@ -279,12 +285,14 @@ SHARED: Final = (
     Field(
         "write-mode",
         Choice((APPEND, MERGE, CHANGELOG)),
-        "`append` writes each record as a row, `merge` keeps the last row per key, `changelog` "
-        "writes the rows before and after each change. Default: `append`.",
+        "`append` writes each record as a row. `merge` upserts the last row of each key. "
+        "`changelog` writes the rows before and after each change. Default: `append`.",
         keys.WRITE_MODE,
     ),
-    Field("cdc-field", String("a field's path"), "Field with the kind of change.", keys.CDC_FIELD),
-    Field("keys", COLUMNS, "Key columns of tables that do not set any.", keys.ID_COLUMNS),
+    Field(
+        "cdc-field", String("a field's path"), "Field with the type of the change.", keys.CDC_FIELD
+    ),
+    Field("keys", COLUMNS, "Key columns of tables without `keys`.", keys.ID_COLUMNS),
     Field(
         "key-source",
         Choice(("table", "record")),
@@ -300,7 +308,7 @@ SHARED: Final = (
     Field(
         "changelog-suffix",
         String("a string"),
-        "Each table gets a change log with this suffix.",
+        "Write a change log for each table, with this suffix after the name of the table.",
         keys.CHANGELOG_SUFFIX,
     ),
     Field("partition-by", PARTITIONS, "Partition fields of new tables.", keys.PARTITION_BY),
@@ -308,29 +316,35 @@ SHARED: Final = (
     Field("tags", TAGS, "Scheduled tags, such as `daily:keep 14d`.", keys.TAGS),
     Field(
         "expectations",
-        _expectations(Field("tables", REGEX, "Tables that it applies to. Default: all.")),
-        "Data quality checks of the rows of all its tables, by name.",
+        _expectations(
+            Field("tables", REGEX, "Tables that the check applies to. Default: all tables.")
+        ),
+        "Data quality checks for all tables, by name.",
     ),
-    Field("maintenance", MAINTENANCE, "`true`, or maintenance settings, for all its tables."),
+    Field("maintenance", MAINTENANCE, "`true` or maintenance settings, for all tables."),
     *(Field(each.name, each.kind, each.doc, f"iceberg.ext.{each.name}") for each in _COMMIT_STEP),
     Field(
         "create-tables",
         Flag(),
-        "Whether missing tables are created. Default: `true`.",
+        "Create missing tables. Default: `true`.",
         keys.AUTO_CREATE,
     ),
     Field("table-properties", PROPERTIES, "Properties of new tables."),
     Field(
         "schema-changes",
         Choice((EVOLVE, TRY, IGNORE, HOLD, FAIL)),
-        "Action when records require another schema. `evolve`: the tables are changed. `try`: "
-        "columns are added, widened, and made optional; other values are converted "
-        "individually. `ignore`: the tables do not change. `hold`: rows wait for a user. "
-        "`fail`: the task fails. Default: `ignore`.",
+        "Action when records require a different schema. `evolve`: tables are changed. `try`: "
+        "columns are added, widened, and made optional, and other values are converted "
+        "individually. `ignore`: tables are not changed. `hold`: rows wait for a user to approve "
+        "the change. `fail`: the task fails. Default: `ignore`.",
     ),
     Field("dead-letters", DEAD_LETTERS, "Destination of bad records. Default: the task fails."),
     Field("commit-interval", DURATION, "Time between commits. Default: `5m`."),
-    Field("properties", PROPERTIES, "Additional keys of the connector that have no field."),
+    Field(
+        "properties",
+        PROPERTIES,
+        "Additional connector config keys that have no field.",
+    ),
 )
 _TABLES = Either(
     Choice((AUTO,)),
@@ -338,12 +352,12 @@ _TABLES = Either(
     MapOf(TABLE, TABLE_NAME, least=1),
 )
 _TABLE_ONLY = {
-    name: f"it belongs to a table: tables.<table>.{name}" for name in ("sort-by", "when", "renamed")
+    name: f"set it in a table: tables.<table>.{name}" for name in ("sort-by", "when", "renamed")
 }
 TARGET: Final = Fields(
     (
         Field("connector", NAME, "Name of the connector. Default: `<pipeline>-<target>`."),
-        Field("topics", ListOf(TOPIC), "Topics, or one topic.", "topics"),
+        Field("topics", ListOf(TOPIC), "One topic, or a list of topics.", "topics"),
         Field(
             "topics-pattern",
             REGEX,
@@ -353,34 +367,34 @@ TARGET: Final = Fields(
         Field(
             "tables",
             _TABLES,
-            "`auto`: one table per topic. A list, or a mapping with settings: these tables; "
-            "with `route`, settings of the tables that rows are routed to.",
+            "`auto` for one table per topic, a list of tables, or a mapping from tables to their "
+            "settings. With `route`, the tables that rows are routed to.",
         ),
         Field(
             "route",
             ROUTE,
-            "Routing of rows to tables. `auto`: as `tables: auto`. A list of rules by topic: "
-            "the first match applies. Or a `field`.",
+            "Routing of rows to tables: `auto` (the same as `tables: auto`), a list of rules by "
+            "topic (the first match applies), or a `field`.",
         ),
         Field(
             "namespace",
             NAMESPACE,
-            "With `auto`: namespace of the tables, which are named after the last part of the "
-            "topic. Default: the topic is the table's full name.",
+            "With `auto`, the namespace of the tables. Each table is named after the last part of "
+            "its topic. Default: the topic is the full name of the table.",
         ),
         *SHARED,
     ),
     "a target",
     elsewhere={
         **_TABLE_ONLY,
-        "catalog": "the catalog is shared by all targets: move it to the file's top level",
+        "catalog": "all targets share one catalog; move it to the top level of the file",
     },
 )
 CATALOG: Final = Fields(
     (
         Field("name", NAME, "Name of the catalog. Default: `iceberg`.", keys.CATALOG_NAME),
         Field(
-            "type", String("a type"), "Type: `rest`, `jdbc`, `hive`, `glue`, `hadoop`, `nessie`."
+            "type", String("a type"), "Type: `rest`, `jdbc`, `hive`, `glue`, `hadoop`, or `nessie`."
         ),
     ),
     "properties of a catalog",
@@ -391,7 +405,7 @@ FILE: Final = Fields(
         Field(
             "pipeline",
             NAME,
-            "Name of the pipeline, which its connectors are marked with.",
+            "Name of the pipeline. The pipeline marks its connectors with this name.",
             required=True,
         ),
         Field(
@@ -402,15 +416,15 @@ FILE: Final = Fields(
         Field(
             "catalog",
             CATALOG,
-            "The catalog of all targets; additional keys as after `iceberg.catalog.`. Default: "
+            "Catalog of all targets. Additional keys omit the prefix `iceberg.catalog.`. Default: "
             "the worker's `connect_py.defaults.iceberg.catalog.*`.",
         ),
-        Field("hadoop", PROPERTIES, "Hadoop settings, as after `iceberg.hadoop.`."),
-        Field("spark", PROPERTIES, "Spark settings, as after `iceberg.spark.`."),
+        Field("hadoop", PROPERTIES, "Hadoop settings, without the prefix `iceberg.hadoop.`."),
+        Field("spark", PROPERTIES, "Spark settings, without the prefix `iceberg.spark.`."),
         Field(
             "defaults",
             Fields(SHARED, "fields of targets"),
-            "Defaults of the fields of all targets.",
+            "Defaults for the fields of all targets.",
         ),
         Field("targets", MapOf(TARGET, NAME, least=1), "Connectors by name.", required=True),
     ),
@@ -420,7 +434,7 @@ FILE: Final = Fields(
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of a file, for editors."""
+    """Return the JSON schema of a pipeline file, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Pipeline of connect-py",

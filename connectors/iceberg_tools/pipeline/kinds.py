@@ -1,6 +1,6 @@
 """Kinds of values in a pipeline file.
 
-Each parses a node of the file and returns its JSON schema.
+Each kind parses nodes of the file and describes its values with a JSON schema.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Final
 from connectors.iceberg_tools.pipeline.mistake import FilePosition, Mistakes, did_you_mean
 from connectors.iceberg_tools.pipeline.yaml_tree import Entries, Items, Node, Scalar
 
-# `${env:TOKEN}`: the worker resolves the reference
+# matches references that the worker resolves, such as `${env:TOKEN}`
 PROVIDER: Final = re.compile(r"\$\{[^${}:]+:[^{}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """A value of the file and its position.
+    """A value in the file, with its position.
 
-    The value is a string, number, or Boolean, a tuple of `FieldValue`, or a dict of them by key.
+    The value is a string, a number, a Boolean, a tuple of `FieldValue`, or a dict of `FieldValue`.
     """
 
     position: FilePosition
@@ -41,11 +41,11 @@ class FieldValue:
 class Kind(ABC):
     """Kind of the values that a field accepts."""
 
-    words: str  # description for people: `a whole number`
+    words: str  # description in messages, such as `a whole number`
 
     @abstractmethod
     def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
-        """Return the value; None if it is invalid, which adds a mistake."""
+        """Return the value, or add a mistake and return None if the value is invalid."""
 
     @abstractmethod
     def schema(self) -> dict[str, Any]:
@@ -60,20 +60,20 @@ class Kind(ABC):
 
 @dataclass(frozen=True, slots=True)
 class String(Kind):
-    """A string, with an optional check. A reference to a config provider is not checked."""
+    """A string with an optional check. References to config providers are not checked."""
 
     words: str = "a string"
-    check: Callable[[str], object] | None = None  # raises ValueError
-    pattern: str = ""  # for the whole string; also in the JSON schema
+    check: Callable[[str], object] | None = None  # raises ValueError if the string is invalid
+    pattern: str = ""  # must match the whole string; part of the JSON schema
     hint: str = ""
     any_scalar: bool = False  # also accepts numbers, true, and false
-    resolved: bool = True  # passed to the worker unchanged, which resolves references
+    resolved: bool = True  # may contain references, which the worker resolves
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> FieldValue | None:
         if not isinstance(node, Scalar) or node.kind == "nothing":
             self.refuse(node, path, mistakes, self.hint)
             return None
-        # in YAML 1.1, `NO` is a Boolean
+        # In YAML 1.1, `NO` is a Boolean.
         spelled = node.kind != "boolean" or node.value.lower() in ("true", "false")
         if node.kind != "string" and not (self.any_scalar and spelled):
             self.refuse(node, path, mistakes, f'put it in quotes: "{node.value}"')
@@ -119,7 +119,7 @@ class String(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Kind):
-    """One of several words."""
+    """One of several strings."""
 
     choices: tuple[str, ...]
 
@@ -183,7 +183,7 @@ class Flag(Kind):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Kind):
-    """A list that is not empty; optionally, a single item without a list."""
+    """A non-empty list. If `single` is set, also a single item without a list."""
 
     item: Kind
     single: bool = True
@@ -215,7 +215,7 @@ class ListOf(Kind):
             if isinstance(each.value, str):
                 if each.value in strings:
                     mistakes.add(
-                        each.position, path, f"{each.value} is given twice", "remove one of them"
+                        each.position, path, f"{each.value} is listed twice", "remove one of them"
                     )
                 strings.add(each.value)
         return FieldValue(node.position, path, values) if len(values) == len(results) else None
@@ -267,12 +267,12 @@ class MapOf(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the file, declared once for validation, JSON schema, and reference."""
+    """A field of the file, declared once for validation, JSON schema, and reference pages."""
 
     name: str
     kind: Kind
     doc: str
-    key: str = ""  # the connector's key for the value; empty: see `Compiler`
+    key: str = ""  # config key for the value, or empty if `Compiler` has code for the field
     required: bool = False
 
 
@@ -282,9 +282,9 @@ class Fields(Kind):
 
     fields: tuple[Field, ...]
     words: str = "a mapping"
-    undeclared: Kind | None = None  # kind of undeclared keys; None: they are mistakes
+    undeclared: Kind | None = None  # kind of undeclared keys, or None if they are mistakes
     may_be_empty: bool = False
-    # keys that belong elsewhere, with hints
+    # hints for keys that are valid elsewhere in the file
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Field]:
@@ -328,7 +328,7 @@ class Fields(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Either(Kind):
-    """A different kind for each YAML form of the value."""
+    """A value whose kind depends on its YAML form: scalar, list, or mapping."""
 
     single: Kind | None = None
     several: Kind | None = None

@@ -1,4 +1,4 @@
-"""`Mistake`: a problem in a pipeline file, and its position."""
+"""`Mistake`: a problem in a pipeline file and its position."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-_SIMILARITY: Final = 0.6  # similarity of a suggestion
+_SIMILARITY: Final = 0.6  # minimum similarity of a suggestion
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilePosition:
-    """A position in a file; both numbers start at 1."""
+    """A position in a file. Lines and columns are numbered from 1."""
 
     line: int
     column: int
@@ -23,7 +23,7 @@ class Mistake:
     """One mistake and its remedy."""
 
     position: FilePosition
-    where: str  # path of the field: `targets.orders.topics`
+    where: str  # path of the field, such as `targets.orders.topics`
     problem: str
     hint: str = ""
 
@@ -46,7 +46,7 @@ class Mistake:
 
 @dataclass(slots=True)
 class Mistakes:
-    """All mistakes of a file without duplicates, in the order of the file."""
+    """Collects the mistakes in a file, without duplicates."""
 
     _mistakes: set[Mistake] = field(default_factory=set)
 
@@ -67,7 +67,7 @@ class Mistakes:
 
 
 class PipelineFileError(Exception):
-    """A pipeline file has mistakes. The message has a line for each."""
+    """A pipeline file has mistakes. The message has one line per mistake."""
 
     def __init__(self, file: str, mistakes: list[Mistake]) -> None:
         super().__init__("\n".join(each.text(file) for each in mistakes))
@@ -76,6 +76,6 @@ class PipelineFileError(Exception):
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return a hint with the candidate that is most similar to a word; empty if there is none."""
+    """Return a hint with the candidate that is most similar to a word, or an empty string."""
     nearest = difflib.get_close_matches(word, list(candidates), 1, _SIMILARITY)
     return f"did you mean {nearest[0]}?" if nearest else ""

@@ -39,11 +39,11 @@ class Pipeline:
 
 
 def read_pipeline(file: Path) -> Pipeline:
-    """Read a file.
+    """Read a pipeline file.
 
     Raises:
-        PipelineFileError: It has mistakes; the error contains all of them.
-        OSError: It cannot be read.
+        PipelineFileError: The file has mistakes. The error contains all of them.
+        OSError: The file cannot be read.
     """
     try:
         content = file.read_text(encoding="utf-8")
@@ -56,11 +56,14 @@ def read_pipeline(file: Path) -> Pipeline:
 
 
 def parse_pipeline(content: str, file: str = "") -> Pipeline:
-    """Parse the contents of a file.
+    """Parse the contents of a pipeline file.
 
     Args:
-        text: The contents.
+        content: The contents.
         file: Name of the file in messages.
+
+    Raises:
+        PipelineFileError: The file has mistakes. The error contains all of them.
     """
     mistakes = Mistakes()
     tree = read_yaml(content, mistakes)
@@ -90,7 +93,8 @@ def _pipeline(tree: Node, contents: FieldValue, file: str, mistakes: Mistakes) -
     compiled = [Compiler(target, fields).compile() for target in targets]
     for connector in compiled:
         check_properties(connector, mistakes)
-    for connector in compiled:  # otherwise, the sink would repeat the mistakes in different words
+    for connector in compiled:
+        # otherwise, the sink would report the same mistakes again in different words
         if not mistakes.below("defaults", "catalog", connector.target.path):
             check_options(connector, mistakes)
     worker = fields["worker"].value if "worker" in fields else DEFAULT_WORKER
@@ -98,7 +102,7 @@ def _pipeline(tree: Node, contents: FieldValue, file: str, mistakes: Mistakes) -
 
 
 def _keys(node: Node, *path: str) -> set[str]:
-    """Return the keys at a path, valid or not."""
+    """Return the keys at a path, including invalid keys."""
     for part in path:
         below = (
             [value for key, value in node.entries if key.value == part]

@@ -1,4 +1,4 @@
-"""`Rollout`: applies a pipeline file to a worker, and waits until its connectors are running."""
+"""`Rollout`: applies a pipeline file to a worker and waits until its connectors are running."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from connectors.iceberg_tools.pipeline.worker_client import WorkerClient
 
 _CHECK_SECONDS: Final = 0.5
 _CHECKS: Final = 2  # consecutive checks, because a task may still have its previous configuration
-_OLD_FAILURE_SECONDS: Final = 15.0  # time limit of earlier failures while tasks restart
+_OLD_FAILURE_SECONDS: Final = 15.0  # time limit for earlier failures while tasks restart
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
-    """Validate new and changed connectors with the worker; report problems at their fields."""
+    """Validate new and changed connectors on the worker, and report problems at their fields."""
     mistakes = Mistakes()
     for change in plan.of(Action.CREATE, Action.CHANGE):
         connector = pipeline.connectors[change.name]
@@ -43,26 +43,25 @@ def _target_position(connector: CompiledConnector) -> tuple[FilePosition, str]:
 
 @dataclass(slots=True)
 class Rollout:
-    """Applies one plan whose configurations the worker accepts. Used once."""
+    """Applies one plan, whose configurations the worker has validated. Call `apply` only once."""
 
     client: WorkerClient
     pipeline: Pipeline
     plan: ConnectorPlan
     say: Callable[[str], None] = lambda _: None
-    completed: list[str] = field(default_factory=list)  # `created shop-orders`
-    # failures when a connector was changed
+    # completed actions in order, such as `created shop-orders`
+    completed: list[str] = field(default_factory=list)
+    # failures of each connector before it was changed
     _earlier_failures: dict[str, frozenset[PartState]] = field(default_factory=dict)
-    _failing_since: dict[str, float] = field(
-        default_factory=dict
-    )  # time since when they are still present
+    # time at which an earlier failure was first seen after the change, by connector
+    _failing_since: dict[str, float] = field(default_factory=dict)
 
     def apply(self) -> None:
         """Create, change, and delete the connectors.
 
         Raises:
-            ConnectError: A request failed; `completed` lists the earlier ones. The next rollout
-                continues from
-                there.
+            ConnectError: A request failed. `completed` lists the actions before it. The next
+                rollout continues from there.
         """
         past_participles = {
             Action.CREATE: "created",
@@ -89,13 +88,13 @@ class Rollout:
             self.say(self.completed[-1])
 
     def wait(self, seconds: float) -> list[ConnectorState]:
-        """Wait until all connectors are running or one fails; return their states."""
+        """Return the states of the connectors once all are running or paused, or one has failed."""
         deadline = time.monotonic() + seconds
         checks = 0
         while True:
             states = self._states(self.pipeline.connectors.values())
             settled = all(each.runs or each.rests for each in states)
-            # evaluate all connectors: each check counts
+            # a list, because each check updates the state of its connector
             failures = [self._has_failed(each) for each in states]
             checks = checks + 1 if settled or any(failures) else 0
             if checks >= _CHECKS or time.monotonic() > deadline:
@@ -121,9 +120,8 @@ class Rollout:
         failures = state.failures
         if not failures:
             if state.parts:
-                self._earlier_failures.pop(
-                    state.name, None
-                )  # from here on, the same failure is a new one
+                # from now on, the same failure is a new one
+                self._earlier_failures.pop(state.name, None)
             return False
         if state.parts[0] not in failures and not self._has_new_config(
             self.pipeline.connectors[state.name]
@@ -135,7 +133,7 @@ class Rollout:
         return now - self._failing_since.setdefault(state.name, now) >= _OLD_FAILURE_SECONDS
 
     def _has_new_config(self, connector: CompiledConnector) -> bool:
-        """Return True if the tasks have the new configuration."""
+        """Return True if all tasks of a connector have the new configuration."""
         return all(
             _has_values(config, connector.config)
             for config in self.client.task_configs(connector.name)

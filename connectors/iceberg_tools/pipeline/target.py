@@ -13,7 +13,7 @@ from connectors.iceberg_tools.pipeline.mistake import FilePosition
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target. Invalid fields are missing; they are reported as mistakes."""
+    """One target. Invalid fields are missing, because they are reported as mistakes."""
 
     name: str
     position: FilePosition
@@ -24,7 +24,7 @@ class Target:
     def of(
         pipeline: str, name: str, target_field: FieldValue, defaults: Mapping[str, FieldValue]
     ) -> Target:
-        """Create a target. Its fields take precedence over defaults; mappings are merged by key."""
+        """Create a target. Its fields take precedence over the defaults. Mappings are merged."""
         fields = dict(defaults)
         for key, each in target_field.value.items():
             default = fields.get(key)
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def connector(self) -> str:
-        """Name of the connector."""
+        """Return the name of the connector."""
         return str(self.plain("connector", f"{self.pipeline}-{self.name}"))
 
     @property
@@ -55,12 +55,12 @@ class Target:
         return self.fields.get(name)
 
     def entries(self, name: str) -> Mapping[str, FieldValue]:
-        """Return the entries of a mapping field; empty if it is not a mapping."""
+        """Return the entries of a mapping field, or no entries if it is not a mapping."""
         value = self.fields.get(name)
         return value.value if value is not None and isinstance(value.value, dict) else {}
 
     def items(self, name: str) -> tuple[FieldValue, ...]:
-        """Return the items of a list field; empty if it is not a list."""
+        """Return the items of a list field, or no items if it is not a list."""
         value = self.fields.get(name)
         return value.value if value is not None and isinstance(value.value, tuple) else ()
 
@@ -78,12 +78,12 @@ class Target:
 
     @property
     def tables_by_topic(self) -> bool:
-        """True if each topic has its own table."""
+        """Return True if each topic has its own table."""
         return AUTO in (self.plain("tables"), self.plain("route"))
 
     @property
     def table_settings(self) -> Mapping[str, FieldValue]:
-        """Settings of tables by name."""
+        """Return the settings of tables by name."""
         without_settings = {
             str(item.value): FieldValue(item.position, item.path, {})
             for item in self.items("tables")
@@ -92,9 +92,9 @@ class Target:
 
     @property
     def fixed_tables(self) -> tuple[str, ...]:
-        """Tables that all rows are written to, or that a field chooses from.
+        """Return the tables that all rows are written to, or that a field selects from.
 
-        Empty if rows are routed by topic or by a table name.
+        The result is empty if rows are routed by topic or by table name.
         """
         route = self.plain("route")
         if route is None or (isinstance(route, dict) and not route.get("names-table")):

@@ -1,4 +1,4 @@
-"""`WorkerClient`: a pipeline's requests to a worker over REST."""
+"""`WorkerClient`: sends a pipeline's requests to the REST API of a worker."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from connect_py.api import rest_paths
 from connect_py.api.errors import ConnectError
 from connect_py.api.rest_paths import path
 
-_TIMEOUT_SECONDS: Final = 100.0  # a worker may forward the request, and plugins may be validated
+_TIMEOUT_SECONDS: Final = 100.0  # a worker may forward the request or validate plugins
 _REASON_CHARACTERS: Final = 300
 _CONFLICT: Final = 409  # a rebalance is in progress
 _CONFLICT_PAUSE_SECONDS: Final = 1.0
-_CONFLICT_SECONDS: Final = 30.0  # time limit of retries
+_CONFLICT_SECONDS: Final = 30.0  # time limit for retries
 
 
 @dataclass(frozen=True, slots=True)
 class RunningConnector:
-    """A connector of a worker."""
+    """A connector on a worker."""
 
     name: str
-    config: Mapping[str, str]  # with unresolved placeholders of config providers
-    status: Mapping[str, Any]  # as in the REST API; empty: no status yet
+    config: Mapping[str, str]  # references to config providers are unresolved
+    status: Mapping[str, Any]  # as in the REST API; empty if there is no status yet
 
 
 class WorkerClient(AbstractContextManager["WorkerClient"]):
-    """A client of one worker; closed by `with`.
+    """A client for one worker. Use it in a `with` statement, which closes it.
 
-    Every method raises ConnectError if the worker does not answer or refuses the request.
+    Every method raises a ConnectError if the worker does not respond or rejects the request.
     """
 
     def __init__(self, url: str) -> None:
         """Create a client.
 
-        A user name and password in the URL are used to log in; `self.url` omits them.
+        A user name and password in the URL are used for authentication. `self.url` omits them.
 
         Raises:
             ConnectError: The URL is invalid.
@@ -82,24 +82,24 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
 
     def task_configs(self, connector: str) -> list[Mapping[str, str]]:
         """Return the configurations of a connector's tasks."""
-        answer = self._ask("GET", path(rest_paths.TASKS, connector=connector))
+        response = self._ask("GET", path(rest_paths.TASKS, connector=connector))
         with self._expect_worker_response():
-            return [each["config"] for each in answer.json()]
+            return [each["config"] for each in response.json()]
 
     def problems(self, connector: str, config: Mapping[str, str]) -> list[tuple[str, str]]:
         """Validate a configuration and return the errors as pairs of key and message."""
         target = path(rest_paths.PLUGIN_VALIDATE, plugin=config["connector.class"])
-        answer = self._ask("PUT", target, {**config, "name": connector})
+        response = self._ask("PUT", target, {**config, "name": connector})
         with self._expect_worker_response():
-            values = [each["value"] for each in answer.json()["configs"]]
+            values = [each["value"] for each in response.json()["configs"]]
             return [(value["name"], error) for value in values for error in value["errors"]]
 
     def put(self, connector: str, config: Mapping[str, str]) -> None:
-        """Create a connector, or change its configuration."""
+        """Create a connector or change its configuration."""
         self._ask("PUT", path(rest_paths.CONNECTOR_CONFIG, connector=connector), dict(config))
 
     def delete(self, connector: str) -> None:
-        """Delete a connector, if it exists."""
+        """Delete a connector if it exists."""
         self._ask("DELETE", path(rest_paths.CONNECTOR, connector=connector), missing_is_fine=True)
 
     @contextmanager
@@ -109,7 +109,7 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
             yield
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ConnectError(
-                f"{self.url} does not respond like a Connect worker: check the URL"
+                f"{self.url} does not respond like a Connect worker; check the URL"
             ) from error
 
     def _ask(

@@ -1,4 +1,4 @@
-"""A YAML file as a tree of nodes with positions.
+"""Parse a YAML file into a tree of nodes with positions.
 
 This is the only module that imports the YAML library.
 """
@@ -21,7 +21,7 @@ _SCALARS: Final = {
     "bool": "boolean",
     "null": "nothing",
 }
-_DEEPEST: Final = 100  # maximum nesting: a file is parsed recursively
+_DEEPEST: Final = 100  # maximum nesting, because files are parsed recursively
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A mapping; keys are unique."""
+    """A mapping with unique keys."""
 
     position: FilePosition
     entries: tuple[tuple[Scalar, Node], ...]
@@ -62,9 +62,9 @@ Node: TypeAlias = Scalar | Items | Entries
 
 
 def read_yaml(content: str, mistakes: Mistakes) -> Node | None:
-    """Parse a document.
+    """Return the tree of a document, or None if the document is missing or invalid.
 
-    Return None if there is none, or if it is not valid YAML, which adds a mistake.
+    A missing or invalid document adds a mistake.
     """
     try:
         nodes = list(_documents(content))
@@ -98,7 +98,7 @@ def _documents(content: str) -> Iterator[Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no types
-    """Limits the nesting to less than the depth of Python's stack."""
+    """Loads YAML with limited nesting, which protects Python's stack."""
 
     _depth = 0
 
@@ -123,16 +123,15 @@ class _TreeBuilder:
 
     def __init__(self, mistakes: Mistakes) -> None:
         self._mistakes = mistakes
-        self._nodes: dict[
-            int, Node | None
-        ] = {}  # by identity of the library's node; None: not complete yet
+        # by identity of the library's node; None while a node is incomplete
+        self._nodes: dict[int, Node | None] = {}
 
     def node(self, node: Any, path: str) -> Node:
         position = _position(node.start_mark)
         if id(node) in self._nodes:
             tree = self._nodes[id(node)]
             if tree is None:
-                self._mistakes.add(position, path, "contains itself by an alias")
+                self._mistakes.add(position, path, "contains itself through an alias")
             return tree or Scalar(position, "", "string")
         self._nodes[id(node)] = None
         tree = self._of(node, position, path)
@@ -170,7 +169,7 @@ class _TreeBuilder:
                 self._mistakes.add(
                     position,
                     below,
-                    f"is duplicated, first in line {positions[name.value].line}",
+                    f"duplicates the key in line {positions[name.value].line}",
                     "remove one of them",
                 )
                 continue
