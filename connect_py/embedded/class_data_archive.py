@@ -11,11 +11,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.java_runtime import JavaRuntime
 
 _OTHER_PROCESS_SECONDS = 660.0
+# By default, Java maps an archive at a random address and therefore changes every pointer in a
+# private copy. At the recorded address, 100 MB of Spark's archive remain shared file pages.
+_FIXED_ADDRESS: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class ClassDataArchive:
         """Return the JVM options for using the archive; empty if it does not exist."""
         path = self.path
         return (
-            ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off"]
+            ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", *_FIXED_ADDRESS]
             if path.exists()
             else []
         )
