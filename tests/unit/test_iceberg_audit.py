@@ -196,7 +196,7 @@ def test_a_rewind_and_a_skip_on_purpose_are_explained() -> None:
     assert report.verdict is Verdict.PROVEN
     texts = [f.text for f in report.groups[0].notes]
     assert texts == [
-        "orders-0: deliberately moved back, from 20 to 3 (generation 1)",
+        "orders-0: deliberately moved backward, from 20 to 3 (generation 1)",
         "orders-0: deliberately moved forward, from 20 to 500 (generation 2)",
     ]
 

@@ -15,9 +15,8 @@ class ConvertedRows(NamedTuple):
 
     table: str
     rows: StagedRows | None  # None: the table already contains all of them
-    firsts: Mapping[
-        TopicPartition, int | None
-    ]  # lowest offset to stage by partition; None if there is none
+    # lowest offset to stage by partition, or None if the table contains all rows
+    firsts: Mapping[TopicPartition, int | None]
 
     def without(self, partition: TopicPartition) -> ConvertedRows:
         """Return the rows of the other partitions."""

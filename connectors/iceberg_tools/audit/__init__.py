@@ -1,1 +1,1 @@
-"""Audit of a table from its own history; see `table_audit`."""
+"""Audit of a table based on its snapshot history."""

@@ -1,12 +1,17 @@
-"""Audit of a table: verify from its metadata that every offset was committed exactly once.
+"""Audit of a table: verifies from the metadata that every offset was committed exactly once.
 
-Computes an `AuditReport` from a `TableHistory`, without I/O. For each connect group, the audit
-verifies along the commit ref: each commit begins, in every partition, where the previous commit
-ended (within a generation), that is, the ranges are disjoint and without gaps; commits are in the
-order of their epochs and cycles, and none is repeated; the table property agrees; and no data file
-was added twice. Deliberate rewinds, re-created topics, and expired snapshots are shown, but are not
-violations. Commits of other writers that changed rows have a separate verdict: the table then
-contains other rows than the ledgers describe.
+Computes an `AuditReport` from a `TableHistory`, without I/O. The audit follows the history of the
+commit ref and verifies for each connect group:
+
+- In every partition, each commit begins where the previous commit of the same generation ended.
+  Therefore, the ranges are disjoint and have no gaps.
+- Commits are in the order of their epochs and cycles, and no commit is repeated.
+- The table property matches the newest ledger.
+- No data file was added twice.
+
+Deliberate rewinds, re-created topics, and expired snapshots are reported but are not violations.
+Commits by other writers that changed rows have a separate verdict, because the ledgers do not
+describe these changes.
 """
 
 from __future__ import annotations
@@ -50,18 +55,18 @@ COUNTS = (
 
 
 class Verdict(IntEnum):
-    """Result of an audit; the values are exit statuses of the command."""
+    """Result of an audit. The values are the exit statuses of the command."""
 
     PROVEN = 0
     VIOLATED = 1
     UNDECIDED = 2
-    # our rows are in the table once; commits of other writers added, removed, or replaced rows
+    # every offset was committed once, but other writers added, removed, or replaced rows
     CHANGED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, with a kind for programs and a description for people."""
+    """A finding, with a machine-readable kind and a description."""
 
     kind: str
     text: str
@@ -131,10 +136,10 @@ class AuditReport:
     snapshots: int
     live_files: int
     groups: list[GroupAudit]
-    # violations that do not belong to a connector
+    # violations that are not specific to a connector
     files: list[Finding] = field(default_factory=list)
     undecided: list[Finding] = field(default_factory=list)
-    foreign: list[Finding] = field(default_factory=list)  # commits of other writers
+    foreign: list[Finding] = field(default_factory=list)  # commits by other writers
 
     @property
     def verdict(self) -> Verdict:
@@ -147,7 +152,7 @@ class AuditReport:
 
     @property
     def changes(self) -> list[Finding]:
-        """Commits of other writers that changed rows."""
+        """Commits by other writers that changed rows."""
         return [finding for finding in self.foreign if finding.kind == "foreign_change"]
 
     def to_json(self) -> dict[str, Any]:
@@ -177,7 +182,8 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
     """Audit a table.
 
     Args:
-        group: Audit the ledger of this connector only; None: of all connectors that wrote to the
+        history: The snapshots and properties of the table.
+        group: The connect group whose ledger is audited, or None for all groups that wrote to the
             table.
     """
     names = {name for snapshot in history.ancestors for name in snapshot.groups} | set(
@@ -201,14 +207,14 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
             undecided.append(finding)
     if not history.ref_exists and history.ref != "main":
         report.undecided.append(
-            Finding("no_ref", f"ref {history.ref} does not exist: this is the history of main")
+            Finding("no_ref", f"ref {history.ref} does not exist; the history of main was audited")
         )
     for path in history.live_twice:
         report.files.append(
             Finding("file_live_twice", f"the head contains data file {path} more than once")
         )
     for path, older, newer in history.added_twice:
-        repetition = f"data file {path} was added by snapshot {older}, and again"
+        repetition = f"data file {path} had already been added by snapshot {older}"
         report.files.append(Finding("file_added_twice", repetition, newer))
     for snapshot in reversed(history.ancestors):
         if not snapshot.groups:
@@ -220,7 +226,7 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
     if (loader := snapshot.summary.get(REBUILD_KEY)) is not None:
         return Finding(
             "rebuild",
-            f"a rebuild begins here without rows; {loading_group(loader)} loads them",
+            f"a rebuild starts here with an empty table; {loading_group(loader)} loads the rows",
             snapshot.id,
         )
     by = (
@@ -248,22 +254,27 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
 
 
 class _GroupWalk:
-    """One walk along the ledgers of one group, oldest first."""
+    """Checks the ledgers of one group, oldest first."""
 
     def __init__(self, history: TableHistory, group: str, *, loads: bool) -> None:
-        """Start a walk.
+        """Create a walk.
 
         Args:
-            loads: Whether the group loaded a rebuild, which removes its property at the end.
+            history: The snapshots and properties of the table.
+            group: The connect group.
+            loads: True if the group loaded a rebuild, which removes the group's property at the
+                end.
         """
         self._history = history
         self._loads = loads
         self._key = LEDGER_PREFIX + group
         self._audit = GroupAudit(group)
-        self._open: dict[TopicPartition, Segment] = {}  # also topics that later ledgers omit
+        self._open: dict[TopicPartition, Segment] = {}  # includes topics that later ledgers omit
         self._last: tuple[HistoricSnapshot, Ledger] | None = None
-        self._snapshots_by_commit: dict[str, int] = {}  # commit -> snapshot
-        self._at: HistoricSnapshot | None = None  # current snapshot; None: the table's properties
+        self._snapshots_by_commit: dict[str, int] = {}  # snapshot IDs by commit ID
+        self._at: HistoricSnapshot | None = (
+            None  # current snapshot, or None for the table properties
+        )
         self._property: LedgerProperty | None = None
 
     def walk(self) -> GroupAudit:
@@ -281,12 +292,12 @@ class _GroupWalk:
 
     @property
     def _is_rewind(self) -> bool:
-        """Return True if the snapshot has the positions of a later snapshot, and no rows."""
+        """Return True if the snapshot adds no rows but sets the positions of a later snapshot."""
         return self._at is not None and REWIND_KEY in self._at.summary
 
     @property
     def _is_rebuilt(self) -> bool:
-        """Return True if the snapshot ends a rebuild, with positions of a different history."""
+        """Return True if the snapshot ends a rebuild, which has a different history."""
         return self._at is not None and REBUILD_KEY in self._at.summary
 
     # --- reading
@@ -302,7 +313,8 @@ class _GroupWalk:
             return None
         if ledger.table != self._history.uuid:
             self._note(
-                "ledger_of_other_table", f"belongs to table {ledger.table}: copied, and ignored"
+                "ledger_of_other_table",
+                f"ignoring a ledger that was copied from table {ledger.table}",
             )
             return None
         return ledger
@@ -326,7 +338,7 @@ class _GroupWalk:
                     f"the table property belongs to table {ledger_property.ledger.table}",
                 )
 
-    # --- one commit after the other
+    # --- commits
 
     def _check_commit(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
         self._audit.commits += 1
@@ -347,7 +359,7 @@ class _GroupWalk:
         self._last = (snapshot, ledger)
 
     def _check_summary(self, snapshot: HistoricSnapshot, ledger: Ledger) -> None:
-        """Check the redundant values in the summary, and the epochs of the files."""
+        """Check the redundant values in the summary and the epochs of the files."""
         if snapshot.summary.get(COMMIT_ID_KEY, ledger.commit) != ledger.commit:
             self._violated(
                 "commit_id_differs", f"{COMMIT_ID_KEY} differs from the ledger's {ledger.commit}"
@@ -356,14 +368,14 @@ class _GroupWalk:
         if source_offsets is not None and source_offsets != ledger.source_offsets():
             self._violated(
                 "source_offsets_differ",
-                f"the readable offsets {source_offsets} differ from the ledger",
+                f"the source offsets {source_offsets} differ from the ledger",
             )
         epoch = _epoch(ledger)
         for stager in snapshot.stagers:
             if stager != epoch:
                 self._violated(
                     "files_of_other_epoch",
-                    f"contains files of epoch {stager}, but belongs to epoch {epoch}",
+                    f"contains files of epoch {stager}, but the ledger is of epoch {epoch}",
                 )
 
     def _check_order(self, ledger: Ledger, last: Ledger) -> None:
@@ -382,7 +394,7 @@ class _GroupWalk:
         if ledger.cluster != last.cluster:
             self._violated(
                 "cluster_differs",
-                f"belongs to cluster {ledger.cluster}, earlier commits to {last.cluster}",
+                f"is from cluster {ledger.cluster}, but earlier commits are from {last.cluster}",
             )
 
     def _check_entry(self, partition: TopicPartition, topic_id: str, entry: LedgerEntry) -> None:
@@ -396,16 +408,16 @@ class _GroupWalk:
             self._begin(partition, topic_id, entry)
             self._check_beginning(partition, topic_id, entry)
         elif segment.topic_id != topic_id:
-            read = f"id {segment.topic_id} was read to {segment.next}; from here on {topic_id}"
+            read = f"topic ID {segment.topic_id} was read up to {segment.next}, then {topic_id}"
             self._note("topic_created_again", f"{partition}: {read}")
             self._begin(partition, topic_id, entry)
         elif entry.generation > segment.generation:
             way = (
-                "back"
+                "backward"
                 if entry.base < segment.next
                 else "forward"
                 if entry.base > segment.next
-                else "nowhere"
+                else "to the same offset"
             )
             movement = (
                 f"deliberately moved {way}, from {segment.next} to {entry.base} (generation "
@@ -445,7 +457,7 @@ class _GroupWalk:
     def _check_beginning(
         self, partition: TopicPartition, topic_id: str, entry: LedgerEntry
     ) -> None:
-        """Check that the oldest entry begins where the table began, unless commits expired."""
+        """Check that the oldest entry begins where the table was opened, if no commits expired."""
         opened = self._opened(partition, topic_id)
         if opened is None or opened.generation != entry.generation or opened.next == entry.base:
             return
@@ -456,7 +468,7 @@ class _GroupWalk:
             )
             self._note("expired", f"{partition}: {expired}; later ledgers cover them")
         else:
-            begins = f"{partition}: begins at {entry.base}, the table was opened at {opened.next}"
+            begins = f"{partition}: begins at {entry.base}, but was opened at {opened.next}"
             self._violated("beginning_differs", begins)
 
     def _opened(self, partition: TopicPartition, topic_id: str) -> Position | None:
@@ -470,9 +482,9 @@ class _GroupWalk:
         )
 
     def _check_partitions(self, ledger: Ledger, last: Ledger) -> None:
-        """Check that no partition is missing: every commit has the positions of all partitions.
+        """Check that the commit has the positions of all partitions.
 
-        A topic may be removed from the connector; a partition may not.
+        A topic may be removed from the connector, but a partition may not.
         """
         for topic, entries in last.topics.items():
             if topic not in ledger.topics:
@@ -484,10 +496,10 @@ class _GroupWalk:
                         "partition_missing", f"{topic}-{number}: no longer has a position"
                     )
 
-    # --- the end
+    # --- table property
 
     def _check_property(self) -> None:
-        """Check that the property repeats the newest ledger, or note the reason."""
+        """Check that the property equals the newest ledger, or report why it does not."""
         ledger_property = self._property
         if ledger_property is None:
             if (
@@ -497,7 +509,7 @@ class _GroupWalk:
             ):
                 self._violated(
                     "property_missing",
-                    "the table property is missing: without it, rollbacks are not detected",
+                    "the table property is missing; without it, rollbacks are not detected",
                 )
             return
         if self._last is None:
@@ -527,7 +539,7 @@ class _GroupWalk:
         ):
             self._violated(
                 "property_behind",
-                f"the table property names snapshot {ledger_property.snapshot}, an older commit",
+                f"the table property refers to an older commit, snapshot {ledger_property.snapshot}",
             )
         else:
             self._note(
@@ -546,8 +558,8 @@ class _GroupWalk:
         if other_commits:
             self._note(
                 "not_ancestors",
-                f"{len(other_commits)} commits are not in this history: rolled back, or on "
-                "other refs",
+                f"{len(other_commits)} commits are not in this history because they were rolled "
+                "back or are on other refs",
             )
         if not history.complete and self._last is not None:
             oldest = history.ancestors[-1]

@@ -1,1 +1,1 @@
-"""Tools for dead letters: read their table, and replay their records."""
+"""Tools that read the dead-letter table and replay its records."""

@@ -1,4 +1,4 @@
-"""`DeadLetterRecord`: one dead-letter record of the table, and its JSON form."""
+"""`DeadLetterRecord`: a row of the dead-letter table and its JSON form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import RawHeaders
 
-RecordId = tuple[str, int, int]  # topic, partition, and offset at which a record was first read
+RecordId = tuple[str, int, int]  # topic, partition, and offset where the record was first read
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,19 @@ class DeadLetterRecord:
     topic: str
     partition: int
     offset: int
-    attempt: int  # 0: the first attempt; n: it failed again in the n-th replay
+    attempt: int  # 0 for the original failure, n for a failure of the n-th replay
     timestamp: int | None  # ms since the epoch
     key: bytes | None
     value: bytes | None
     headers: RawHeaders
     reason: str
-    details: Mapping[str, Any]  # all other columns, for people
+    details: Mapping[str, Any]  # all other columns, for display
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Create a record from a row of the table, or from some of its columns.
+        """Create a record from a row of the table.
 
-        The user's own table may lack the optional columns.
+        A table that users created may lack the optional columns.
         """
         stamp = row.get("timestamp")
         headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
@@ -73,7 +73,7 @@ class DeadLetterRecord:
 
     @property
     def failed_at(self) -> datetime | None:
-        """Time of the failure, in UTC unless the table has another zone."""
+        """Time of the failure, in UTC unless the table specifies another time zone."""
         at: datetime | None = self.details.get("failed_at")
         return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
@@ -82,7 +82,7 @@ class DeadLetterRecord:
         return Replay(self.topic, self.partition, self.offset, self.attempt + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that `show` prints and `replay --fixed` accepts."""
+        """Return the JSON form that `dlq show` prints and `dlq replay --fixed` accepts."""
         details = {
             k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.details.items()
         }
@@ -102,17 +102,17 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Changes of a record; a missing member leaves the record's value unchanged."""
+    """Changes to a record. Fields that are not in `changes` remain unchanged."""
 
     record_id: RecordId
     changes: Mapping[str, Any]  # key, value, headers
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """Parse the form of `DeadLetterRecord.to_json`.
+        """Parse the JSON form of `DeadLetterRecord.to_json`.
 
         Raises:
-            ConfigError: It does not have this form.
+            ConfigError: `data` does not have this form.
         """
         try:
             changes: dict[str, Any] = {
@@ -125,12 +125,12 @@ class Fix:
             return cls((str(data["topic"]), int(data["partition"]), int(data["offset"])), changes)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                "", f"invalid fixed record: expected the form that `dlq show` prints: {error!r}"
+                "", f"invalid fixed record: expected the form that `dlq show` prints ({error!r})"
             ) from error
 
 
 def bytes_to_json(data: bytes | None) -> Mapping[str, str] | None:
-    """Encode bytes for JSON: UTF-8 as a string, everything else in base64."""
+    """Encode bytes for JSON: valid UTF-8 as a string, and other bytes as Base64."""
     if data is None:
         return None
     try:
@@ -140,10 +140,10 @@ def bytes_to_json(data: bytes | None) -> Mapping[str, str] | None:
 
 
 def bytes_from_json(data: Mapping[str, str] | None) -> bytes | None:
-    """Decode bytes from JSON.
+    """Decode bytes from the form of `bytes_to_json`.
 
     Raises:
-        KeyError, TypeError, or ValueError: They do not have this form.
+        KeyError, TypeError, or ValueError: `data` does not have this form.
     """
     if data is None:
         return None
@@ -156,7 +156,7 @@ class DeadLetterState(Enum):
     """State of a dead-letter record, with the values of `dlq list` and `dlq delete --state`."""
 
     NEW = "new"  # never replayed
-    FAILED_AGAIN = "failed-again"  # failed again in a replay, and was not replayed since
+    FAILED_AGAIN = "failed-again"  # failed again in a replay and has not been replayed since
     REPLAYED = "replayed"  # replayed; if it failed again, there is a later record
 
 
@@ -166,7 +166,8 @@ def states(
     """Return the state of each record.
 
     Args:
-        replayed: Records in the replay topic; empty if it was not read.
+        dead_letters: Rows of the dead-letter table.
+        replayed: Records in the replay topic, or empty if the topic was not read.
     """
     newest = {dead_letter.record_id: dead_letter.attempt for dead_letter in latest(dead_letters)}
     result = []
@@ -181,9 +182,9 @@ def states(
 
 
 def latest(dead_letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
-    """Return the last dead-letter record of each record, in the order of their offsets.
+    """Return the last dead-letter record of each source record, in offset order.
 
-    Earlier dead-letter records were replayed since.
+    Earlier dead-letter records of the same source record have been replayed.
     """
     newest: dict[RecordId, DeadLetterRecord] = {}
     for dead_letter in dead_letters:

@@ -1,4 +1,4 @@
-"""`DeadLetterTable`: reads the dead-letter records of a connector from their table."""
+"""`DeadLetterTable`: reads and deletes the dead-letter records of a connector."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan
 
-DELETED = 5000  # records per DELETE statement
-ROWS = 1000  # rows of a batch that are converted to Python objects at once
+DELETED = 5000  # maximum number of records per DELETE statement
+ROWS = 1000  # number of rows that are converted to Python objects at once
 _REASON = "_dlq_reason"  # missing in some tables that users created
 _WITHOUT_RECORD = ("topic", "partition", "offset", "attempt", _REASON, "stage", "failed_at")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTable:
-    """Locates the table with a JVM, and reads it in this process, without deleted rows.
+    """Locates the table with a JVM and reads it in this process. Deleted rows are excluded.
 
-    Raises, from every method:
+    Every method may raise:
         ConfigError: The connector does not store dead-letter records in a table.
         ConnectError: The catalog or the storage is not available or refuses the request.
     """
@@ -41,7 +41,7 @@ class DeadLetterTable:
     services: SharedServices
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
-        """Return the records without key, value, and headers; none if there is no table.
+        """Return the records without keys, values, and headers, or none if there is no table.
 
         Args:
             limit: Maximum number of records.
@@ -57,7 +57,7 @@ class DeadLetterTable:
         return [DeadLetterRecord.of(row) for row in rows.to_pylist()]
 
     def delete(self, dead_letters: Iterable[DeadLetterRecord]) -> None:
-        """Delete these records, some thousands of them per commit."""
+        """Delete records, with one commit for every few thousand records."""
         name = self.config.dead_letter_table
         conditions = list(_conditions(dead_letters))
         if name is None or not conditions:
@@ -75,9 +75,14 @@ class DeadLetterTable:
         topic: str | None = None,
         reason: str | None = None,
     ) -> Iterator[DeadLetterRecord]:
-        """Yield the records with these IDs (if any), topic, and reason; none without a table.
+        """Yield the records that match all filters, or none if the table does not exist.
 
-        Reads one data file at a time, and only the matching rows; other files are skipped.
+        Data files are read one at a time, and files without matching rows are skipped.
+
+        Args:
+            record_ids: IDs of the records, or empty for all records.
+            topic: Topic of the records, or None for all topics.
+            reason: Reason of the failures, or None for all reasons.
         """
         scan = self._scan()
         if scan is None or (reason is not None and _REASON not in scan.projection().column_names):
@@ -88,7 +93,7 @@ class DeadLetterTable:
         try:
             files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), rows)
             for file in scan.filter(rows).plan_files():
-                # with all files, it would read ahead as fast as possible
+                # given all files, ArrowScan would read ahead as fast as possible
                 for batch in files.to_record_batches([file]):
                     for start in range(0, batch.num_rows, ROWS):
                         yield from map(DeadLetterRecord.of, batch.slice(start, ROWS).to_pylist())
@@ -96,12 +101,12 @@ class DeadLetterTable:
             raise self._unreadable(error) from error
 
     def _scan(self, limit: int | None = None) -> DataScan | None:
-        """Return a scan of the branch with the records; None if the table does not exist."""
+        """Return a scan of the branch with the records, or None if the table does not exist."""
         config, name = self.config, self.config.dead_letter_table
         if name is None:
             raise ConfigError(
                 DEAD_LETTER_TABLE,
-                "is not set: this connector does not store dead-letter records in a table",
+                "is not set; this connector does not store dead-letter records in a table",
             )
         services = self.services
         try:
@@ -125,7 +130,7 @@ class DeadLetterTable:
 
 
 def _conditions(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
-    """Yield SQL conditions that match the records, each for a limited number of them."""
+    """Yield SQL conditions that together match the records, about `DELETED` records each."""
     by_file: dict[tuple[str, int, int], list[int]] = {}
     for each in dead_letters:
         by_file.setdefault((each.topic, each.partition, each.attempt), []).append(each.offset)
@@ -152,10 +157,10 @@ def _conditions(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
 def _row_filter(
     record_ids: Collection[RecordId], topic: str | None, reason: str | None
 ) -> BooleanExpression:
-    """Return the filter of the requested rows."""
+    """Return the filter for the requested rows."""
     from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, EqualTo, In, Or
 
-    equal: Any = EqualTo  # its types describe the JSON form instead of the accepted values
+    equal: Any = EqualTo  # its type hints describe the JSON form instead of the accepted values
     within: Any = In
     offsets: dict[tuple[str, int], list[int]] = {}
     for name, partition, offset in record_ids:

@@ -1,17 +1,17 @@
 """`ReplayLog`: the topic from which a connector replays dead-letter records.
 
-The topic is also the list of the replayed records. A record is written at most once per attempt,
+The topic also serves as the list of replayed records. A record is written at most once per attempt,
 even if processes are killed:
 
-    1 Initialize the transactional ID: an earlier writer is fenced and its open transaction aborted.
-    2 Read the topic to its end: its records have been replayed.       (nothing was changed so far)
-    3 Write the missing records in one transaction.                    -> invisible
-    4 Commit.                                                          -> all records are visible
+    1 Initialize the transactional ID. Kafka fences an earlier writer and aborts its transaction.
+    2 Read the topic to its end. Its records have been replayed.  -> nothing has changed yet
+    3 Write the missing records in one transaction.               -> the records are invisible
+    4 Commit the transaction.                                     -> all records are visible
 
-A crash before step 4 leaves nothing that the connector sees, and the next replay writes the same
-records. A crash after it leaves all records, and the next replay finds them in step 2. The
-connector applies the records exactly once, because the topic is one of its topics and covered by
-its ledgers.
+If a process crashes before step 4, the connector reads none of the records, and the next replay
+writes them again. If it crashes after step 4, all records are visible, and the next replay reads
+them in step 2. The connector applies the records exactly once because it consumes this topic like
+its other topics, and its ledgers cover it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ UNLIMITED_RETENTION = {"cleanup.policy": "delete", "retention.ms": "-1", "retent
 
 
 class ReplayLog:
-    """A replay topic. It has one writer at a time and is used on one thread.
+    """Reads and writes a replay topic, which has one writer at a time. Not thread-safe.
 
-    Raises, from every method:
+    Every method may raise:
         ConnectError: The cluster is not available or refuses the request, or another command is
             replaying records.
     """
@@ -45,18 +45,20 @@ class ReplayLog:
 
         Args:
             settings: Settings of the Kafka client, including `bootstrap.servers`.
+            topic: The replay topic.
+            connector: The name of the connector.
         """
         self._errors = ClientErrorLog()
         self._settings = self._errors.quiet(settings)
         self._topic = topic
         self._producer: Producer | None = None
-        # created just now: a broker may not have its metadata yet
+        # whether `open` created the topic, whose metadata a broker may not have yet
         self._topic_created = False
         self._id = f"connect-{connector}-dlq-replay"
 
     def open(self) -> Self:
         """Create the topic if it does not exist, and fence other writers (step 1)."""
-        admin = AdminClient(self._settings)  # its futures fail when it is deleted
+        admin = AdminClient(self._settings)  # in a variable because its futures fail after deletion
         topic = NewTopic(self._topic, 1, config=UNLIMITED_RETENTION)
         future = admin.create_topics([topic], request_timeout=TIMEOUT_SECONDS)[self._topic]
         try:
@@ -77,7 +79,7 @@ class ReplayLog:
     def written(self) -> set[Replay]:
         """Return all replayed records (step 2).
 
-        Without `open`, this does not disturb other writers.
+        If `open` has not been called, other writers are not affected.
         """
         consumer_settings = {**TO_THE_END, "group.id": self._id}
         with consumer_of(
@@ -100,14 +102,14 @@ class ReplayLog:
             if start > 0:
                 raise ConnectError(
                     f"topic {self._topic} has lost its first {start} records, so it is unknown "
-                    "what was replayed; give the connector a new topic with unlimited "
+                    "which records were replayed; configure a new replay topic with unlimited "
                     "retention (retention.ms=-1)"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
         replays: set[Replay] = set()
         ended = 0
         while ended < len(partitions):
-            # `consume` would wait until it has as many messages as it may return
+            # `consume` would wait for the maximum number of messages
             first = consumer.poll(TIMEOUT_SECONDS)
             if first is None:
                 raise ConnectError(
@@ -128,9 +130,9 @@ class ReplayLog:
         return replays
 
     def write(self, dead_letters: Iterable[DeadLetterRecord]) -> int:
-        """Replay the records that were not replayed yet, all of them or none (steps 2 to 4).
+        """Replay the records that have not been replayed yet, all or none (steps 2 to 4).
 
-        Return the number of records.
+        Return the number of records written.
         """
         written = self.written()
         missing = [

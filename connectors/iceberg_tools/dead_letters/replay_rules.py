@@ -1,4 +1,4 @@
-"""Check if dead-letter records may be replayed, given the write mode of a connector."""
+"""Check whether dead-letter records may be replayed in the write mode of a connector."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from connectors.iceberg.table.table import WriteMode
 
 
 def check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
-    """Refuse a replay that could replace a newer row by an older one.
+    """Reject a replay that could replace a newer row with an older one.
 
     Raises:
-        ConfigError: It could, or `only_missing_keys` does not apply to the write mode.
+        ConfigError: The replay could replace newer rows, or `only_missing_keys` does not apply to
+            the write mode.
     """
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:
         raise ConfigError(
             "",
             "a dead-letter record may be older than the row with its key, and without "
-            f"{ORDERING_COLUMNS} this cannot be detected: with --only-missing-keys, rows are "
-            "only inserted if their key does not exist",
+            f"{ORDERING_COLUMNS} this cannot be detected; --only-missing-keys inserts only rows "
+            "whose key does not exist",
         )
     if only_missing_keys and not unordered:
         how = "appended" if config.mode is WriteMode.APPEND else f"ordered by {ORDERING_COLUMNS}"
         raise ConfigError(
             "",
-            "--only-missing-keys is for merged tables without ordering columns; these rows "
-            f"are {how}",
+            "--only-missing-keys requires MERGE mode without ordering columns; rows of this "
+            f"connector are {how}",
         )
