@@ -539,7 +539,8 @@ class _GroupWalk:
         ):
             self._violated(
                 "property_behind",
-                f"the table property refers to an older commit, snapshot {ledger_property.snapshot}",
+                f"the table property refers to snapshot {ledger_property.snapshot}, "
+                "an older commit",
             )
         else:
             self._note(

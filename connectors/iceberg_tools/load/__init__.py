@@ -1,1 +1,1 @@
-"""`connect-py load`: a task of the sink whose ranges are read and staged by Spark's executors."""
+"""Implementation of `connect-py load`, in which Spark executors read and stage a task's ranges."""

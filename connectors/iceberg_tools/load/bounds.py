@@ -19,17 +19,16 @@ def offsets_at(
     """Return the offset of each partition for a bound, within the log's range.
 
     Args:
-        cluster: Provides the log's range.
+        cluster: The cluster that contains the partitions.
         bound_spec: `earliest`, or a value of `iceberg.ext.stop-at`. If it lists offsets, other
             partitions are omitted.
         partitions: The partitions that the connector consumes.
-        option: Name of the command's option, for errors.
+        option: Name of the command-line option for error messages.
 
     Raises:
-        ConfigError: The bound is invalid, a time in the future or before 1970, or contains a
-            partition
-            that the connector does not consume.
-        RetriableError: The cluster does not answer.
+        ConfigError: The bound is invalid, is a time in the future or before 1970, or contains a
+            partition that the connector does not consume.
+        RetriableError: The cluster does not respond.
     """
     consumed = list(partitions)
     committed = cluster.client_config("consumer").get("isolation.level") == "read_committed"
@@ -41,10 +40,10 @@ def offsets_at(
     valid_stop_at(option, bound_spec)
     bound = parse_stop_at(bound_spec)
     if bound is not None and bound.time_ms is not None and bound.time_ms < 0:
-        raise ConfigError(option, f"{bound_spec} is before 1970, and therefore before any record")
+        raise ConfigError(option, f"{bound_spec} is before 1970 and therefore before any record")
     if unknown := sorted(set(bound.offsets if bound is not None else ()) - set(consumed)):
         raise ConfigError(
-            option, f"the connector does not consume {unknown[0]}, or it does not exist"
+            option, f"{unknown[0]} does not exist or is not consumed by the connector"
         )
     if bound is None or (bound.time_ms is None and not bound.offsets):
         return {tp: end for tp, (_, end) in ranges.items()}

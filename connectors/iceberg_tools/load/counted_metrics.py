@@ -1,4 +1,4 @@
-"""`CountedMetrics`: metrics that can be read by the process that records them."""
+"""`CountedMetrics`: metrics whose values the recording process can read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class CountedValue:
-    """A gauge or a counter."""
+    """Value of a gauge or a counter."""
 
     value: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,4 +1,4 @@
-"""Ranges of Kafka's topics, read by Spark's executors."""
+"""Reads ranges of Kafka topics on Spark executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from connectors.iceberg.driver.lake_session import LakeSession
 
-# In the order of `MessageRun.of`.
+# Columns of Spark's Kafka source, in the order that `MessageRun.of` expects.
 _COLUMNS: Final = (
     "key",
     "value",
@@ -26,11 +26,11 @@ _COLUMNS: Final = (
     "timestampType",
     "headers",
 )
-# With a limit, Spark computes the size of a batch for each row that it adds, which is slow.
+# Spark must not limit the size of batches, because it would compute the size after each row.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
-# Spark sets these itself and refuses other values.
+# Spark sets these properties itself and rejects other values.
 _SET_BY_SPARK: Final = frozenset(
     {
         "group.id",
@@ -47,10 +47,10 @@ _SET_BY_SPARK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KafkaRanges:
-    """Ranges to read, and the settings of their consumer."""
+    """Ranges to read, with the settings of the consumer."""
 
-    properties: Mapping[str, str]  # consumer settings, with Java's names
-    # first offset, and the offset after the last message
+    properties: Mapping[str, str]  # settings of the Java consumer
+    # the first offset and the end offset (exclusive)
     ranges: Mapping[TopicPartition, tuple[int, int]]
     batch_rows: int  # maximum number of messages in a batch for an executor
 
@@ -84,13 +84,13 @@ def read_ranges(
 ) -> list[bytes]:
     """Read each range on an executor, apply `work` to it, and return the results in any order.
 
-    Spark uses one partition for each range that is not empty, with its messages in order.
+    Spark creates one partition, with messages in offset order, for each range that is not empty.
 
     Args:
-        session: The session to read with.
-        requests: Ranges to read in parallel; each request has at most one range of a partition.
-        work: A function of the messages of one range. It must be picklable.
-        result_type: Type of the function's results: one column of bytes.
+        session: The session of the Spark driver.
+        requests: Ranges to read in parallel. A request has at most one range per Kafka partition.
+        work: Function to apply to the messages of one range. It must be picklable.
+        result_type: Spark type of the results, which have one binary column.
     """
     for key, value in {_BATCH_ROWS: str(requests[0].batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
         session.spark.conf.set(key, value)

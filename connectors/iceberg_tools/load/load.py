@@ -1,14 +1,14 @@
-"""`Load`: a task of the sink whose ranges Spark's executors read and stage, and its coordinator.
+"""`Load`: runs a coordinator and a sink task whose ranges Spark executors read and stage.
 
-The connector is STOPPED. A load is a start of the connector with one task, so all rules of the
-protocol apply: `TaskState` and `CoordinatorState` decide, and the tables' ledgers determine the
-positions. A step reads one range of each partition on the executors, which stage it as tasks do;
-its ranges are one report and one commit to each table.
+The connector must be STOPPED. A load is a start of the connector with one task, so all rules of the
+protocol apply: `TaskState` and `CoordinatorState` make the decisions, and the ledgers of the tables
+determine the positions. A step reads one range of each partition on the executors, which stage the
+rows as tasks do. All ranges of a step are part of one report and one commit to each table.
 
-A crash leaves staged files without a report (rule 18), or commits ahead of the group's offsets. The
-next load, or the connector, resumes from the ledgers. If a worker starts the connector during a
-load, its coordinator fences the load's coordinator, and Kafka refuses offset commits to a group
-with members. Both end the load.
+A crash leaves behind staged files without a report (rule 18) or commits that are ahead of the
+group's offsets. The next load or the connector resumes from the ledgers. If a worker starts the
+connector during a load, its coordinator fences the load's coordinator, and Kafka rejects offset
+commits to a group with members. Either event ends the load.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from connectors.iceberg_tools.load.range_work import RESULT_TYPE, RangeResult, R
 log = logging.getLogger(__name__)
 
 STEP_SECONDS: Final = 7 * 86_400.0  # a step has no practical time limit
-STOP_SECONDS: Final = 30.0  # for a running commit when the load ends
+STOP_SECONDS: Final = 30.0  # timeout for a running commit when the load ends
 _TURN_SECONDS: Final = 0.02
-_INTERVAL_MS: Final = 200  # of cycles: start the next cycle immediately
-_ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step uses
+_INTERVAL_MS: Final = 200  # commit interval; the next cycle starts almost immediately
+_ATTEMPT_MS: Final = 3_600_000  # a commit may have to wait for cores that a step uses
 _RENEW_SECONDS: Final = 10.0  # maximum time that a step waits for renewed storage credentials
-_MAINTENANCE: Final = ".maintenance.enabled"  # suffix of keys; `true` would start another driver
+_MAINTENANCE: Final = ".maintenance.enabled"  # key suffix; `true` would start another driver
 _FIRST_BATCH_ROWS: Final = 200
 _MOST_BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
@@ -73,22 +73,22 @@ Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
 
 @dataclass(slots=True)
 class LoadProgress:
-    """Progress of a load, for people."""
+    """Progress of a load, for display."""
 
-    # set when the coordinator has answered
+    # offsets at which the load starts, after the coordinator has responded
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     staged: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     records: int = 0  # number of records that this load has read
     steps: int = 0
-    waiting: Mapping[str, str] = field(default_factory=dict)  # waits, and the reason for each
+    waiting: Mapping[str, str] = field(default_factory=dict)  # reasons by wait
     # rows that this load has committed, by table
     rows: Mapping[str, float] = field(default_factory=dict)
     unrouted: dict[str, float] = field(default_factory=dict)  # rows without a table, by topic
 
 
 class Load:
-    """A load. It runs once, on one thread."""
+    """Loads ranges of topics into tables. It runs once, on one thread."""
 
     def __init__(
         self,
@@ -103,14 +103,13 @@ class Load:
 
         Args:
             props: The connector's configuration.
-            host: Takes the place of the worker.
+            host: Provides the services of a worker.
             ends: For each partition that the connector consumes, the offset after the last message
                 to load.
             step_rows: Messages per step, over all partitions.
-            begins: Offsets at which to start; None: the connector's position.
-            split: Number of ranges of a partition that are read in parallel. Each is a separate
-                step, in
-                order.
+            begins: Offsets at which the load must start, or None for the connector's position.
+            split: Number of ranges of a partition that are read in parallel. Each range is a
+                separate step.
         """
         requested = IcebergSinkConfig.parse(props)
         load_settings = {
@@ -136,11 +135,11 @@ class Load:
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._name = f"{config.connector}-load"  # name of the task
         self._stage = RangeStage(config, self._name, context.partition_count)
-        self._tables_by_topic: dict[
-            TopicPartition, Mapping[str, Sequence[str]]
-        ] = {}  # the router's tables for the ranges so far
-        self._read = self._read_bytes = 0  # number of messages, and their bytes
-        self._expiring_since: float | None = None  # storage credentials of a table
+        # tables to which the router has sent rows of each partition so far, by topic
+        self._tables_by_topic: dict[TopicPartition, Mapping[str, Sequence[str]]] = {}
+        self._read = self._read_bytes = 0  # number of messages read, and their size in bytes
+        # time since which the storage credentials of a table have been expiring
+        self._expiring_since: float | None = None
         self.progress = LoadProgress()
 
     def run(
@@ -148,17 +147,16 @@ class Load:
         report: Callable[[LoadProgress], None] = lambda _: None,
         further: Further | None = None,
     ) -> LoadProgress:
-        """Load, and commit the group's offsets.
+        """Load the ranges and commit the group's offsets.
 
         Args:
-            report: Called with the progress from time to time.
-            further: Called when the tables contain everything. It returns the offsets up to which
-                the load
-                continues; None ends the load.
+            report: Called with the progress at regular intervals.
+            further: Called when the tables contain all ranges. It returns the offsets up to which
+                the load continues, or None to end the load.
 
         Raises:
-            ConnectError: The load cannot continue. Commits are kept; run it again, or start the
-                connector.
+            ConnectError: The load cannot continue. Completed commits remain. To resume, run the
+                load again or start the connector.
         """
         config, context = self._config, self._context
         spark = worker_spark_config(config, context.worker_settings)
@@ -212,7 +210,7 @@ class Load:
         return self.progress
 
     def _load(self, turn: ChannelTurn, report: Callable[[LoadProgress], None]) -> None:
-        """Run steps until the tables contain everything.
+        """Run steps until the tables contain all ranges.
 
         Raises:
             ConnectError: The load cannot continue.
@@ -234,7 +232,7 @@ class Load:
     # --- end and progress
 
     def _done(self) -> bool:
-        """Return True if all tables contain everything."""
+        """Return True if the tables contain all ranges."""
         state = self._parts.state
         return state.is_attached() and all(
             (state.committed_to(tp) or 0) >= end for tp, end in self._ends.items()
@@ -244,7 +242,7 @@ class Load:
         """Update and report the progress.
 
         Raises:
-            ConnectError: The load does not begin at the requested offsets.
+            ConnectError: The load does not start at the requested offsets.
         """
         progress, state = self.progress, self._parts.state
         for tp in self._ends:
@@ -271,9 +269,8 @@ class Load:
         """Commit the tables' positions to the group.
 
         Raises:
-            ConnectError: The group has members, or its offsets were altered: the connector was
-                started, or
-                its offsets were changed.
+            ConnectError: The group has members because the connector was started, or its offsets
+                were altered.
         """
         if not self._context.commit_requested:
             return
@@ -286,7 +283,7 @@ class Load:
                 marks[tp].epoch,
             ):
                 raise ConnectError(
-                    f"the offsets of {tp} were altered, or the connector was started: run the load "
+                    f"the offsets of {tp} were altered or the connector was started; run the load "
                     f"again"
                 )
         offsets = self._parts.state.offsets_to_commit()
@@ -306,24 +303,23 @@ class Load:
         }
 
     def _try_commit_offsets(self) -> None:
-        """Commit the group's offsets; if the cluster does not answer, they are committed later."""
+        """Commit the group's offsets, or retry later if the cluster does not respond."""
         try:
             self._commit_offsets()
         except RetriableError as error:
-            log.warning("the group's offsets are committed later: %s", error)
+            log.warning("failed to commit the group's offsets, retrying later: %s", error)
             self._context.commit_requested = True
 
     # --- steps
 
     def _run_step(self) -> bool:
-        """Process staged ranges or start another step; return False if it must wait.
+        """Process staged ranges or run another step. Return False if neither is possible yet.
 
         Raises:
             ConnectError: A range failed permanently.
         """
-        if (
-            not self._stage.empty or self._awaits_credentials()
-        ):  # files of the last step have not been reported
+        # until the stage is empty, files of the previous step have not been reported
+        if not self._stage.empty or self._awaits_credentials():
             return False
         if self._process_staged():
             return True
@@ -334,7 +330,7 @@ class Load:
         return bool(ranges)
 
     def _next_ranges(self) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Return the ranges of the next steps, by partition."""
+        """Return the ranges to read for the next steps, by partition."""
         state, limit = self._parts.state, self._parts.stops.waits.limit
         ends = {
             tp: end if (stop := limit(tp)) is None else min(end, stop)
@@ -357,7 +353,7 @@ class Load:
         }
 
     def _read_ahead(self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:
-        """Let the executors read and stage ranges."""
+        """Read and stage ranges on the executors."""
         state, context = self._parts.state, self._context
         marks = self._marks()
         starts = {
@@ -412,7 +408,7 @@ class Load:
     def _staged(
         self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None
     ) -> StagedRange:
-        """Return a range with the state that it depends on."""
+        """Return a range with the state on which its files depend."""
         handled = result.handled if result is not None else None
         parts = handled.tables if handled is not None else {}
         tables = {
@@ -436,7 +432,7 @@ class Load:
         )
 
     def _process_staged(self) -> bool:
-        """Process the next staged range of each partition; return True if there was one.
+        """Process the next staged range of each partition. Return True if there was any.
 
         Raises:
             ConnectError: A range failed permanently.
@@ -459,13 +455,16 @@ class Load:
         return found_range
 
     def _batch_rows(self) -> int:
-        """Return the number of messages per batch: a few at first, then a fixed size in bytes."""
+        """Return the maximum number of messages per batch.
+
+        It is low until the average size of messages is known.
+        """
         if not self._read:
             return _FIRST_BATCH_ROWS
         return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
 
     def _run(self, requests: Sequence[KafkaRanges], work: RangeWork) -> list[bytes]:
-        """Return the executors' results; the step is repeated if the driver crashes."""
+        """Return the executors' results. If the driver crashes, run the step again."""
         for attempt in range(1, _MAX_CRASHES + 1):
             try:
                 if not self._lake.alive():
@@ -474,11 +473,11 @@ class Load:
             except SparkDiedError as error:
                 if attempt == _MAX_CRASHES:
                     raise
-                log.warning("the Spark driver crashed in a step, which is repeated: %s", error)
+                log.warning("the Spark driver crashed during a step, retrying: %s", error)
         raise AssertionError("returned or raised")
 
     def _process(self, result: RangeResult) -> None:
-        """Process a range as if it had been staged here.
+        """Process a range as if this process had staged it.
 
         Raises:
             ConnectError: The range failed permanently.
@@ -509,15 +508,15 @@ class Load:
             parts.actions.hold(tp, Hold(question.table, question.need, question.schema))
 
     def _describe(self, table: str) -> None:
-        """Update the stage's description of a table, with new deletes and credentials."""
+        """Update the table description in the stage, which has new deletes and credentials."""
         answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
         if answer is not None and epoch is not None:
             self._stage.description(table, answer, epoch)
 
     def _awaits_credentials(self) -> bool:
-        """Return True while renewed storage credentials are expected.
+        """Return True while the load waits for renewed storage credentials.
 
-        A catalog that does not renew them is not waited for.
+        The wait is limited because the catalog may not renew them.
         """
         if not self._stage.expiring():
             self._expiring_since = None

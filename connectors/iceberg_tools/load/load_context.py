@@ -1,4 +1,4 @@
-"""`LoadContext`: the context of the load's task and coordinator."""
+"""`LoadContext`: the context of a load's task and coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connectors.iceberg_tools.load.counted_metrics import CountedMetrics
 
 
 class LoadContext:
-    """Implements `connect_py.api.task.SinkTaskContext`; it consumes nothing."""
+    """Implements `connect_py.api.task.SinkTaskContext` without a consumer."""
 
     task = 0
     errant_record_reporter: ErrantRecordReporter | None = None
@@ -24,7 +24,7 @@ class LoadContext:
         self.metrics = CountedMetrics()
         self.paused: set[TopicPartition] = set()
         self.commit_requested = False
-        self.waiting: dict[str, tuple[str, float]] = {}  # subject -> reason, and start of the wait
+        self.waiting: dict[str, tuple[str, float]] = {}  # reason and start time by subject
         self._props = props
         self._partitions = partitions
         self._bound_seconds: float | None = None
@@ -51,7 +51,7 @@ class LoadContext:
         return self._partitions
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Do nothing: the task's state has the positions."""
+        """Do nothing: `TaskState` contains the positions."""
 
     def pause(self, *partitions: TopicPartition) -> None:
         self.paused.update(partitions)
@@ -82,14 +82,14 @@ class LoadContext:
         self._bound_seconds = None if milliseconds is None else milliseconds / 1000
 
     def passed_over(self, seconds: float) -> None:
-        """Exclude a period in which no wait could end."""
+        """Exclude a period during which no wait could end from all waits."""
         self.waiting = {
             subject: (reason, since + seconds)
             for subject, (reason, since) in list(self.waiting.items())
         }
 
     def check_waiting(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Check the time limit of all waits.
+        """Check whether a wait exceeds the time limit.
 
         Raises:
             ConnectError: A wait took too long. The message contains its subject and reason.

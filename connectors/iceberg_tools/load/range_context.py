@@ -14,12 +14,12 @@ from connectors.iceberg_tools.load.counted_metrics import CountedMetrics
 
 
 class RangeContext:
-    """Implements `connect_py.api.task.SinkTaskContext`; one thread.
+    """Implements `connect_py.api.task.SinkTaskContext` without a connection to the cluster.
 
-    It has no connection to the cluster.
+    Not thread-safe.
     """
 
-    start_number = 0  # not used: the task's state has the number of the load
+    start_number = 0  # unused because `TaskState` contains the number of the load
     cluster_id = ""
     group_id = ""
 
@@ -34,7 +34,7 @@ class RangeContext:
         self.task = partition.partition
         self.metrics = CountedMetrics()
         self.errant_record_reporter: ErrantRecordReporter | None = None
-        self.stopped = False  # the rest of the range must be read again later
+        self.stopped = False  # whether the rest of the range must be read again later
         self._partition = partition
         self._topic_id = topic_id
         self._partition_counts = partition_counts
@@ -89,15 +89,15 @@ class RangeContext:
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> Mapping[TopicPartition, tuple[int, int]]:
-        raise ConnectError("an executor does not ask the cluster")
+        raise ConnectError("an executor has no connection to the Kafka cluster")
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        raise ConnectError("an executor does not ask the cluster")
+        raise ConnectError("an executor has no connection to the Kafka cluster")
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
-        raise ConnectError("an executor does not ask the cluster")
+        raise ConnectError("an executor has no connection to the Kafka cluster")
 
     def shared_service(
         self,

@@ -1,4 +1,4 @@
-"""`RangeStage`: ranges that executors have staged and that have not been reported."""
+"""`RangeStage`: ranges that executors have staged and that have not been reported yet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from connectors.iceberg_tools.load.range_work import RangeResult
 
 @dataclass(frozen=True, slots=True)
 class StagedRange:
-    """A range that executors have read, and that is processed after all earlier ranges."""
+    """A range that executors have read. It is processed after all earlier ranges."""
 
     begin: int
     end: int
-    # None: the range has only transaction markers, or offsets that were removed by compaction
+    # None if all offsets are transaction markers or were removed by compaction
     result: RangeResult | None
     basis: RangeBasis  # state with which it was staged
 
@@ -28,14 +28,14 @@ class StagedRange:
 class RangeBasis:
     """State on which the files of a range depend."""
 
-    # the coordinator's answer, and the offset below which rows are filtered out
+    # the coordinator's response and the offset below which rows are dropped, by table
     tables: Mapping[str, tuple[str | None, int | None]]
-    # of the router; None: no row was routed by it
+    # the router's tables by topic, or None if they were not used
     topic_tables: Mapping[str, Sequence[str]] | None = None
 
 
 class RangeStage(StagingArea):
-    """A staging area that does not stage rows itself."""
+    """Staging area for files that executors have written."""
 
     def __init__(
         self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]
@@ -53,7 +53,7 @@ class RangeStage(StagingArea):
 
     @property
     def staged_bytes(self) -> int:
-        return 0  # the size of a step limits them
+        return 0  # needs no limit other than the size of a step
 
     def take(self, partition: TopicPartition, table: str, files: Sequence[StagedFile]) -> None:
         """Store the files of a range until the cycle is closed."""
@@ -63,8 +63,8 @@ class RangeStage(StagingArea):
     def add_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
         """Store consecutive ranges of a partition.
 
-        From the first failed range on, except at the beginning, they are read again: at the time of
-        reading, the tables for the rows of the earlier ranges were unknown.
+        If a range other than the first failed, it and all later ranges are dropped and read again.
+        The range may have failed because the tables of earlier rows were unknown.
         """
         failed = (
             at
@@ -78,7 +78,7 @@ class RangeStage(StagingArea):
     ) -> StagedRange | None:
         """Remove and return the range that begins at this offset, or None.
 
-        If it would be staged differently now, it and all later ranges are read again.
+        If it would be staged differently now, it and all later ranges are dropped and read again.
         """
         ranges = self._ahead.get(partition)
         if not ranges:
@@ -97,7 +97,7 @@ class RangeStage(StagingArea):
         self._alone.setdefault(partition, []).append((table, offset))
 
     def alone(self, partition: TopicPartition) -> Sequence[tuple[str, int]]:
-        """Return tables and offsets of a partition's inserts that no longer wait for a delete."""
+        """Return the table and offset of each insert that no longer waits for its delete."""
         return tuple(self._alone.get(partition, ()))
 
     def expired(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""`RangeWork`: processes the messages of one range on an executor, up to the staged files.
+"""`RangeWork`: processes the messages of one range on an executor and writes staged files.
 
-It is pickled and sent to the executors, and its results are pickled, too. If Spark repeats a range,
-the first run leaves staged files that no report names. They have unique names and are removed like
-the files of a crashed task (rule 18 of the protocol).
+The object and its results are pickled. If Spark retries a range, the failed attempt may leave
+behind staged files that are not part of a report. They have unique names and are removed like the
+files of a crashed task (rule 18 of the protocol).
 """
 
 from __future__ import annotations
@@ -35,24 +35,22 @@ from connectors.iceberg_tools.load.range_context import RangeContext
 RESULT_COLUMN = "result"
 RESULT_TYPE = f"{RESULT_COLUMN} binary"  # as a Spark type
 _POLL = 10_000  # messages per batch, as in a task's poll
-_FLUSH_SECONDS = 60.0  # timeout for dead-letter records
+_FLUSH_SECONDS = 60.0  # timeout for writing dead-letter records
 
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
-    """One range before a step."""
+    """One range to process in a step."""
 
     begin: int  # first offset
     end: int  # offset after the last message
-    topic_id: (
-        str  # as of the attachment of the load's task; the load reads it again before it reports
-    )
-    alone: Sequence[
-        tuple[str, int]
-    ] = ()  # tables and offsets whose inserts no longer wait for a delete
-    # the router's tables for the earlier ranges
+    # read when the load's task was attached; the load reads it again before it sends a report
+    topic_id: str
+    # table and offset of each insert that no longer waits for its delete
+    alone: Sequence[tuple[str, int]] = ()
+    # tables to which the router sent rows of earlier ranges, by topic
     topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # earlier ranges are read in the same step, and `topic_tables` lacks their tables
+    # whether earlier ranges are read at the same time, so `topic_tables` lacks their tables
     is_ahead: bool = False
 
 
@@ -61,31 +59,29 @@ class RangeResult:
     """Result of one range."""
 
     partition: TopicPartition
-    begin: int  # beginning of the range
+    begin: int  # first offset of the range
     records: int = 0
-    message_bytes: int = 0  # size of these and all other messages that were read
-    messages: int = 0  # number of messages
-    handled: Range | None = None  # with the staged files; None: see `error`
-    questions: Sequence[
-        OpenTable
-    ] = ()  # the partition waits for the answer to the last one if `waits` is set
-    waits: bool = False
-    unread: UnreadPair | None = None  # an insert that waits for its delete
+    message_bytes: int = 0  # size of all messages that were read
+    messages: int = 0  # number of messages that were read
+    handled: Range | None = None  # with the staged files; None if `error` is set
+    questions: Sequence[OpenTable] = ()  # table requests to send
+    waits: bool = False  # whether the partition must wait for the response to the last request
+    unread: UnreadPair | None = None  # insert that waits for its delete
     unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
-    # by topic, the tables of its rows
+    # tables to which the router sent rows of this and earlier ranges, by topic
     topic_tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
     routed_by_history: bool = False  # whether tombstones were routed with `topic_tables`
-    error: str = ""  # reason why the load must not continue
+    error: str = ""  # reason why the load must not continue, or empty
 
 
 @dataclass(frozen=True, slots=True)
 class RangeWork:
-    """Called by Spark's `mapInArrow` with the messages of one range, in order."""
+    """Function that Spark's `mapInArrow` calls with the messages of one range, in offset order."""
 
     connector: Mapping[str, str]
     pipelines: PipelineFactory
     cycle: int
-    state: TaskState  # state of the load: each range continues in a copy of it
+    state: TaskState  # state of the load; each range uses its own copy
     partitions: frozenset[TopicPartition]  # partitions of that state
     starts: Mapping[TopicPartition, Sequence[RangeStart]]
     partition_counts: Mapping[str, int]  # by topic
@@ -111,7 +107,7 @@ class RangeWork:
 
 
 class _MessageCollector:
-    """Messages for the coordinator, which the load sends."""
+    """Collects messages to the coordinator, which the load sends."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -121,7 +117,7 @@ class _MessageCollector:
 
 
 class _RangeTask(SinkTask):
-    """A task with one partition, for the duration of one range."""
+    """Sink task that processes one range of one partition."""
 
     def __init__(
         self, work: RangeWork, partition: TopicPartition, start: RangeStart, closing: ExitStack
@@ -146,10 +142,10 @@ class _RangeTask(SinkTask):
         context.errant_record_reporter = pipeline.reporter
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Do nothing: `run` begins at the load's position."""
+        """Do nothing: `run` starts at the beginning of the range."""
 
     def stop(self) -> None:
-        """Do nothing: resources are closed with the range."""
+        """Do nothing: the caller closes all resources after the range."""
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         self._parts.intake.put_dead_letter(dead_letter)
@@ -171,19 +167,20 @@ class _RangeTask(SinkTask):
                 break
         parts, partition = self._parts, self._partition
         if not self._stops:
-            # offsets after the last record have no messages
+            # the offsets after the last record have no messages
             parts.state.advance(partition, self._start.end)
         waits = not parts.state.is_reading(partition)
         parts.actions.carry_out([CloseFiles(self._work.cycle)])
         if not self._pipeline.keep_dead_letters(self._handled(), _FLUSH_SECONDS):
             raise ConnectError(
-                f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s"
+                f"{partition}: dead-letter records were not acknowledged within "
+                f"{_FLUSH_SECONDS:.0f} s"
             )
         reports = [each for each in self._collector.messages if isinstance(each, Report)]
         if not reports:
             raise ConnectError(
-                f"{partition}: the storage credentials expired: run the load again with smaller "
-                "--step-rows"
+                f"{partition}: the storage credentials expired; run the load again with a smaller "
+                "value of --step-rows"
             )
         waiting = parts.stops.waits.partitions()
         return RangeResult(
@@ -209,7 +206,7 @@ class _RangeTask(SinkTask):
         return self._range_context.stopped or not self._parts.state.is_reading(self._partition)
 
     def _restrict_to_partition(self) -> None:
-        """Move to the position of the load's task, with this partition only."""
+        """Restrict the state to this partition and move it to the start of the range."""
         parts, start = self._parts, self._start
         parts.state.revoke(self._work.partitions - {self._partition})
         parts.state.advance(self._partition, start.begin)
@@ -226,7 +223,10 @@ class _RangeTask(SinkTask):
                 parts.staging.stage_alone(table, self._partition, offset)
 
     def _process(self, messages: MessageRun) -> int:
-        """Process one poll; discard its result if the partition has to stop during the poll."""
+        """Process one poll, and return the number of its records.
+
+        Return 0 if the partition has to stop during the poll, which discards the records.
+        """
         if self._stops:
             return 0
         for delivery in self._pipeline.process([messages]):

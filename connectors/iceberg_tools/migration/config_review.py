@@ -1,4 +1,4 @@
-"""Translation of a Java sink's configuration: the configuration to post, and remarks on it."""
+"""Translation of a Java sink's configuration, with remarks on the differences."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Props = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ConfigReview:
-    """Result of a review. The configuration cannot be posted if there are `problems`."""
+    """Result of a review. The configuration cannot be submitted if there are `problems`."""
 
-    # configuration to post, with current key names and without keys that have no effect
+    # configuration to submit, with current key names and without keys that have no effect
     config: Mapping[str, str]
-    changes: tuple[tuple[str, str], ...]  # key, and the difference from the Java sink
-    dropped: tuple[tuple[str, str], ...]  # key, and the reason for its removal
+    changes: tuple[tuple[str, str], ...]  # key and difference from the Java sink
+    dropped: tuple[tuple[str, str], ...]  # key and reason for its removal
     problems: tuple[str, ...]
     parsed: IcebergSinkConfig | None
 
@@ -61,16 +61,16 @@ def _without_effect(props: Props, family: ClassFamily) -> list[tuple[str, str]]:
 _UNUSED: Mapping[str, str] = {
     "iceberg.control.group-id-prefix": "tasks of this sink need no separate consumer groups",
     "iceberg.coordinator-executor-keep-alive-timeout-ms": "one permanent thread commits to tables",
-    "iceberg.coordinator.transactional.suffix": "belonged to the Java worker; transactional IDs "
-    "are stable here",
-    "task.id": "belonged to the Java worker",
+    "iceberg.coordinator.transactional.suffix": "applied only to the Java worker; this sink uses "
+    "stable transactional IDs",
+    "task.id": "applied only to the Java worker",
 }
 
 _MERGES = (
-    "turns on MERGE: one row per key. Apache's sink ignored it and appended; "
-    "iceberg.ext.write-mode=append keeps that behavior"
+    "turns on MERGE mode, with one row per key; Apache's sink ignored this key and appended rows; "
+    "iceberg.ext.write-mode=append restores that behavior"
 )
-# Key, family and value to which the remark applies (None: all), and the difference from the Java
+# Key, family and value to which the remark applies (None for all), and the difference from the Java
 # sink.
 _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
     ("iceberg.tables.cdc-field", ClassFamily.APACHE, None, _MERGES),
@@ -86,7 +86,7 @@ _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
         "iceberg.tables.evolve-schema-enabled",
         None,
         "true",
-        "only the coordinator changes tables; iceberg.ext.evolution.* select the policy per "
+        "only the coordinator changes tables; iceberg.ext.evolution.* select the policy for each "
         "kind of change",
     ),
     (
@@ -100,15 +100,15 @@ _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
         "iceberg.control.topic",
         None,
         None,
-        "commits are still announced here; tasks and coordinator use <this>-<connect group id>, "
-        "which is created",
+        "commits are still announced on this topic; tasks and the coordinator use the topic "
+        "<this topic>-<connect group id>, which is created automatically",
     ),
     (
         "iceberg.control.commit.timeout-ms",
         None,
         None,
-        "at the timeout, the partitions that reported are committed; a slow task delays only "
-        "its own rows",
+        "after the timeout, all partitions that have been reported are committed; a slow task "
+        "delays only its own rows",
     ),
     (
         "iceberg.control.commit.max-consecutive-failures",
@@ -121,38 +121,38 @@ _CHANGES: tuple[tuple[str, ClassFamily | None, str | None, str], ...] = (
         "iceberg.control.group-id",
         ClassFamily.TABULAR,
         None,
-        "is read once, by this command: from then on, the tables contain the positions",
+        "is read only once, by this command; afterward, the tables contain the positions",
     ),
     (
         "errors.tolerance",
         None,
         "all",
-        "also applies to conversion and routing errors in the sink, which stopped the Java "
-        "sink's task",
+        "also applies to conversion and routing errors in the sink, which failed the task of the "
+        "Java sink",
     ),
     (
         "consumer.override.group.id",
         None,
         None,
-        "is supported: iceberg.connect.group-id must name the same group, with which the Java "
-        "sink never committed",
+        "is supported; iceberg.connect.group-id must name the same group (with this setting, the "
+        "Java sink never committed)",
     ),
     (
         "iceberg.kafka.transactional.id",
         None,
         None,
-        "is ignored: the coordinator's ID is stable, and a newer coordinator fences an older one",
+        "is ignored; the coordinator's ID is stable, and a newer coordinator fences an older one",
     ),
 )
 _DEFAULTS = [
     (
         "iceberg.ext.lenient-conversion",
-        "unset: a value that does not fit its column is an error or a dead letter; the Java "
-        "sink wrapped, truncated, or rounded it. true: as in the Java sink",
+        "if unset, a value that does not fit its column is an error or a dead-letter record; true "
+        "restores the behavior of the Java sink, which wrapped, truncated, or rounded the value",
     ),
     (
         "iceberg.ext.unrouted",
-        "unset: rows without a table are dropped and counted, as in the Java sink; the "
+        "if unset, rows without a table are dropped and counted, as in the Java sink; the "
         "alternatives are fail and dlq",
     ),
 ]

@@ -11,8 +11,8 @@ from typing import Any
 
 from connectors.iceberg.coordinator.control_events import MAGIC
 
-DATA_WRITTEN = 1  # files for one table, not committed yet
-DATA_COMPLETE = 2  # how far a task had read when it reported them
+DATA_WRITTEN = 1  # contains uncommitted files for one table
+DATA_COMPLETE = 2  # contains the offsets that a task had read when it reported the files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class JavaEvent:
 
     @property
     def table(self) -> str | None:
-        """Full name of the table that the files of a DATA_WRITTEN event are for."""
+        """Full name of the table in a DATA_WRITTEN event."""
         reference = self.payload.get("table_reference") or self.payload.get("table_name")
         if not isinstance(reference, Mapping):
             return None
@@ -35,7 +35,7 @@ class JavaEvent:
 
     @property
     def read_to(self) -> dict[tuple[str, int], int]:
-        """Next offsets to read, of the source partitions of a DATA_COMPLETE event that had rows."""
+        """Next offsets of the source partitions in a DATA_COMPLETE event that had rows."""
         assigned = self.payload.get("assignments") or ()
         return {
             (one["topic"], one["partition"]): one["offset"]
@@ -45,7 +45,7 @@ class JavaEvent:
 
     @staticmethod
     def decode(partition: int, offset: int, value: bytes | None) -> JavaEvent | None:
-        """Return the event in a control message of either Java sink; None if it is not an event.
+        """Return the event in a control message of either Java sink, or None if it has none.
 
         The message consists of magic bytes, the Avro schema as a string, and the Avro record.
         """

@@ -1,9 +1,9 @@
 """Position of a Java sink, derived from its tables, its consumer group, and its control topic.
 
-Its snapshots contain positions of the *control* topic instead of the source topics. The source
-positions are in the consumer group, which advances when tasks report their files, before the files
-are committed to a table. Files that were reported but not committed are rows that the group has
-passed and that no table contains.
+The snapshots contain positions of the *control* topic instead of the source topics. The source
+positions are the consumer group's offsets, which advance when tasks report their files, before the
+files are committed to a table. If reported files were not committed, the group's offsets are past
+rows that no table contains.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class TableTrace:
 
     table: str
     exists: bool = True
-    # control partition -> next offset; None: it never committed to this table
+    # next offsets of the control topic by partition, or None if it never committed to this table
     control: Mapping[int, int] | None = None
     snapshot: int | None = None
     commit: str | None = None
     by: str | None = None  # connector and task, if in the summary
     valid_through: str | None = None
-    # False: older snapshots, which may contain a position, were expired
+    # False if older snapshots, which may contain a position, were expired
     complete: bool = True
     has_ledger: bool = False  # this connector has already written to the table with this sink
 
@@ -77,12 +77,12 @@ class TableTrace:
 class JavaPosition:
     """Position at which this sink must start."""
 
-    # Next offsets, with which no row is lost or duplicated. Empty: this sink already has ledgers.
+    # next offsets that neither lose nor duplicate rows; empty if this sink already has ledgers
     offsets: Mapping[TopicPartition, int]
     in_group: bool  # the connector's group already has these offsets
-    # table -> events with files that were reported but never committed
+    # number of events by table whose files were reported but never committed
     uncommitted: Mapping[str, int]
-    problems: tuple[str, ...] = ()  # reasons for a manual check
+    problems: tuple[str, ...] = ()  # reasons why the user must check the position
 
 
 def find_position(
@@ -96,16 +96,15 @@ def find_position(
     Args:
         traces: Traces of all tables of the connector, and of all tables in its events.
         events: Events of the sink's group on its control topic, in order within each partition.
-        source: Offsets of the group with the source positions: Tabular's control group, otherwise
-            the
-            connect group.
-        connect: Offsets of `connect-<name>`, at which this sink starts.
+        source: Offsets of the group that contains the source positions: the control group for
+            Tabular's sink, otherwise the connect group.
+        connect: Offsets of the group `connect-<name>`, at which this sink starts.
     """
     by_table = {trace.table: trace for trace in traces}
     tables_with_ledger = sorted(trace.table for trace in by_table.values() if trace.has_ledger)
     if tables_with_ledger:
         problem = (
-            f"this sink has already written to {', '.join(tables_with_ledger)}: its ledgers are "
+            f"this sink has already written to {', '.join(tables_with_ledger)}; its ledgers are "
             "used, and nothing is imported"
         )
         return JavaPosition({}, in_group=True, uncommitted={}, problems=(problem,))
@@ -130,7 +129,7 @@ def find_position(
                 tp = TopicPartition(topic, partition)
                 read_to[tp] = max(read_to.get(tp, -1), offset)
     problems = [
-        f"table {name}: {count} reports of files were never committed"
+        f"table {name}: {count} file reports were never committed"
         for name, count in sorted(uncommitted.items())
     ]
     ahead = [
@@ -154,10 +153,10 @@ def find_position(
         )
     unknown = sorted(str(tp) for tp, offset in read_to.items() if offset < 0)
     if unknown:
-        problems.append(f"the control topic has no earlier position of: {', '.join(unknown)}")
+        problems.append(f"the control topic has no earlier position for {', '.join(unknown)}")
     offsets = {tp: offset for tp, offset in read_to.items() if offset >= 0}
-    hopeless = ahead or unseen or silent or unknown
-    return JavaPosition(offsets, False, uncommitted, tuple(problems) if hopeless else ())
+    needs_check = ahead or unseen or silent or unknown
+    return JavaPosition(offsets, False, uncommitted, tuple(problems) if needs_check else ())
 
 
 def _is_committed(event: JavaEvent, traces: Mapping[str, TableTrace]) -> bool:

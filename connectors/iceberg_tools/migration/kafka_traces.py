@@ -1,4 +1,4 @@
-"""State of the Java sink in Kafka: offsets of its groups, and events on its control topic."""
+"""State of the Java sink in Kafka: offsets of its groups and events in its control topic."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TIMEOUT_SECONDS = 30.0
 
 
 def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartition, int]:
-    """Return the committed offsets of a group; empty if the cluster does not know the group.
+    """Return the committed offsets of a group, or an empty dictionary if it does not exist.
 
     Raises:
-        ConnectError: The cluster does not answer.
+        ConnectError: The cluster does not respond.
     """
     consumer_settings = {
         "group.id": group,
         "enable.auto.commit": False,
         "isolation.level": "read_uncommitted",
     }
-    # without joining the group
+    # the consumer does not join the group
     with consumer_of({**settings, **consumer_settings}, f"offsets of group {group}") as consumer:
         topics = consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
         partitions = [
@@ -41,12 +41,12 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
 
 
 def control_events(settings: Mapping[str, str], topic: str, group: str) -> list[JavaEvent]:
-    """Return all events of this group on the control topic.
+    """Return all events of a group in the control topic.
 
     Raises:
-        ConnectError: The cluster does not answer.
+        ConnectError: The cluster does not respond.
     """
-    # The client requires a group; it never joins or commits.
+    # The client requires a group ID, but it never joins the group or commits offsets.
     consumer_settings = {
         **TO_THE_END,
         "group.id": f"{topic}-migration",
@@ -70,8 +70,8 @@ def _read(consumer: Consumer, topic: str, group: str, remaining: set[int]) -> li
             last_record_at = time.monotonic()
         elif time.monotonic() > last_record_at + TIMEOUT_SECONDS:
             raise ConnectError(
-                f"control topic {topic}: no record within {TIMEOUT_SECONDS:.0f} s before the "
-                "end of the topic"
+                f"control topic {topic}: timed out after {TIMEOUT_SECONDS:.0f} s without records "
+                "while reading to the end"
             )
         for message in messages:
             error = message.error()
