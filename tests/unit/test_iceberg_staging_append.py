@@ -206,7 +206,7 @@ def test_bad_rows_are_named_and_their_batch_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([row(0, 1), row(1, 2**40), row(2, 3)]))
     assert list(raised.value.errors) == [1]
-    assert str(raised.value.errors[1]) == "table db.orders, column id: does not fit a int column"
+    assert str(raised.value.errors[1]) == "table db.orders, column id: does not fit column type int"
     assert isinstance(raised.value.errors[1], DataError)
     assert made.close_cycle(1, ORDERS_0) == []
 

@@ -248,7 +248,7 @@ def test_key_that_does_not_convert_is_reported_with_its_reason(tmp_path: Path) -
     value = struct(("id", INT64))
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([record(Struct(value, [2**40]), 0)]))
-    assert "does not fit a int column" in str(raised.value.errors[0])
+    assert "does not fit column type int" in str(raised.value.errors[0])
 
 
 def test_composite_keys_of_unusual_types_stay_distinct(tmp_path: Path) -> None:

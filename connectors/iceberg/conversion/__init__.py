@@ -1,1 +1,1 @@
-"""Conversion of rows to the types of a table, and changes of tables for new rows."""
+"""Conversion of rows to the column types of a table, and schema evolution for new fields."""

@@ -1,9 +1,9 @@
-"""`ColumnNames`: the column of a table for each field of a record.
+"""`ColumnNames`: maps the fields of a record to the columns of a table.
 
-If the properties of the table contain a name mapping, names are looked up there, case-sensitively;
-other names are used unchanged. A column that the sink renamed is also found by its former names,
-unless another field has its current name. If a column has several versions, the oldest one that
-accepts the values of the field is used.
+If the table properties contain a name mapping, it is applied to the field names, case-sensitively.
+Field names without a mapping are used unchanged. A column that the sink renamed also matches its
+former names, unless another field has its current name. If a column has several versions, the field
+is mapped to the oldest version that accepts its values.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from connectors.iceberg.conversion.types import TypeOptions
 
 NAME_MAPPING = "schema.name-mapping.default"
 HISTORY: Final = "connect-py.columns"  # {"names":{"2":["b"]},"versions":{"4":[9,11]}}
-ColumnField: TypeAlias = Mapping[str, Any]  # a field of an Iceberg schema as JSON
+ColumnField: TypeAlias = Mapping[str, Any]  # field of an Iceberg schema as JSON
 NameMapping: TypeAlias = "Sequence[Mapping[str, Any]] | None"
-# field of a record: name, Connect schema, Arrow type
+# name, Connect schema, and Arrow type of a record field
 Member: TypeAlias = "tuple[str, Schema | None, pa.DataType]"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnHistory:
-    """Changes that the sink made to columns, by field ID, from a property of the table.
+    """Renamed columns and column versions of a table, by field ID. Stored in a table property.
 
-    A column has versions if values of a new type did not fit into it.
+    The sink adds a version of a column for values of a type that does not fit the column.
     """
 
     names: Mapping[int, Sequence[str]] = field(default_factory=dict)  # former names
-    versions: Mapping[int, Sequence[int]] = field(default_factory=dict)  # oldest first
+    # IDs of the additional versions, oldest first
+    versions: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @staticmethod
     def of(properties: Mapping[str, str]) -> ColumnHistory:
-        """Parse the property. A value that the sink did not write counts as no history."""
+        """Parse the table property. An invalid value is ignored."""
         try:
             data = json.loads(properties.get(HISTORY, "{}"))
             return ColumnHistory(
@@ -50,7 +51,7 @@ class ColumnHistory:
             return ColumnHistory()
 
     def to_json(self) -> str:
-        """Return the value of the property."""
+        """Return the value of the table property."""
         members = {"names": self.names, "versions": self.versions}
         return json.dumps(
             {key: value for key, value in members.items() if value}, separators=(",", ":")
@@ -59,14 +60,19 @@ class ColumnHistory:
     def versions_of(
         self, column: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]
     ) -> list[Mapping[str, Any]]:
-        """Return the existing versions of a column among the fields of its level, oldest first."""
+        """Return the additional versions of a column, oldest first.
+
+        Args:
+            column: The first version.
+            fields: All fields of the table or struct that contains the column.
+        """
         by_id = {f["id"]: f for f in fields}
         return [by_id[id_] for id_ in self.versions.get(column["id"], ()) if id_ in by_id]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The rules of one table."""
+    """Maps the fields of records to the columns of one table."""
 
     mapping: NameMapping
     history: ColumnHistory
@@ -77,7 +83,7 @@ class ColumnNames:
     def of(
         properties: Mapping[str, str], types: TypeOptions, *, case_insensitive: bool
     ) -> ColumnNames:
-        """Read the default name mapping and the history from the properties of a table."""
+        """Read the default name mapping and the column history from the table properties."""
         text = properties.get(NAME_MAPPING)
         mapping = None if text is None else json.loads(text)
         return ColumnNames(mapping, ColumnHistory.of(properties), types, case_insensitive)
@@ -85,9 +91,9 @@ class ColumnNames:
     def columns(
         self, members: Sequence[Member], fields: Sequence[ColumnField], mapping: NameMapping
     ) -> dict[str, ColumnField]:
-        """Return the columns of one level for the fields of a record, by the name of the field.
+        """Return the column of each field of a record or nested struct, by field name.
 
-        Two fields never share a column: a current name takes precedence over a former one.
+        Two fields never share a column. A current name takes precedence over a former name.
         """
         current = self._by_current_names(fields, mapping)
         former = {name: f for f in fields for name in self.history.names.get(f["id"], ())}
@@ -143,7 +149,7 @@ class ColumnNames:
 
 
 def inner_mapping(mapping: NameMapping, field_id: int) -> NameMapping:
-    """Return the mapping of the fields inside of a field."""
+    """Return the name mapping of the nested fields of a field."""
     if mapping is None:
         return None
     return next((m.get("fields", ()) for m in mapping if m.get("field-id") == field_id), ())

@@ -1,4 +1,4 @@
-"""Functions for columns: members, items of lists, leaves of nested columns, and masks of rows."""
+"""Helper functions for Arrow columns: row masks, nested fields, list items, and leaf columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from connect_py.columns.arrow import storage_type
 
 
 def tombstones(column: Column) -> pa.BooleanArray | None:
-    """Return a mask of the rows whose value is null, whatever their schema; None: no row is."""
+    """Return a mask of the rows whose value is null, or None if there are no such rows."""
     if pa.types.is_null(column.data.type):
         return pa.repeat(pa.scalar(True), len(column))
     if column.data.null_count:
@@ -26,29 +26,29 @@ def tombstones(column: Column) -> pa.BooleanArray | None:
 
 
 def any_true(mask: pa.BooleanArray) -> bool:
-    """Return True if a row is true. Null counts as false."""
+    """Return True if any element is true. Nulls count as false."""
     return pc.any(mask).as_py() is True
 
 
 def row_numbers(mask: pa.BooleanArray) -> list[int]:
-    """Return the numbers of the rows that are true."""
+    """Return the indexes of the elements that are true."""
     numbers: list[int] = pc.indices_nonzero(mask).to_pylist()
     return numbers
 
 
 def bad_rows(mask: pa.BooleanArray, message: str, reason: FailureReason | None = None) -> BadRows:
-    """Return the error for the rows of a mask, all with one message."""
+    """Return an error that has the same message for each row of a mask."""
     return BadRows(dict.fromkeys(row_numbers(mask), DataError(message, reason=reason)))
 
 
 def without_bad_rows(batch: Batch, bad: BadRows) -> Batch | None:
-    """Return the other rows of a batch, or None if all are bad."""
+    """Return the rows of a batch that have no errors, or None if all rows have errors."""
     keep = [row not in bad.errors for row in range(len(batch))]
     return batch.where(pa.array(keep)) if any(keep) else None
 
 
 def is_empty(column: Column | None) -> bool:
-    """Return True if there is no column, or if all its rows are null."""
+    """Return True if the column is None or all its rows are null."""
     return column is None or column.null_count == len(column)
 
 
@@ -56,16 +56,16 @@ def is_empty(column: Column | None) -> bool:
 
 
 def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
-    """Return the member at a path of names, or None if it does not exist."""
+    """Return the nested column at a path of field names, or None if it does not exist."""
     for name in path:
         column = column.member(name) if column is not None and column.is_struct() else None
     return column
 
 
 def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, Schema | None]:
-    """Return a field of a struct column, or the value of a key of a map column.
+    """Return the values and schema of a field of a struct column, or of a key of a map column.
 
-    It is null where the struct is null, and everywhere if the field does not exist.
+    The values are null where the struct is null. If the field does not exist, all values are null.
     """
     if pa.types.is_map(data.type):
         if not pa.types.is_string(data.type.key_type):
@@ -80,7 +80,7 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
 
 
 def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str, pa.Array]]:
-    """Yield the name in Iceberg, the path in a Parquet file, and the values of each leaf."""
+    """Yield the Iceberg name, the path in Parquet files, and the values of each leaf column."""
     path = path or name
     if isinstance(data, pa.ExtensionArray):
         data = data.storage
@@ -103,7 +103,7 @@ def null_mask(data: pa.Array) -> pa.BooleanArray | None:
 
 
 def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:
-    """Return the offsets of lists, as if null lists had no items, and their `null_mask`."""
+    """Return the offsets of lists and their `null_mask`. Null lists are treated as empty."""
     ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)]), null_mask(data)
 
@@ -122,19 +122,19 @@ def items_of(data: pa.ListArray) -> pa.Array:
 
 
 def storage_of(data: pa.Array) -> pa.Array:
-    """Return the storage of an extension array such as UUIDs, and other arrays unchanged."""
+    """Return the storage of an extension array, such as UUIDs, or any other array unchanged."""
     return data.storage if isinstance(data, pa.ExtensionArray) else data
 
 
 def plain(data: pa.Array) -> pa.Array:
-    """Return dates and times as integers, UUIDs as bytes, and other values unchanged."""
+    """Convert dates and times to integers, and UUIDs to bytes. Other values are unchanged."""
     data = storage_of(data)
     storage = storage_type(data.type)
     return data if storage == data.type else data.view(storage)
 
 
 def some_value(type_: pa.DataType) -> pa.Scalar:
-    """Return a value that is not null, as a placeholder that readers never see."""
+    """Return a non-null placeholder value, which readers never see."""
     if pa.types.is_fixed_size_binary(type_):
         return pa.scalar(bytes(type_.byte_width), type_)
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -143,12 +143,15 @@ def some_value(type_: pa.DataType) -> pa.Scalar:
 
 
 def as_array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a single array for any number of chunks."""
+    """Combine the chunks of an array into a single array."""
     return data.combine_chunks() if isinstance(data, pa.ChunkedArray) else data
 
 
 def choose(rows: pa.BooleanArray | None, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Return the values of `yes` in these rows, and those of `no` elsewhere; None: no rows."""
+    """Return the values of `yes` where `rows` is true, and the values of `no` elsewhere.
+
+    If `rows` is None, the result is `no`.
+    """
     if rows is None:
         return no
     if isinstance(no, pa.ExtensionArray):

@@ -1,27 +1,33 @@
-"""`FullNames`: dotted names of all columns of a schema, including nested ones."""
+"""`FullNames`: the dotted names of all columns of a schema, including nested columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-Field = Mapping[str, Any]  # of an Iceberg schema as JSON
+Field = Mapping[str, Any]  # field of an Iceberg schema as JSON
 
 
 class FullNames:
-    """Names of columns. Iceberg rejects a schema with duplicates, and readers reject empty parts.
+    """Checks that the full names of the columns of a schema are unique and have no empty parts.
 
-    `{"a.b": 1, "a": {"b": 2}}` has two columns `a.b`.
+    Iceberg rejects schemas with duplicate names, and readers reject empty parts. For example, the
+    row `{"a.b": 1, "a": {"b": 2}}` has two columns with the full name `a.b`.
     """
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
-        """`fields` are those of an existing table."""
+        """Add the names of the fields of an existing table."""
         self._names = {
             ".".join(path) for path, _ in columns_inside({"type": "struct", "fields": fields})
         }
 
     def add(self, path: Sequence[str], type_: Any) -> str | None:
-        """Add a column of an Iceberg type as JSON, or return why the table cannot have it."""
+        """Add a column with its nested columns, or return the reason why that is impossible.
+
+        Args:
+            path: Names of the column and its parents.
+            type_: Iceberg type of the column as JSON.
+        """
         new_names: set[str] = set()
         for parts in [tuple(path), *(inner for inner, _ in columns_inside(type_, tuple(path)))]:
             name = ".".join(parts)
@@ -35,7 +41,7 @@ class FullNames:
 
 
 def fields_of(type_: Any) -> Sequence[Field]:
-    """Return the fields of a struct or schema, or the items of a list or map as fields."""
+    """Return the fields of a struct or schema, or the element, key, and value types as fields."""
     if isinstance(type_, str):
         return ()
     if type_["type"] == "struct":
@@ -56,7 +62,7 @@ def fields_of(type_: Any) -> Sequence[Field]:
 def columns_inside(
     type_: Any, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Field]]:
-    """Yield all columns of a schema or inside of a type, with their paths."""
+    """Yield the path and the field of each column in a schema or type, including nested columns."""
     for field in fields_of(type_):
         yield (*path, field["name"]), field
         yield from columns_inside(field["type"], (*path, field["name"]))

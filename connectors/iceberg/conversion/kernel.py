@@ -1,4 +1,4 @@
-"""Common parts of kernels: conversions, runs, failures, and the conversion of single values."""
+"""`Kernel`: a function that converts incoming values to the type of a column."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from connectors.iceberg.conversion.types import IcebergType, TypeOptions, arrow_
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """Treatment of values that do not fit."""
+    """Options for values that do not fit the type of their column."""
 
-    lenient: bool = False  # like Java's sink: wrap, round, and read any other string as false
+    # convert like the Java sink: wrap integers, round decimals, and read all strings except true as
+    # false
+    lenient: bool = False
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
-    # select the version of a column for a field
+    # used for selecting the version of a column
     types: TypeOptions = field(default_factory=TypeOptions)
 
     @staticmethod
@@ -38,38 +40,39 @@ class ConversionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Rows whose value does not fit a column."""
+    """Rows whose values do not fit a column."""
 
-    rows: pa.BooleanArray  # no nulls
+    rows: pa.BooleanArray  # mask without nulls
     column: str  # dotted path in the table
     reason: str
 
 
 @dataclass(slots=True)
 class Run:
-    """One conversion in progress, at one nesting level of lists."""
+    """State of the conversion of one batch. List items and map entries have a separate run."""
 
+    # masks of the schemaless rows that lack a field, by the path of the field
     absent: Mapping[Path, pa.BooleanArray] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
 
 Kernel = Callable[[pa.Array, Run], pa.Array]
-"""Function from the incoming array to the Arrow type of the column.
+"""Function that converts an incoming array to the Arrow type of the column.
 
-Values that do not fit are null and reported as failures.
+Values that do not fit become null and are reported as failures.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A column of a table, or a part of a column, and the field of the rows that fills it."""
+    """Conversion of one incoming field to a column, or to a nested part of a column."""
 
     target: IcebergType
-    schema: Schema | None  # of the field; None: schemaless
-    type: pa.DataType  # of the field
-    path: Path  # of the field
-    column: str  # name in the table
-    mapping: NameMapping  # of names inside of the column
+    schema: Schema | None  # schema of the field, or None if it is schemaless
+    type: pa.DataType  # Arrow type of the field
+    path: Path  # path of the field
+    column: str  # dotted path in the table
+    mapping: NameMapping  # name mapping of the nested fields
     names: ColumnNames
     options: ConversionOptions
 
@@ -81,7 +84,7 @@ class Conversion:
     def inside(
         self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
     ) -> Conversion:
-        """Return the conversion of a field into a field of the column."""
+        """Return the conversion of a nested field."""
         column = f"{self.column}.{field['name']}" if self.column else field["name"]
         below = inner_mapping(self.mapping, field["id"])
         return replace(
@@ -95,17 +98,17 @@ class Conversion:
         )
 
 
-class Unfit(Exception):  # noqa: N818 - becomes a failure with the name of the column
-    """No value of this incoming type fits the column."""
+class Unfit(Exception):  # noqa: N818 - reported as a failure with the name of the column
+    """Raised if no value of an incoming type fits the type of the column."""
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Return True for strings."""
+    """Return True if a type is a string type."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    """Return True for binary values."""
+    """Return True if a type is a binary type."""
     return bool(
         pa.types.is_binary(type_)
         or pa.types.is_large_binary(type_)
@@ -114,7 +117,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> list[Any]:
-    """Return Python values of the field at `path`, without absent fields of schemaless objects."""
+    """Convert the field at `path` to Python values. Schemaless objects omit absent fields."""
     if schema is not None:
         return to_values(schema, data)
     below = {
@@ -126,7 +129,7 @@ def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> li
 
 
 def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
-    """Report nulls of required columns, except the rows that are null because they failed."""
+    """Report the nulls of a required column, except nulls of values that have been reported."""
     for failure in run.failures:
         if failure.column == column and len(failure.rows) == len(nulls):
             nulls = pc.and_not(nulls, failure.rows)
@@ -135,7 +138,7 @@ def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> 
 
 
 def keep(data: pa.Array, fits: pa.BooleanArray, column: str, reason: str, run: Run) -> pa.Array:
-    """Report values that do not fit, and replace them with null. A null value fits."""
+    """Report values that do not fit, and replace them with null. Nulls always fit."""
     if pc.all(fits).as_py() is not False:
         return data
     bad = pc.invert(fits).fill_null(False)
@@ -161,10 +164,16 @@ def convert_each(
     column: str,
     run: Run,
 ) -> list[Any]:
-    """Convert values other than null one by one.
+    """Convert non-null values one by one.
 
-    Values that do not fit become null and are reported. `rows` contains the index of the value of
-    each row; None: one value per row.
+    Values that do not fit become null and are reported.
+
+    Args:
+        values: The values.
+        convert: Raises ValueError or ArithmeticError if a value does not fit.
+        rows: Index of the value of each row, or None if there is one value per row.
+        column: Dotted path of the column.
+        run: Receives the failures.
     """
     results: list[Any] = []
     bad: list[bool] = []

@@ -1,4 +1,4 @@
-"""Kernels into int, long, float, double and decimal columns."""
+"""Kernels that convert values to int, long, float, double, and decimal columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from connectors.iceberg.conversion.kernel import (
 from connectors.iceberg.conversion.temporal import INT64_MAX, INT64_MIN, temporal_type_of
 from connectors.iceberg.conversion.types import VARIABLE_SCALE_DECIMAL
 
-_DIGITS = 37  # digits that always fit into Arrow's decimals, with any sign
+_DIGITS = 37  # digits that always fit into Arrow decimals, regardless of the sign
 _LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
 _LONGS = pa.decimal128(19, 0)
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
@@ -41,7 +41,7 @@ _DECIMAL_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCI
 
 
 def integer(at: Conversion) -> Kernel | None:
-    """Return the kernel into int and long columns."""
+    """Return the kernel for int and long columns, or None if no conversion is required."""
     type_, arrow_type, target, lenient = at.type, at.arrow_type, str(at.target), at.options.lenient
     if type_ == arrow_type:
         return None
@@ -59,7 +59,7 @@ def integer(at: Conversion) -> Kernel | None:
         def narrow(data: pa.Array, run: Run) -> pa.Array:
             if not lenient:
                 fits = pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high))
-                data = keep(data, fits, at.column, f"does not fit a {target} column", run)
+                data = keep(data, fits, at.column, f"does not fit column type {target}", run)
             return data.cast(arrow_type, safe=False)
 
         return narrow
@@ -71,7 +71,7 @@ def integer(at: Conversion) -> Kernel | None:
 
 
 def floating(at: Conversion) -> Kernel | None:
-    """Return the kernel into float and double columns."""
+    """Return the kernel for float and double columns, or None if no conversion is required."""
     type_, arrow_type = at.type, at.arrow_type
     if type_ == arrow_type:
         return None
@@ -81,20 +81,20 @@ def floating(at: Conversion) -> Kernel | None:
         return lambda data, run: _finite(
             data.cast(arrow_type, safe=False), pc.is_inf(data), at, run
         )
-    if pa.types.is_integer(type_):  # rounds, as Java does: a long has more digits than a double
+    if pa.types.is_integer(type_):  # longs with too many digits are rounded, as in Java
         return lambda data, _: data.cast(arrow_type, safe=False)
-    if pa.types.is_decimal(type_):  # over a text, whose cast rounds once
+    if pa.types.is_decimal(type_):  # converted to a string first, because its cast rounds only once
         return lambda data, run: _finite(
             data.cast(pa.string()).cast(arrow_type), pa.scalar(False), at, run
         )
     if is_text(type_):
         plain = each(
-            pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is no number")[1]
+            pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is not a number")[1]
         )
 
         def from_text(data: pa.Array, run: Run) -> pa.Array:
-            texts = plain(data, run)  # Arrow's cast of these rounds once, also into floats
-            return _finite(texts.cast(arrow_type), pc.ends_with(texts, "Infinity"), at, run)
+            numbers = plain(data, run)  # Arrow rounds these strings only once, even to floats
+            return _finite(numbers.cast(arrow_type), pc.ends_with(numbers, "Infinity"), at, run)
 
         return from_text
     raise Unfit
@@ -103,15 +103,15 @@ def floating(at: Conversion) -> Kernel | None:
 def _finite(
     result: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
 ) -> pa.Array:
-    """Report numbers that became infinite, except those that were `infinite` before."""
+    """Report numbers that became infinite, except numbers that were `infinite` originally."""
     if at.options.lenient:
         return result
     lost = pc.and_not(pc.is_inf(result), infinite)
-    return keep(result, pc.invert(lost), at.column, f"does not fit a {at.target} column", run)
+    return keep(result, pc.invert(lost), at.column, f"does not fit column type {at.target}", run)
 
 
 def decimal(at: Conversion) -> Kernel | None:
-    """Return the kernel into decimal columns."""
+    """Return the kernel for decimal columns, or None if no conversion is required."""
     type_, arrow_type, lenient = at.type, at.arrow_type, at.options.lenient
     if type_ == arrow_type:
         return None
@@ -143,7 +143,7 @@ def decimal(at: Conversion) -> Kernel | None:
         )
     if pa.types.is_floating(type_) or is_text(type_):
         text = {pa.float32(): float_text, pa.float64(): double_text}.get(type_, str)
-        matched = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
+        matched = partial(_matched, _DECIMAL_TEXT, otherwise="is not a decimal number")
         exact = each(arrow_type, at.column, lambda value: rescale(Decimal(matched(text(value))[0])))
         return lambda data, run: _text_decimals(data, arrow_type, run, exact)
     if is_variable_scale(at):
@@ -154,7 +154,7 @@ def decimal(at: Conversion) -> Kernel | None:
 def _have_digits(data: pa.Array, arrow_type: pa.Decimal128Type) -> bool:
     """Return True if no number has too many digits before the decimal point.
 
-    Arrow's casts do not detect all of them.
+    Arrow's casts do not detect all such numbers.
     """
     ends = pc.min_max(data).as_py()
     limit = 10 ** (arrow_type.precision - arrow_type.scale)
@@ -164,7 +164,10 @@ def _have_digits(data: pa.Array, arrow_type: pa.Decimal128Type) -> bool:
 def _text_decimals(
     data: pa.Array, arrow_type: pa.Decimal128Type, run: Run, slow: Kernel
 ) -> pa.Array:
-    """Parse strings or floats with Arrow, unless a value may overflow: Arrow does not check."""
+    """Parse strings or floats with Arrow, or with `slow` if a value may overflow.
+
+    Arrow does not detect overflows.
+    """
     text = data.cast(pa.string())
     longest = pc.max(pc.binary_length(text)).as_py() or 0
     if longest + arrow_type.scale <= _DIGITS and not any_true(
@@ -179,22 +182,22 @@ def _text_decimals(
 
 def _whole(number: float | Decimal, target: str, *, lenient: bool) -> int:
     low, high = _LIMITS[target]
-    # Java's narrowing: the nearest value that fits, or 0 for NaN
+    # Java's narrowing conversion returns the nearest value that fits, or 0 for NaN.
     if lenient and isinstance(number, float):
         return 0 if math.isnan(number) else int(max(low, min(high, number)))
     if lenient:
         width = (high - low + 1).bit_length() - 1
         return (int(number) - low) % (1 << width) + low
     if not math.isfinite(number) or number != int(number) or not low <= number <= high:
-        raise ValueError(f"is no whole number that fits a {target} column")
+        raise ValueError(f"is not an integer that fits column type {target}")
     return int(number)
 
 
 def _whole_of_text(text: str, target: str) -> int:
     low, high = _LIMITS[target]
-    _matched(_INTEGER_TEXT, text, "is no whole number")
+    _matched(_INTEGER_TEXT, text, "is not an integer")
     if not low <= int(text) <= high:
-        raise ValueError("is too large for the column")
+        raise ValueError(f"does not fit column type {target}")
     return int(text)
 
 
@@ -205,7 +208,7 @@ def _matched(pattern: re.Pattern[str], text: str, otherwise: str) -> re.Match[st
     return match
 
 
-_MANY_DIGITS = Context(prec=20_000)  # PostgreSQL's numeric supports that many
+_MANY_DIGITS = Context(prec=20_000)  # PostgreSQL's numeric values may have thousands of digits
 
 
 def _rescaled(value: Decimal, arrow_type: pa.Decimal128Type, *, lenient: bool) -> Decimal:
@@ -215,14 +218,14 @@ def _rescaled(value: Decimal, arrow_type: pa.Decimal128Type, *, lenient: bool) -
     except InvalidOperation as error:
         raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
     if not lenient and result != value:
-        raise ValueError(f"has more than {scale} digits after the point")
+        raise ValueError(f"has more than {scale} digits after the decimal point")
     if result and result.adjusted() + scale >= precision:
         raise ValueError(f"has more digits than decimal({precision}, {scale})")
     return result
 
 
 def is_variable_scale(at: Conversion) -> bool:
-    """Return True if the values are Debezium's {scale, value} structs."""
+    """Return True if the values are Debezium's `VariableScaleDecimal` structs."""
     return (
         at.schema is not None
         and at.schema.name == VARIABLE_SCALE_DECIMAL
@@ -233,7 +236,7 @@ def is_variable_scale(at: Conversion) -> bool:
 def each_variable_scale(
     arrow_type: pa.DataType, column: str, convert: Callable[[Decimal], Any]
 ) -> Kernel:
-    """Return a kernel that converts Debezium's {scale, value} structs one by one."""
+    """Return a kernel that converts `VariableScaleDecimal` structs one by one."""
 
     def one(pair: tuple[int, bytes]) -> Any:
         number = Decimal(int.from_bytes(pair[1], "big", signed=True))

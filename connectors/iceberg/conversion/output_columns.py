@@ -1,4 +1,4 @@
-"""Columns that a table lacks for the output of a user's query or function, and their policy."""
+"""Schema changes that a table requires for the output of a user-defined query or function."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 @dataclass(slots=True)
 class OutputColumns:
-    """Result of `judge`: changes by their treatment."""
+    """Required schema changes, grouped by the action that the policy specifies for them."""
 
     apply: list[SchemaChange] = field(default_factory=list)
     ignore: list[SchemaChange] = field(default_factory=list)
     hold: list[SchemaChange] = field(default_factory=list)
-    refuse: list[tuple[SchemaChange, str]] = field(default_factory=list)  # with the reason
+    refuse: list[tuple[SchemaChange, str]] = field(default_factory=list)  # with the reasons
 
 
 def judge(
@@ -37,15 +37,16 @@ def judge(
     *,
     begins: bool,
 ) -> OutputColumns:
-    """Compare top-level columns, which are fields of Iceberg's schema JSON.
+    """Compare the top-level columns of a table and of output rows.
 
-    Names are compared regardless of case.
+    Columns are fields of Iceberg's schema JSON. The comparison ignores the case of names.
 
     Args:
         table: The existing columns.
         output: The columns of the rows.
-        policy: Changes of kinds that it does not contain are refused.
-        begins: The sink creates the table, with all columns regardless of the policy.
+        policy: Action for each kind of change. All other kinds are refused.
+        begins: True if the sink creates the table. It then has all columns regardless of the
+            policy.
     """
     columns = {each["name"].lower(): each for each in table}
     names, result = FullNames(table), OutputColumns()
@@ -81,7 +82,7 @@ def judge(
 def _is_wider(column: Any, type_: Any) -> bool:
     if not isinstance(column, str) or not isinstance(type_, str):
         return False
-    have, want = _DECIMAL.fullmatch(column), _DECIMAL.fullmatch(type_)
-    if have is not None and want is not None:
-        return have[2] == want[2] and int(want[1]) > int(have[1])
+    current, required = _DECIMAL.fullmatch(column), _DECIMAL.fullmatch(type_)
+    if current is not None and required is not None:
+        return current[2] == required[2] and int(required[1]) > int(current[1])
     return (column, type_) in _WIDER

@@ -1,4 +1,7 @@
-"""Table partitions of rows. PyIceberg defines the transforms; common ones have column kernels."""
+"""`Partitioner`: splits rows by table partition.
+
+PyIceberg provides the partition transforms. Common transforms are implemented for Arrow columns.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _UINT32 = pa.uint32()
 
 
 class Partitioner:
-    """Partition spec of one table."""
+    """Splits rows according to the partition spec of one table."""
 
     def __init__(self, schema_json: str, spec_json: str) -> None:
         spec = json.loads(spec_json)
@@ -45,7 +48,10 @@ class Partitioner:
             self.terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-        """Yield the rows of each partition, after its values as single-value JSON in spec order."""
+        """Yield the partition values and the rows of each partition.
+
+        The values are single-value JSON, in the order of the fields of the partition spec.
+        """
         if not self.terms:
             yield (), rows
             return
@@ -87,7 +93,10 @@ def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | 
 
 
 def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], pa.Array]:
-    """Return the transform of a column, by default for each distinct value."""
+    """Return a function that applies a partition transform to a column.
+
+    Without an implementation for columns, PyIceberg transforms each distinct value.
+    """
     kind = str(source)
     if name == "identity":
         return lambda data: data.storage if isinstance(data, pa.ExtensionArray) else data
@@ -128,7 +137,10 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
 
 
 def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
-    """Transform each distinct day once: Arrow does not support all zones and years."""
+    """Return the years or months since 1970.
+
+    Each distinct day is converted in Python, because Arrow does not support all zones and years.
+    """
     days = plain(data).cast(pa.int64())
     if pa.types.is_timestamp(data.type):
         days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
@@ -142,7 +154,7 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
 
 
 def _murmur3_of_longs(values: pa.Array) -> pa.UInt32Array:
-    """Return Murmur3 (32 bits, seed 0) of the 8 little-endian bytes of each number."""
+    """Return the 32-bit Murmur3 hash (seed 0) of the 8 little-endian bytes of each number."""
     bits = plain(values).cast(pa.int64()).view(pa.uint64())
     low = pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64())).cast(_UINT32)
     high = pc.shift_right(bits, pa.scalar(32, pa.uint64())).cast(_UINT32)
@@ -166,7 +178,7 @@ def _rotate(values: pa.UInt32Array, by: int) -> pa.UInt32Array:
 
 
 def single_value_json(value: Any, type_: str) -> str:
-    """Return a partition value, as stored in Arrow or Python, as Iceberg's single-value JSON."""
+    """Convert a partition value in Arrow's or Python's form to Iceberg's single-value JSON."""
     if type_ == "date":
         return json.dumps(date_text(value))
     if type_ == "time":

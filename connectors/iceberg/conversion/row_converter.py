@@ -1,9 +1,10 @@
-"""Conversion of Connect columns to the columns of a table.
+"""`RowConverter`: converts the fields of records to the columns of a table.
 
-The type of the table decides, and logical names decide units. `RowConverter` is compiled once per
-table schema and incoming schema, and then applied to many batches. Most columns pass unchanged. A
-cast that could lose information checks the whole column first, and single values only if necessary.
-Values that do not fit are reported by row, and never changed silently.
+The table determines the type of each value, and the logical name of a field determines its unit. A
+`RowConverter` is compiled once for a table schema and an incoming schema, and converts many
+batches. Most columns are used unchanged. A cast that could lose information checks the whole column
+first, and single values only if necessary. Values that do not fit are reported by row and never
+changed silently.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ _NOT_CONVERTED = pa.nulls(0)
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Rows in the Arrow types of a table, in the order of its columns."""
+    """Converted rows: arrays in the order and with the Arrow types of the table's columns."""
 
     columns: list[pa.Array]
     failures: list[Failure]
 
 
 class RowConverter:
-    """Conversion of rows with one schema to the columns of one table. Used by one thread."""
+    """Converts rows with one schema to the columns of one table. Not thread-safe."""
 
     def __init__(
         self,
@@ -73,10 +74,11 @@ class RowConverter:
 
         Args:
             description: The table.
-            schema: The Connect schema of the rows; None: schemaless.
+            schema: The Connect schema of the rows, or None if they are schemaless.
             type_: The Arrow type of the rows.
-            options: The treatment of values that do not fit.
-            only: Convert only these columns, and do not check required ones. The others are empty.
+            options: The options for values that do not fit.
+            only: If not None, only these columns are converted, required columns may be null, and
+                all other columns are empty arrays.
             unchecked: Required columns that may be null, because the caller fills them.
 
         Raises:
@@ -96,9 +98,9 @@ class RowConverter:
             {**table, "type": "struct"}, schema, type_, (), "", names.mapping, names, options
         )
         self.sources: dict[str, str] = {}  # column of the table -> incoming field
-        # column of the table -> other columns with values of the same field
+        # column of the table -> other versions of the column
         self.siblings: dict[str, tuple[str, ...]] = {}
-        # kernels by column, of the field and of fields with its former names
+        # fields and kernels by column, first the current field and then fields with former names
         self._kernels: dict[str, list[tuple[str, Kernel | None]]] = {}
         members = incoming_members(schema, type_, self._fields)
         columns = names.columns(members, table["fields"], names.mapping)
@@ -112,7 +114,7 @@ class RowConverter:
                 self.siblings[target] = tuple(f["name"] for f in siblings)
                 kernel = compile_kernel(whole.inside(name, column, inner_schema, inner_type))
                 self._kernels.setdefault(target, []).insert(0, (name, kernel))
-            # rows of one batch may have different fields
+            # in a batch of schemaless rows, some rows may have the former name of a field
             elif schema is None and column is None and name in former:
                 column = former[name]
                 kernel = compile_kernel(whole.inside(name, column, None, inner_type))
@@ -124,8 +126,8 @@ class RowConverter:
         """Convert rows.
 
         Args:
-            column: Rows with the compiled schema and type. Rows that are null have null columns.
-            hidden: Rows whose value becomes null, by column of the table.
+            column: Rows with the compiled schema and type. Null rows have nulls in all columns.
+            hidden: Masks of the rows whose value becomes null, by column of the table.
         """
         run, hidden = Run(column.absent), hidden or {}
         tombstone = tombstones(column)
@@ -137,7 +139,7 @@ class RowConverter:
                 columns.append(_NOT_CONVERTED)
                 continue
             values: pa.Array | None = None
-            # rows that lack all fields so far; None: there are none
+            # mask of the rows that lack all fields so far, or None if there are no such rows
             lacking: pa.BooleanArray | None = None
             for source, kernel in self._kernels.get(name, ()):
                 data = member(column.data, None, source)[0] if members is None else members[source]
@@ -165,7 +167,10 @@ class RowConverter:
 
 
 def _members_of(data: pa.Array) -> dict[str, pa.Array] | None:
-    """Return the fields of a struct column, null where it is null; None for other columns."""
+    """Return the fields of a struct column by name, or None for other columns.
+
+    A field is null where the struct is null.
+    """
     if not pa.types.is_struct(data.type):
         return None
     fields = (
@@ -179,20 +184,20 @@ def _hide(data: pa.Array, rows: pa.BooleanArray) -> pa.Array:
 
 
 def compile_kernel(at: Conversion) -> Kernel | None:
-    """Return the kernel of a conversion; None: values pass unchanged."""
+    """Return the kernel of a conversion, or None if the values are used unchanged."""
     target = at.arrow_type
     if pa.types.is_null(at.type):
         return lambda data, _: pa.nulls(len(data), target)
     word = at.target if isinstance(at.target, str) else at.target["type"]
     try:
-        make = _KERNELS.get(word.partition("(")[0].partition("[")[0])
-        if make is None:
+        kernel_factory = _KERNELS.get(word.partition("(")[0].partition("[")[0])
+        if kernel_factory is None:
             raise Unfit
-        return make(at)
+        return kernel_factory(at)
     except Unfit:
         name = None if at.schema is None else logical_name(at.schema)
         reason = (
-            f"values of type {at.type}{f' ({name})' if name else ''} do not fit a {word} column"
+            f"values of type {at.type}{f' ({name})' if name else ''} do not fit column type {word}"
         )
 
         def refuse(data: pa.Array, run: Run) -> pa.Array:
@@ -272,7 +277,7 @@ def _map(at: Conversion) -> Kernel:
         flat, inner = entries.flatten(), Run()
         keys = _converted(keys_kernel, flat.field(0), inner)
         values = _converted(values_kernel, flat.field(1), inner)
-        if keys.null_count:  # not possible in an Arrow map; the rows fail anyway
+        if keys.null_count:  # Arrow maps cannot have null keys, and these rows fail anyway
             keys = keys.fill_null(some_value(keys.type))
         if value_field["required"]:
             refuse_nulls(values.is_null(), value.column, "null, but values are required", inner)
@@ -284,7 +289,7 @@ def _map(at: Conversion) -> Kernel:
 
 
 def _map_of_object(at: Conversion) -> Kernel:
-    """Return a kernel from schemaless objects to maps, with an entry for each existing field."""
+    """Return a kernel that converts schemaless objects to maps with an entry for each field."""
     (key_field, value_field), target = fields_of(at.target), at.arrow_type
     if key_field["type"] != "string":
         raise Unfit
@@ -326,7 +331,13 @@ def _converted(kernel: Kernel | None, data: pa.Array, run: Run) -> pa.Array:
 def with_default(
     values: pa.Array, lacking: pa.BooleanArray | None, field_: Mapping[str, Any]
 ) -> pa.Array:
-    """Return values with the write default in the rows that lack them; None: no row does."""
+    """Replace the values of rows that lack the field with the write default of the column.
+
+    Args:
+        values: The converted values.
+        lacking: Mask of the rows that lack the field, or None if there are no such rows.
+        field_: Column as a field of an Iceberg schema.
+    """
     default = field_.get("write-default")
     if lacking is None or default is None:
         return values
@@ -336,7 +347,7 @@ def with_default(
 def incoming_members(
     schema: Schema | None, type_: pa.DataType, fields: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, Schema | None, pa.DataType]]:
-    """Return the fields of a struct, or the keys of a map that are columns of the table."""
+    """Return the fields of a struct, or the columns of the table as keys of a map."""
     if pa.types.is_struct(type_):
         if schema is None or schema.type is not Type.STRUCT:
             return [(f.name, None, f.type) for f in type_]
@@ -350,7 +361,7 @@ def incoming_members(
 
 
 def _lift_failures(inner: Run, parents: pa.Array, rows: int, run: Run) -> None:
-    """Report failures of items for the rows that contain them."""
+    """Report failures of items as failures of the rows that contain the items."""
     for failure in inner.failures:
         bad = set(parents.filter(failure.rows).to_pylist())
         mask = pa.array([row in bad for row in range(rows)], pa.bool_())

@@ -1,4 +1,4 @@
-"""Changes that a table needs to hold rows of a schema, and the configured policy for them."""
+"""`TableEvolution`: the schema changes that incoming rows require, and the policy for them."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ from connectors.iceberg.table.schema_change import (
 )
 from connectors.iceberg.table.table import TableDescription
 
-_MAX_SCHEMAS = 500  # cached; schemaless rows may have a new type in every batch
+_MAX_SCHEMAS = 500  # size of the cache; schemaless rows may have a new type in every batch
 _VERSION_SUFFIX = "_v"
 
 Path = tuple[str, ...]
 
 
 class TableEvolution:
-    """Evolution of a table with one description. Used by the task thread only."""
+    """Determines the schema changes that rows require. Used only by the task thread."""
 
     def __init__(self, description: TableDescription, config: IcebergSinkConfig) -> None:
         self.description = description
@@ -82,14 +82,14 @@ class TableEvolution:
         self._changes = lru_cache(_MAX_SCHEMAS)(compare)
 
     def needed(self, value: Column) -> tuple[SchemaChange, ...]:
-        """Return the changes that the table needs to hold all values. Results are cached."""
+        """Return the schema changes that the values require. Results are cached by schema."""
         return self._changes(value.schema, value.data.type)
 
     def requested(self, value: Column) -> tuple[SchemaChange, ...]:
-        """Return the changes to request from the coordinator before the rows can be staged.
+        """Return the schema changes to request from the coordinator before staging the rows.
 
         Raises:
-            BadRows: Rows that need a refused change. The caller repeats the call without them.
+            BadRows: Some rows require a refused change. The caller retries without these rows.
         """
         needed = self.needed(value)
         refused = self._impossible(needed) if needed else {}
@@ -104,12 +104,12 @@ class TableEvolution:
         return tuple(c for c in needed if c not in refused)
 
     def _impossible(self, changes: Sequence[SchemaChange]) -> dict[SchemaChange, str]:
-        """Return the changes that Iceberg's rules for names forbid, with the reason."""
+        """Return the changes that violate Iceberg's rules for column names, with the reasons."""
         names, refused = FullNames(json.loads(self.description.schema)["fields"]), {}
         for change in changes:
             path = change.path if change.name is None else (*change.path[:-1], change.name)
             if change.kind in (ChangeKind.ADD, ChangeKind.VERSION, ChangeKind.RENAME):
-                # RENAME: the type does not change
+                # a rename does not change the type
                 type_ = json.loads(change.type) if change.type is not None else ""
                 reason = names.add(path, type_)
                 if reason is not None:
@@ -126,31 +126,37 @@ def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:
     data, _ = member(value.data, None, change.path[0])
     for name in change.path[1:]:
         if not pa.types.is_struct(data.type):
-            break  # items of lists and maps are not searched
+            break  # the items of lists and maps are not checked
         data, _ = member(data, None, name)
     return as_array(pc.and_(rows, data.is_valid()))
 
 
 @dataclass(slots=True)
 class SchemaDifferences:
-    """One comparison of a table with a schema: call `find` once.
+    """Compares the schema of a table with the schema of rows. `find` must be called only once.
 
-    Changes that the policy ignores are left out. Key columns are never made optional, renamed, or
-    versioned.
+    Changes that the policy ignores are omitted. Key columns never become optional, and are never
+    renamed or versioned.
     """
 
     options: TypeOptions
     names: ColumnNames
     policy: EvolutionPolicy
     keys: frozenset[str] = frozenset()
-    former: Mapping[str, str] = field(default_factory=dict)  # configured former name of a field
+    former: Mapping[str, str] = field(default_factory=dict)  # configured former names by field name
     changes: list[SchemaChange] = field(default_factory=list)
-    identifiers: frozenset[int] = frozenset()  # IDs of columns that Iceberg requires
+    identifiers: frozenset[int] = frozenset()  # IDs of identifier fields, which must be required
 
     def find(
         self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
     ) -> tuple[SchemaChange, ...]:
-        """Return the changes that a table with this Iceberg schema (as JSON) needs."""
+        """Return the schema changes that rows require.
+
+        Args:
+            table: The Iceberg schema of the table as JSON.
+            schema: The Connect schema of the rows, or None if they are schemaless.
+            type_: The Arrow type of the rows.
+        """
         self.identifiers = frozenset(table.get("identifier-field-ids", ()))
         if pa.types.is_struct(type_):
             members = incoming_members(schema, type_, ())
@@ -179,19 +185,19 @@ class SchemaDifferences:
                 continue
             used_ids.add(target["id"])
             self._column(target, member_, path, mapping, fields)
-            # A row has a value in one version of a column; earlier releases left the first one
-            # required.
+            # Each row has a value in only one version of a column. Earlier releases did not make
+            # the first version optional.
             siblings = self.names.siblings(target, fields)
             for version in [target, *siblings] if siblings else []:
                 self._make_optional(version, path)
-        # a row without a schema may lack fields of other rows
+        # Schemaless rows may lack fields that other rows contain.
         if any(schema is not None for _, schema, _ in members):
             for column in fields:
                 if column["id"] not in used_ids and column.get("write-default") is None:
                     self._make_optional(column, path)
 
     def _make_optional(self, column: ColumnField, path: Path) -> None:
-        """Let a required column accept nulls, because the field is optional or missing."""
+        """Make a required column optional, because the field is optional or missing."""
         change = SchemaChange(ChangeKind.OPTIONAL, (*path, column["name"]))
         if (
             column["required"]
@@ -210,13 +216,13 @@ class SchemaDifferences:
         path: Path,
         used_ids: set[int],
     ) -> ColumnField | None:
-        """Return the column with a former name of a field."""
+        """Rename the column that has a former name of the field, and return it."""
         if not self._applies(ChangeKind.RENAME):
             return None
         aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")
         configured = [] if path or name not in self.former else [self.former[name]]
         for former_name in [*filter(None, aliases), *configured]:
-            may_share = schema is None  # rows of one batch may have different fields
+            may_share = schema is None  # schemaless rows of one batch may have different fields
             column = next(
                 (
                     f
@@ -235,7 +241,7 @@ class SchemaDifferences:
         if not self._applies(ChangeKind.ADD):
             return
         new_type = self._type(schema, type_)
-        # no type yet: a struct without fields, or only nulls
+        # There is no type yet for structs without fields, or if all values are null.
         if new_type is not None:
             default = None if schema is None else column_default(schema, new_type)
             self.changes.append(SchemaChange(ChangeKind.ADD, path, json.dumps(new_type), default))
@@ -299,7 +305,7 @@ class SchemaDifferences:
         path: Path,
         mapping: NameMapping,
     ) -> None:
-        """Compare the type of a column, and the fields inside of it."""
+        """Compare the type of a column and its nested fields with the schema of a field."""
         if isinstance(column, str):
             wider = _wider(column, schema, self.options)
             if wider is not None and self._applies(ChangeKind.WIDEN):
@@ -323,7 +329,7 @@ class SchemaDifferences:
 
 
 def _widened(column: IcebergType, schema: Schema | None, options: TypeOptions) -> IcebergType:
-    """Return the type of a column after all possible widening for this schema."""
+    """Return the type of a column after it has been widened for a schema, if possible."""
     if schema is None:
         return column
     if isinstance(column, str):
@@ -357,13 +363,13 @@ def _wider(column: str, schema: Schema | None, options: TypeOptions) -> str | No
 _PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string"})
 _EPOCH = date(1970, 1, 1)
 _DAYS = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
-_WIDE = Context(prec=100)  # digits; a column has at most 38, Python's default context 28
+_WIDE = Context(prec=100)  # columns have up to 38 digits, but Python's default context has only 28
 
 
 def column_default(schema: Schema, type_: IcebergType) -> str | None:
-    """Return the default of a schema as Iceberg's single-value JSON, for rows before the column.
+    """Return the default of a schema as single-value JSON, for rows older than the column.
 
-    None: there is no default, or a column of this type cannot hold it.
+    The result is None if there is no default, or if a column of this type cannot represent it.
     """
     default = schema.default
     if default is None or not isinstance(type_, str):

@@ -1,4 +1,4 @@
-"""Dates, times, and timestamps: the meaning of incoming numbers, and parsers of strings.
+"""Dates, times, and timestamps: the interpretation of incoming numbers, and parsers for strings.
 
 Strings are parsed with integer arithmetic, because topics contain dates that `datetime` does not
 support. The calendar is in `connect_py.java.civil_days`.
@@ -19,9 +19,9 @@ from connect_py.java.civil_days import date_of, days_of
 
 @dataclass(frozen=True, slots=True)
 class TemporalType:
-    """Meaning of an incoming number, or of an Arrow date, time, or timestamp."""
+    """Interpretation of an incoming number, or of an Arrow date, time, or timestamp."""
 
-    kind: str  # date, time or timestamp
+    kind: str  # date, time, or timestamp
     per_second: int  # units per second; 0 for a date
     wall: bool = False  # timestamp without a zone
 
@@ -32,7 +32,7 @@ class TemporalType:
 
     @property
     def schema_type(self) -> Type:
-        """Type of a Connect schema with such a logical name."""
+        """Type of the Connect schemas whose logical name specifies this interpretation."""
         is_int = self.kind == "date" or (self.kind, self.per_second) == ("time", MILLI)
         return Type.INT32 if is_int else Type.INT64
 
@@ -71,12 +71,12 @@ def logical_name(schema: Schema) -> str | None:
 
 
 def named_temporal_type(schema: Schema | None) -> TemporalType | None:
-    """Return the meaning of numbers by the logical name of their schema, if it is temporal."""
+    """Return the temporal type that the logical name of a schema specifies, or None."""
     return None if schema is None else _TEMPORAL_TYPES.get(logical_name(schema) or "")
 
 
 def temporal_type_of(schema: Schema | None, type_: pa.DataType) -> TemporalType | None:
-    """Return the meaning of numbers, or of Arrow dates and times, if they are temporal."""
+    """Return the temporal type of numbers, or of Arrow dates and times, or None for other types."""
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         temporal = named_temporal_type(schema)
         if temporal is not None:
@@ -91,7 +91,7 @@ def temporal_type_of(schema: Schema | None, type_: pa.DataType) -> TemporalType 
 
 
 def has_other_unit(schema: Schema | None) -> bool:
-    """Return True for a duration or a year, which are neither plain numbers nor temporal."""
+    """Return True for durations and years, which are neither plain numbers nor temporal."""
     return schema is not None and logical_name(schema) in _OTHER_UNITS
 
 
@@ -103,21 +103,26 @@ NANOS_PER_SECOND = 1_000_000_000
 NANOS_PER_DAY = 86_400 * NANOS_PER_SECOND
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-# later and earlier dates mean infinity: no timestamp reaches them
+# Earlier and later dates represent infinity, because they exceed the range of timestamps.
 MAX_DAYS = INT64_MAX // MICROS_PER_DAY
 
 _DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 _TIME_OF_TIMESTAMP = re.compile(r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?", re.ASCII)
 _ZONE = re.compile(r"[Zz]|([+-])(\d\d)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
-_MAX_OFFSET_SECONDS = 18 * 3600  # of Java's `ZoneOffset`
+_MAX_OFFSET_SECONDS = 18 * 3600  # limit of Java's `ZoneOffset`
 
 
 class TimestampOutOfRange(ValueError):  # noqa: N818 - not an error with every configuration
-    """A date or time that the column cannot hold."""
+    """Raised for a date or time that the column cannot represent."""
 
     def __init__(self, *, late: bool) -> None:
-        """`late`: after the last value of the column, otherwise before the first one."""
+        """Create the error.
+
+        Args:
+            late: True if the value is after the last value of the column, False if it is before
+                the first value.
+        """
         super().__init__("is out of range")
         self.late = late
 
@@ -135,10 +140,10 @@ def date_text(days: int) -> str:
 def _days(match: re.Match[str]) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not 1 <= month <= 12:
-        raise ValueError("no such month")
+        raise ValueError("invalid month")
     last = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
     if not 1 <= day <= last + (month == 2 and calendar.isleap(year)):
-        raise ValueError("no such day")
+        raise ValueError("invalid day")
     return days_of(year, month, day)
 
 
@@ -147,7 +152,7 @@ def _nanos_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
     nanos = int((match[4] or "").ljust(9, "0"))
     midnight = until_24 and hour == 24 and not minute and not second and not nanos
     if (hour > 23 and not midnight) or minute > 59 or second > 59:
-        raise ValueError("no such time of day")
+        raise ValueError("invalid time of day")
     return ((hour * 60 + minute) * 60 + second) * NANOS_PER_SECOND + nanos
 
 
@@ -155,8 +160,8 @@ def parse_date(text: str) -> int:
     """Parse `yyyy-MM-dd`, optionally with `Z`, and return days since 1970.
 
     Raises:
-        TimestampOutOfRange: Infinity, or a date that no timestamp reaches.
-        ValueError: Another string.
+        TimestampOutOfRange: The date is infinity or exceeds the range of timestamps.
+        ValueError: The string is not a valid date.
     """
     _check_infinity(text)
     match = _DATE.match(text)
@@ -172,8 +177,8 @@ def parse_time(text: str) -> int:
     """Parse `HH:mm[:ss[.fraction]]`, optionally with `Z`, and return microseconds of the day.
 
     Raises:
-        TimestampOutOfRange: 24:00.
-        ValueError: Another string.
+        TimestampOutOfRange: The time is 24:00.
+        ValueError: The string is not a valid time.
     """
     match = _TIME.match(text)
     if match is None or text[match.end() :] not in ("", "Z"):
@@ -191,12 +196,12 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
 
     Args:
         text: The string.
-        zoned: The offset is applied, and UTC is the default. Otherwise, the offset is ignored.
-        nanos: Return nanoseconds.
+        zoned: Whether the offset is applied, with UTC as the default, instead of ignored.
+        nanos: Whether the result is in nanoseconds.
 
     Raises:
-        TimestampOutOfRange: Infinity, or a result of more than 64 bits.
-        ValueError: Another string.
+        TimestampOutOfRange: The timestamp is infinity, or the result does not fit 64 bits.
+        ValueError: The string is not a valid timestamp.
     """
     _check_infinity(text)
     date = _DATE.match(text)

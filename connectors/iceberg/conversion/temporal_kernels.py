@@ -41,10 +41,10 @@ from connectors.iceberg.conversion.temporal import (
     temporal_type_of,
 )
 
-_CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
+_CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
 _CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same range
 _CLAMPED_TIME = (0, MICROS_PER_DAY - 1)
-_MOST_MICROS = INT64_MAX // 1000  # the maximum of 64-bit nanoseconds, in the year 2262
+_MOST_MICROS = INT64_MAX // 1000  # limit of 64-bit nanoseconds, in microseconds (year 2262)
 _CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
 _CLAMPED = {
     "date": _CLAMPED_DAYS,
@@ -202,7 +202,7 @@ def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
         if utc and arrow_type.tz is None:
             data = pc.utf8_slice_codeunits(data, 0, -1)
         elif not utc and arrow_type.tz is not None:
-            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few, if they are offsets
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few distinct strings for offsets
             if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
                 return data.cast(pa.timestamp("us")).view(arrow_type)
         return data.cast(arrow_type)

@@ -1,4 +1,4 @@
-"""Kernels into boolean, string, uuid, binary, fixed and variant columns."""
+"""Kernels that convert values to boolean, string, uuid, binary, fixed, and variant columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UUID_TEXT = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a
 
 
 def boolean(at: Conversion) -> Kernel | None:
-    """Return the kernel into boolean columns."""
+    """Return the kernel for boolean columns, or None if no conversion is required."""
     if pa.types.is_boolean(at.type):
         return None
     if not is_text(at.type):
@@ -57,7 +57,10 @@ def boolean(at: Conversion) -> Kernel | None:
 
 
 def string(at: Conversion) -> Kernel | None:
-    """Return the kernel into string columns; nested values become JSON."""
+    """Return the kernel for string columns, or None if no conversion is required.
+
+    Nested values are converted to JSON.
+    """
     type_, schema = at.type, at.schema
     if pa.types.is_string(type_):
         return None
@@ -82,7 +85,7 @@ def string(at: Conversion) -> Kernel | None:
 
 
 def uuid(at: Conversion) -> Kernel | None:
-    """Return the kernel into UUID columns."""
+    """Return the kernel for UUID columns, or None if no conversion is required."""
     arrow_type = at.arrow_type
     if at.type == arrow_type:
         return None
@@ -93,7 +96,8 @@ def uuid(at: Conversion) -> Kernel | None:
 
     def from_text(data: pa.Array, run: Run) -> pa.Array:
         data = data.cast(pa.string())
-        data = keep(data, pc.match_substring_regex(data, _UUID_TEXT), at.column, "is no UUID", run)
+        is_uuid = pc.match_substring_regex(data, _UUID_TEXT)
+        data = keep(data, is_uuid, at.column, "is not a UUID", run)
         digits = pc.replace_substring(data.fill_null("0" * 32), "-", "")
         text = digits.buffers()[2].to_pybytes()[: 32 * len(digits)] if len(digits) else b""
         raw = pa.py_buffer(bytes.fromhex(text.decode("ascii")))
@@ -106,7 +110,7 @@ def uuid(at: Conversion) -> Kernel | None:
 
 
 def binary(at: Conversion) -> Kernel | None:
-    """Return the kernel into binary and fixed columns."""
+    """Return the kernel for binary and fixed columns, or None if no conversion is required."""
     arrow_type = at.arrow_type
     if at.type == arrow_type:
         return None
@@ -132,7 +136,7 @@ def binary(at: Conversion) -> Kernel | None:
 
 
 def variant(at: Conversion) -> Kernel:
-    """Return the kernel into variant columns, which converts values one by one."""
+    """Return the kernel for variant columns, which converts values one by one."""
 
     def one(value: Any) -> dict[str, bytes]:
         metadata, encoded = encode_variant(value, at.schema)
@@ -151,7 +155,7 @@ def _from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError("is no base64 text") from error
+        raise ValueError("is not valid Base64") from error
 
 
 def _json_text(value: Value, schema: Schema | None) -> str:
@@ -159,7 +163,10 @@ def _json_text(value: Value, schema: Schema | None) -> str:
 
 
 def _plain(value: Value, schema: Schema | None) -> Any:
-    """Return a value that `json` writes correctly: 32-bit floats have fewer digits than doubles."""
+    """Convert a value to a form that `json` writes correctly.
+
+    For example, a 32-bit float is written with fewer digits than a double.
+    """
     if isinstance(value, Struct):
         return {f.name: _plain(v, f.schema) for f, v in value}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Comparison of column types with the types of fields, without looking at values."""
+"""Checks whether a column accepts the values of a field, based only on their types."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TEMPORAL_TYPES = frozenset(
     {"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
 )
 _INTEGER_DIGITS = {"int": 10, "long": 19}
-# Types of fields that a column accepts in addition to its own type.
+# field types that a column accepts in addition to its own type
 _ACCEPTS: Mapping[str, frozenset[str]] = {
     "long": frozenset({"int"}),
-    "float": frozenset({"int", "long"}),  # schemaless numbers may be integers or not
+    "float": frozenset({"int", "long"}),  # a schemaless number may or may not be an integer
     "double": frozenset({"int", "long", "float"}),
     "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
     **{
@@ -35,18 +35,18 @@ _ACCEPTS: Mapping[str, frozenset[str]] = {
     },
 }
 _CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
-# types that are often sent as strings
+# column types whose values are often sent as strings
 _READ_FROM_STRING = _TEMPORAL_TYPES | {"string", "uuid", "binary"}
 
 
 def accepts(
     column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions
 ) -> bool:
-    """Return True if a column accepts all values of a field, without fields inside of structs.
+    """Return True if a column accepts all values of a field. Fields of structs are not compared.
 
     Args:
         column: The type of the column.
-        schema: The Connect schema of the field; None: schemaless.
+        schema: The Connect schema of the field, or None if it is schemaless.
         type_: The Arrow type of a schemaless field.
         options: The types of new columns.
     """
@@ -71,18 +71,18 @@ def accepts(
         )
     has_precision = PRECISION in schema.parameters
     choices = [replace(options, logical_types=LogicalTypes.FULL) if has_precision else options]
-    if column in _TEMPORAL_TYPES or column == "uuid":  # then the logical name decides
+    if column in _TEMPORAL_TYPES or column == "uuid":  # the logical name determines the conversion
         choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
     for choice in choices:
         try:
             incoming = type_of_schema(schema, choice)
         except DataError:
-            return True  # a new column is not possible, either
+            return True  # a new column for the field is not possible, either
         current = decimal_parts(column)
         if schema.name == DECIMAL and not has_precision and current is not None:
             parts = decimal_parts(incoming)
             if parts is not None and parts[1] <= current[1]:
-                return True  # the number of digits is only known from values
+                return True  # only the values determine the number of digits
         if _accepts(column, incoming, is_string=schema.type is Type.STRING):
             return True
     return False
@@ -102,7 +102,7 @@ def _accepts(column: IcebergType, incoming: IcebergType, *, is_string: bool) -> 
     if isinstance(incoming, str):
         return False
     if column["type"] == "map" and incoming["type"] == "struct":
-        return True  # the fields of an object are entries
+        return True  # the fields of an object become map entries
     parts = (
         ()
         if column["type"] == "struct"

@@ -1,7 +1,9 @@
-"""Types of Connect, Iceberg, and Arrow. Iceberg types are JSON: a string, or a dict with `type`.
+"""Conversions between the types of Kafka Connect, Iceberg, and Arrow.
 
-- `arrow_schema`: the Arrow schema of a table's files, with field ids.
-- `new_table_schema`, `partition_spec`: the schema and partition spec of a new table.
+Iceberg types are JSON values: a string, or a dict with the key `type`.
+
+- `arrow_schema` returns the Arrow schema of a table's files, with field IDs.
+- `new_table_schema` and `partition_spec` return the schema and partition spec of a new table.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ from connectors.iceberg.table.table import WriteMode
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-# column of staged files: the position of rows in their source; see `staging.ordering`
+# column of staged files with the position of each row in its source; see `staging.ordering`
 ORDER = "__connect_py_order"
-# in an Arrow field's metadata, Iceberg's JSON; not written to files
+# metadata key of an Arrow field with the initial default as Iceberg's JSON; not written to files
 INITIAL_DEFAULT = b"connect_py.initial-default"
 VARIANT = pa.struct(
     [
@@ -64,8 +66,9 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.STRING: "string",
     Type.BYTES: "binary",
 }
-_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # defined by Connect
-_FULL_NAMES: Mapping[tuple[str, Type], str] = {  # in addition to temporal numbers
+_CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # defined by Kafka Connect
+# column types of other logical types, in addition to numbers with a `TemporalType`
+_FULL_NAMES: Mapping[tuple[str, Type], str] = {
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",
     ("io.debezium.time.IsoTime", Type.STRING): "time",
@@ -81,10 +84,11 @@ class TypeOptions:
     """Options for the types of new columns."""
 
     logical_types: LogicalTypes = LogicalTypes.CONNECT
-    uuid: bool = True  # Apache's sink maps strings named `uuid`, Tabular's does not
+    # create UUID columns for strings named `uuid`, like Apache's sink and unlike Tabular's
+    uuid: bool = True
     force_optional: bool = False
-    variants: bool = False  # new columns for JSON strings are variants
-    # columns may have type time; Spark, which merges, cannot read such tables
+    variants: bool = False  # create variant columns for JSON strings
+    # create columns of type time; not for merged tables, because Spark cannot read this type
     times: bool = True
 
     @staticmethod
@@ -107,9 +111,10 @@ def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the columns that records fill.
+    """Return the columns that may contain values from records.
 
-    Optional columns of a type that cannot be written stay null. `ORDER` is not filled by records.
+    Optional columns of a type that cannot be written remain null. `ORDER` is excluded, because it
+    contains no values from records.
 
     Raises:
         DataError: A required column cannot be written.
@@ -141,13 +146,19 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
 
 
 def initial_values(field: pa.Field, length: int) -> pa.Array:
-    """Return the values of a newer column in existing rows: its initial default, or null."""
+    """Return the values of an added column in older rows, either its initial default or nulls."""
     default = (field.metadata or {}).get(INITIAL_DEFAULT)
     return default_values(None if default is None else json.loads(default), field.type, length)
 
 
 def default_values(default: object, target: pa.DataType, length: int) -> pa.Array:
-    """Return an array of an Iceberg default as JSON, or of nulls without a valid default."""
+    """Return an array that repeats a default, or nulls if there is no valid default.
+
+    Args:
+        default: Default value in the form of Iceberg's JSON.
+        target: Arrow type of the array.
+        length: Length of the array.
+    """
     if default is None or isinstance(default, list | dict):
         return pa.nulls(length, target)
     storage = pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
@@ -186,7 +197,7 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
     """Return the Arrow type of an Iceberg type.
 
     Raises:
-        DataError: The type cannot be staged, such as geometry.
+        DataError: Values of this type, such as geometry, cannot be staged.
     """
     if isinstance(type_, str):
         primitive = _PRIMITIVES.get(type_)
@@ -208,7 +219,7 @@ def arrow_type_of(type_: IcebergType) -> pa.DataType:
 
 
 def decimal_parts(type_: IcebergType) -> tuple[int, int] | None:
-    """Return the precision and scale of a decimal type, and None for other types."""
+    """Return the precision and scale of a decimal type, or None for other types."""
     match = _DECIMAL.fullmatch(type_) if isinstance(type_, str) else None
     return None if match is None else (int(match[1]), int(match[2]))
 
@@ -219,7 +230,7 @@ def time_columns(schema: Mapping[str, Any]) -> list[str]:
 
 
 def why_no_key(type_: IcebergType) -> str | None:
-    """Return why a column of this type cannot be a key; None: it can."""
+    """Return the reason why a column of this type cannot be a key, or None if it can."""
     word = type_["type"] if isinstance(type_, Mapping) else type_
     if isinstance(type_, Mapping) or word.startswith(
         ("variant", "geometry", "geography", "unknown")
@@ -237,7 +248,7 @@ def type_of_schema(
     """Return the Iceberg type of a new column for a Connect schema.
 
     Raises:
-        DataError: There is none, for example for a struct without fields.
+        DataError: There is no such type, for example for a struct without fields.
     """
     ids = ids or itertools.count(1)
     name = logical_name(schema)
@@ -253,7 +264,7 @@ def type_of_schema(
             column_type = "uuid"
         if name == JSON and schema.type is Type.STRING and options.variants:
             column_type = "variant"
-        # without the type time, the base type: a number or string
+        # If the type time is not allowed, the base type applies, which is a number or string.
         if column_type is not None and (column_type != "time" or options.times):
             return column_type
     if schema.type is Type.STRUCT:
@@ -300,15 +311,15 @@ def _new_field(
 
 def _present(schema: Schema | None) -> Schema:
     if schema is None:
-        raise DataError("a container schema without its member schema")
+        raise DataError("an array or map schema lacks the schema of its items")
     return schema
 
 
 def decimal_type(schema: Schema, options: TypeOptions) -> str:
-    """Return the type of a new column of decimals.
+    """Return the type of a new column for decimals.
 
     Raises:
-        DataError: Iceberg does not support this scale.
+        DataError: Iceberg does not support the scale of the schema.
     """
     scale = decimal_scale(schema)
     digits = DECIMAL_DIGITS
@@ -321,7 +332,7 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
             return "string"
         digits = max(digits, scale)
     if not 0 <= scale <= digits <= DECIMAL_DIGITS:
-        raise DataError(f"decimals of scale {scale} have no Iceberg type")
+        raise DataError(f"decimals with scale {scale} have no Iceberg type")
     return f"decimal({digits}, {scale})"
 
 
@@ -337,7 +348,7 @@ _OF_ARROW: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
 
 
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
-    """Return the Iceberg type of a new column of schemaless rows; None: no type yet."""
+    """Return the Iceberg type of a new column for schemaless values, or None if there is none."""
     ids = ids or itertools.count(1)
     is_ = pa.types
     for of_kind, name in _OF_ARROW:
@@ -365,7 +376,7 @@ def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> Icebe
             if inner is not None:
                 fields.append({"id": id_, "name": field.name, "required": False, "type": inner})
         return {"type": "struct", "fields": fields} if fields else None
-    return None  # bytes never have a column, and nulls do not have one yet
+    return None  # bytes never get a column, and the type of nulls is not known yet
 
 
 def new_table_schema(
@@ -377,10 +388,10 @@ def new_table_schema(
     Iceberg permits.
 
     Args:
-        schema: The schema of the rows; None: schemaless.
+        schema: The schema of the rows, or None if they are schemaless.
         type_: The Arrow type of schemaless rows.
-        options: The types of new columns.
-        key_columns: The key; empty: no identifier fields.
+        options: The options for the types of new columns.
+        key_columns: The key columns, or empty if the table has no identifier fields.
 
     Raises:
         DataError: The rows have no fields, a field has no Iceberg type, or Iceberg rejects the
@@ -420,7 +431,8 @@ def new_table_schema(
 
 _TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _DATES = ("date", *_TIMESTAMPS)
-_SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others support any
+# column types that a transform supports; all other transforms support any type
+_SOURCES: Mapping[str, Sequence[str]] = {
     "year": _DATES,
     "month": _DATES,
     "day": _DATES,
@@ -434,8 +446,8 @@ def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) ->
     """Return the partition spec of a new table as JSON.
 
     Raises:
-        DataError: A column does not exist, a transform does not support its type, or a name is
-            not unique.
+        DataError: A column does not exist, a transform does not support the type of its column, or
+            a name is not unique.
     """
     fields = []
     columns = {f["name"] for f in schema["fields"]}

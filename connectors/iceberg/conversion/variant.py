@@ -1,6 +1,7 @@
-"""Iceberg's variant: a dictionary of names, and a value in binary form.
+"""Encoder for Iceberg's variant type, which consists of a dictionary of names and a binary value.
 
-Each value has the smallest possible size. Names are sorted, so that equal values have equal bytes.
+Each value has the smallest possible size. The names are sorted, and equal values therefore have
+equal bytes.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from connect_py.api.schema import Schema, Struct, Type, Value
 from connectors.iceberg.conversion.temporal import MICRO, NANO, TemporalType, named_temporal_type
 from connectors.iceberg.conversion.types import JSON
 
-_OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, 1 a short text
+_OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, and 1 is a short string
 _NULL, _TRUE, _FALSE, _DOUBLE, _DATE = 0, 1, 2, 7, 11
 _TIMESTAMP, _LOCAL_TIMESTAMP, _FLOAT, _BINARY, _STRING = 12, 13, 14, 15, 16
 _TIME, _NANO_TIMESTAMP, _LOCAL_NANO_TIMESTAMP, _UUID = 17, 18, 19, 20
-_INTEGERS = ((3, 1), (4, 2), (5, 4), (6, 8))  # type, bytes
-_DECIMALS = ((8, 9, 4), (9, 18, 8), (10, 38, 16))  # type, digits, bytes
+_INTEGERS = ((3, 1), (4, 2), (5, 4), (6, 8))  # type and size in bytes
+_DECIMALS = ((8, 9, 4), (9, 18, 8), (10, 38, 16))  # type, digits, and size in bytes
 _MAX_DIGITS = 38
-_SHORT = 63  # bytes of a short text
+_SHORT = 63  # maximum size of a short string, in bytes
 
 
 def encode_variant(value: Value, schema: Schema | None) -> tuple[bytes, bytes]:
     """Return the metadata and the value of a variant. Debezium's JSON strings are parsed.
 
     Raises:
-        ValueError: The value is not possible: a number of more than 38 digits, or invalid JSON.
+        ValueError: The value cannot be encoded, for example because a number has more than 38
+            digits, or a string is not valid JSON.
     """
     plain: Any = value
     if value is not None and schema is not None and schema.name == JSON:
@@ -57,7 +59,7 @@ def _metadata(names: list[str]) -> bytes:
     encoded = [name.encode() for name in names]
     total = sum(map(len, encoded))
     size = _size_of(max(total, len(names)))
-    head = 1 | 1 << 4 | (size - 1) << 6  # version 1, sorted
+    head = 1 | 1 << 4 | (size - 1) << 6  # version 1, with sorted names
     return bytes([head]) + _number(len(names), size) + _offsets(encoded, size) + b"".join(encoded)
 
 
@@ -99,7 +101,7 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
         return _text(value)
     if isinstance(value, bytes):
         return _primitive(_BINARY, _number(len(value), 4) + value)
-    raise ValueError(f"a {type(value).__name__} has no form as a variant")
+    raise ValueError(f"values of type {type(value).__name__} cannot be converted to variants")
 
 
 def _temporal(value: int, temporal: TemporalType) -> bytes:
@@ -171,7 +173,7 @@ def _array(values: list[bytes]) -> bytes:
 
 
 def _offsets(values: list[bytes], size: int) -> bytes:
-    """Encode the offset of each value, and the end of the last one."""
+    """Encode the offset of each value, and the end of the last value."""
     offsets, at = [_number(0, size)], 0
     for value in values:
         at += len(value)
@@ -180,7 +182,7 @@ def _offsets(values: list[bytes], size: int) -> bytes:
 
 
 def _size_of(number: int) -> int:
-    """Return the number of bytes, 1 to 4, for numbers up to this one."""
+    """Return the number of bytes that an offset or ID requires, from 1 to 4."""
     return max(1, (number.bit_length() + 7) // 8)
 
 
