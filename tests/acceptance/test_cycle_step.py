@@ -60,7 +60,7 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     case.start(iceberg__ext__cycle_sql=slow, iceberg__ext__commit_attempt_timeout_ms="10000")
     case.produce_ids(range(1600, 1700))
     case.resume()
-    said = "did not end within 10 s and was interrupted while iceberg.ext.cycle-sql ran"
+    said = "did not finish within 10 s and was interrupted while iceberg.ext.cycle-sql ran"
     case.await_log(said, 150)  # a cycle has five attempts
     assert (
         "iceberg.ext.cycle-sql ran" in case.await_waiting(f"commit to table {case.table}")["reason"]

@@ -134,7 +134,7 @@ def test_hung_or_killed_shared_driver_harms_none_of_ten_connectors(
         for case in others:
             case.await_caught_up()
             assert set(rows(case).values()) == {"second"}
-        hanging.await_log("did not end within 10 s and was interrupted")
+        hanging.await_log("did not finish within 10 s and was interrupted")
         assert set(rows(hanging).values()) == {"first"}
 
         write(others, "third")
@@ -190,7 +190,7 @@ def test_connectors_may_have_their_own_drivers_up_to_the_limit(
         ),
         pytest.param(
             {"CONNECT_PY_JAVA": "{empty}/java"},
-            "could not be started: there is no such program",
+            "could not be started: the program does not exist",
             marks=long_,
         ),
     ],

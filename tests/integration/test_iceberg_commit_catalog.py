@@ -309,7 +309,8 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     settings = lake_config(lake.folder).session_settings()
     client.call(OpenSession("orders", "lake", settings, EngineSettings()))
     with pytest.raises(
-        CatalogUnavailableError, match=r"shop\.orders: did not end within 2 s and was interrupted"
+        CatalogUnavailableError,
+        match=r"shop\.orders: did not finish within 2 s and was interrupted",
     ):
         client.call(Request("shop.orders", "endless", (), 2.0)).result(60.0)
     total = client.call(Request("shop.orders", "sum", (), 60.0)).result(60.0)

@@ -16,8 +16,8 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's file system of this machine, whose files survive a power loss once they are closed or renamed. It writes no
- * checksum files. The Janino compiler inside Spark compiles it: no lambdas, and casts where javac would infer.
+ * Hadoop's local file system, whose files survive a power failure once they are closed or renamed. It does not write
+ * checksum files. Spark's Janino compiler compiles this class, so it has no lambdas, and casts where javac infers types.
  */
 public class DurableFileSystem extends LocalFileSystem {
     public DurableFileSystem() {
@@ -38,7 +38,7 @@ public class DurableFileSystem extends LocalFileSystem {
         try {
             force(folder, StandardOpenOption.READ);
         } catch (IOException refused) {
-            return; // some network file systems do, and some folders cannot be read
+            return; // some network file systems refuse this, and some folders are not readable
         }
     }
 
@@ -56,7 +56,7 @@ public class DurableFileSystem extends LocalFileSystem {
             return made;
         }
 
-        /** Hadoop runs chmod, a process per file. */
+        /** Sets the permission in this process. Hadoop would start a chmod process for each file. */
         public void setPermission(Path path, FsPermission permission) throws IOException {
             if (permission.getStickyBit()) {
                 super.setPermission(path, permission);

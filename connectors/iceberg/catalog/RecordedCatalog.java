@@ -16,8 +16,8 @@ import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * A Spark catalog of the recorded tables of this JVM. Spark creates an instance for each session and finds tables by
- * name only through such a class, so Python cannot implement it.
+ * A Spark catalog with the recorded tables of this JVM. Spark creates an instance of the class for each session to look
+ * up tables by name, so Python cannot implement it.
  */
 public class RecordedCatalog implements TableCatalog, FunctionCatalog {
     private static final Map TABLES = new ConcurrentHashMap();

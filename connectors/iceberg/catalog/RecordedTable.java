@@ -29,8 +29,8 @@ import org.apache.iceberg.util.DeleteFileSet;
  * A table on fixed metadata that records the files of a row delta instead of committing them.
  *
  * Spark calls this object while it plans and runs a MERGE, so Python cannot implement it. It uses the scans, file IO,
- * and encryption of the real table. The validations that Spark requests are ignored; the real commit sets its own. Janino
- * compiles this class: no lambdas, no generics where a cast is needed.
+ * and encryption of the real table. It ignores the validations that Spark requests, because the real commit sets its
+ * own. Janino compiles this class, so it has no lambdas and uses casts instead of generics.
  */
 public class RecordedTable extends BaseTable implements InvocationHandler {
     private final String branch;
@@ -141,7 +141,7 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         update.deleteFiles(rows, deletes);
     }
 
-    /** Executors get a copy without our class: the inherited method is private to the package of `BaseTable`. */
+    /** Sends executors a copy without this class. The inherited method is private to the package of `BaseTable`. */
     Object writeReplace() {
         return SerializableTable.copyOf(this);
     }
@@ -173,12 +173,12 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         } else if (name.equals("toString")) {
             return "RecordedUpdate(" + name() + ")";
         } else if (name.startsWith("overwriteBy") || !method.getReturnType().isInstance(proxy)) {
-            throw new UnsupportedOperationException(name); // nothing may be lost silently
+            throw new UnsupportedOperationException(name); // an update must not be lost silently
         }
         return proxy;
     }
 
-    /** The operations of a table, without refreshes and commits. */
+    /** Table operations without refreshes and commits. */
     private static class PinnedOperations implements TableOperations {
         private final TableOperations operations;
         private final TableMetadata metadata;

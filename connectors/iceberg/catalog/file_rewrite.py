@@ -1,7 +1,7 @@
-"""Rewrites of data files: their live rows are written to new files, which replace them in a
-separate commit.
+"""Rewrites of data files, for compaction and tiering.
 
-Compaction and tiering use this module. It alone swaps table metadata for them.
+The live rows of the old files are written to new files, which replace the old files in a separate
+commit. Compaction and tiering swap table metadata only through this module.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 BEFORE_SWAP, AFTER_SWAP = "before_rewrite_swap", "after_rewrite_swap"  # fault points
-_ATTEMPTS: Final = 5  # while other commits land between the base and the swap
+_ATTEMPTS: Final = 5  # retries after other commits land between the base and the swap
 
 
 class RewriteRefusedError(Exception):
-    """The rewrite cannot be committed; the table is unchanged and the new files are deleted."""
+    """The rewrite was not committed. The table is unchanged, and the new files were deleted."""
 
 
 def write_tasks(
@@ -36,16 +36,17 @@ def write_tasks(
     *,
     open_file_bytes: int | None = None,
 ) -> list[Any]:
-    """Write the live rows of scan tasks to new files and return Java data files, which no snapshot
-    references.
+    """Write the live rows of scan tasks to new files, and return the Java data files.
+
+    No snapshot references the new files yet.
 
     Args:
         spark: The session.
-        java: Its Java classes.
-        table: The Java table; its properties determine the location and the size of the new files.
+        java: The Java classes of the session.
+        table: The Java table. Its properties determine the location and the size of the new files.
         tasks: Java scan tasks of the table.
-        open_file_bytes: Weight of opening a file when tasks are packed into splits; None: the
-            table's setting.
+        open_file_bytes: Weight of opening a file when tasks are packed into splits. None uses the
+            setting of the table.
     """
     split_bytes = java.iceberg("util.PropertyUtil").propertyAsLong(
         table.properties(), "write.target-file-size-bytes", 512 << 20
@@ -61,9 +62,8 @@ def write_tasks(
 
 
 def _sort_columns(java: JavaClasses, table: Any) -> list[Any]:
-    """Return the leading sort fields of a table that are plain columns, as Spark sort
-    expressions."""
-    from pyspark.sql import functions  # here: the coordinator imports this module and has no Spark
+    """Return the leading identity fields of the sort order as Spark sort expressions."""
+    from pyspark.sql import functions  # local: the coordinator imports this module without Spark
 
     columns: list[Any] = []
     for field in java.each(table.sortOrder().fields()):
@@ -84,28 +84,29 @@ def replace_files(
     summary: Mapping[str, str],
     refusal: Callable[[TableMetadata], str],
 ) -> int:
-    """Commit the new files in place of the old files and return the snapshot ID.
+    """Replace the old files with the new files in one commit, and return the snapshot ID.
 
-    The commit is built on the newest metadata and validated from the snapshot that was read: if
-    another commit since then removed a replaced file or deleted rows of it, the rewrite is refused.
-    If the swap fails or its response is lost, the table is read again before anything else happens:
-    a commit cannot land any more once its ref has moved, and a catalog may refuse a commit that has
-    landed. Manifests of refused attempts remain, and the search for orphan files removes them: such
-    an attempt may have landed and expired, and a later snapshot may use its manifests.
+    The commit is built on the newest metadata and validated from the snapshot that was read. If
+    another commit has removed a replaced file or deleted some of its rows since then, the rewrite
+    is refused.
+
+    If the swap fails or its response is lost, the table is read again first, because a catalog may
+    refuse a commit that has landed. A commit cannot land after its ref has moved. The manifests of
+    refused attempts remain until the search for orphan files removes them: such an attempt may have
+    landed and expired, and a later snapshot may use its manifests.
 
     Args:
         table: The table.
         rewrite: The old and the new files.
         ref: The branch of the files.
         summary: Entries for the summary of the new snapshot.
-        refusal: Called with the metadata that the swap compares with; returns the reason why the
-            rewrite must not be committed, or an empty string.
+        refusal: Called with the metadata that the swap replaces. Returns the reason why the rewrite
+            must not be committed, or an empty string.
 
     Raises:
         RewriteRefusedError: Another commit changed the rows, other commits landed first too often,
             or `refusal` returned a reason. The new files are deleted.
-        Exception: The outcome is unknown. The new files are kept, because the commit may still
-            land.
+        Exception: The outcome is unknown. The new files remain, because the commit may still land.
     """
     old_snapshots = set(table.metadata().snapshots)
     reason = "other commits landed first"
@@ -118,7 +119,7 @@ def replace_files(
         try:
             update.add(rewrite, ref, summary)
         except StaleAttemptError as error:
-            # the message of the Java exception: py4j's own begins with the ID of an object
+            # use the Java message, because the message of py4j begins with an object ID
             exception = None if error.__cause__ is None else java_exception_of(error.__cause__)
             reason = (
                 "a concurrent commit changed rows of the rewritten files: "
@@ -136,8 +137,8 @@ def replace_files(
                 return update.snapshot_id
             if metadata.head(ref) == base.head(ref) and not is_a(error, REFUSED):
                 raise
-    # A refused attempt may have landed, and its snapshot may have expired since. A manifest of a
-    # later snapshot references its files then.
+    # A refused attempt may have landed and its snapshot may have expired. In this case, a manifest
+    # of a later snapshot references its files.
     manifests = {
         str(manifest.path()): manifest
         for snapshot in table.refresh().snapshots.keys() - old_snapshots

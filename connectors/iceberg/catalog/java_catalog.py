@@ -1,7 +1,7 @@
-"""`JavaCatalog` and `JavaTable`: a catalog and its tables as Iceberg's Java classes present them,
-called through py4j.
+"""`JavaCatalog` and `JavaTable`: access to a catalog and its tables through Iceberg's Java classes.
 
-Rows never pass through Python. Spark SQL and DataFrames read and write them.
+Java is called through py4j. Rows never pass through Python: Spark SQL and DataFrames read and write
+them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Columns of staged changes that the table does not have, as fields of Iceberg's schema JSON.
+# Additional columns of staged changes, as fields of Iceberg's schema JSON.
 CHANGE_COLUMNS: Final[Sequence[Mapping[str, Any]]] = tuple(
     {"id": FIELD_IDS[name], "name": name, "required": False, "type": type_} for name, type_ in PLAIN
 )
 # The writer of a format 3 table expects these columns.
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
-# Bytes that opening a file counts for when a MERGE plans its tasks. With Iceberg's default of 4 MB,
-# Spark starts one task for every four small files.
+# Weight of opening a file, in bytes, when a MERGE plans its tasks. With Iceberg's default of 4 MB,
+# Spark starts a task for every four small files.
 _OPEN_FILE_COST: Final = "65536"
-_DEFAULTS_SINCE: Final = 3  # format version with default values of columns
+_DEFAULTS_SINCE: Final = 3  # first format version with column defaults
 
 
 class JavaCatalog:
-    """One Iceberg catalog of a Spark session. Names are split on every dot: `a.b.t` is table `t` in
-    namespace `a.b`."""
+    """One Iceberg catalog of a Spark session.
+
+    Table names are split at every dot: `a.b.t` is table `t` in namespace `a.b`.
+    """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark = spark
@@ -63,7 +65,7 @@ class JavaCatalog:
         return JavaTable(self.java, java_table, name)
 
     def find(self, name: str) -> JavaTable | None:
-        """Load a table; return None if it does not exist."""
+        """Load a table. Return None if it does not exist."""
         try:
             with translating(name):
                 return self.load(name)
@@ -73,7 +75,7 @@ class JavaCatalog:
     def create(
         self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]
     ) -> bool:
-        """Create a table and its namespaces. Return False if the table exists already."""
+        """Create a table and its namespaces. Return False if the table already exists."""
         java = self.java
         java_schema = java.iceberg("SchemaParser").fromJson(schema)
         java_spec = (
@@ -83,8 +85,8 @@ class JavaCatalog:
         )
         levels = name.split(".")[:-1]
         for length in range(1, len(levels) + 1):
-            # A namespace may exist, or only an administrator may create it. The error of the
-            # table's creation shows any real problem.
+            # The namespace may exist, or the user may not be allowed to create it. If it is really
+            # missing, the creation of the table fails.
             with suppress(Exception):
                 namespace = relation(self.name, ".".join(levels[:length]))
                 self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
@@ -103,7 +105,7 @@ class JavaCatalog:
 
 
 class JavaTable:
-    """One load of a table, for one attempt of a commit or for one request."""
+    """A loaded table, used for one commit attempt or for one request."""
 
     def __init__(self, java: JavaClasses, java_table: Any, name: str) -> None:
         self.name = name
@@ -127,13 +129,13 @@ class JavaTable:
         return self.metadata()
 
     def has_changed(self) -> bool:
-        """Refresh, and return True if the metadata is different."""
+        """Refresh the metadata. Return True if it has changed."""
         before = self.metadata_location()
         self.java_table.refresh()
         return self.metadata_location() != before
 
     def io_properties(self) -> dict[str, str]:
-        """Return the settings of the table's file IO, with the vended credentials of its data."""
+        """Return the settings of the table's file IO, including vended credentials for its data."""
         io, location = self.java_table.io(), self.metadata().data_location
         properties: dict[str, str] = self.java.json(io.properties())
         if self.java.is_instance(io, "org.apache.iceberg.io.SupportsStorageCredentials"):
@@ -143,13 +145,12 @@ class JavaTable:
                     properties |= self.java.json(credential.config())
         return properties
 
-    # --- changes of the schema and of properties
+    # --- schema, properties, and layout
 
     def evolve(self, changes: Sequence[SchemaChange]) -> bool:
-        """Make the changes that the table lacks, in one transaction. Return True if there were
-        any."""
+        """Apply the changes that the table lacks in one transaction. Return True if any applied."""
         transaction = self.java_table.newTransaction()
-        # newer than the loaded metadata if another writer evolved the table, too
+        # newer than the loaded metadata if another writer has evolved the table
         metadata = self.java.metadata(transaction.startMetadata())
         changes = _missing_changes(self.name, metadata.schema, metadata.format_version, changes)
         if not changes:
@@ -170,7 +171,7 @@ class JavaTable:
         path, parent = ".".join(change.path), ".".join(parents) or None
         match change.kind:
             case ChangeKind.ADD if change.default is not None:
-                # the default stays in Java: Python would turn a small long into an int
+                # keep the default in Java, because py4j would convert a small long to an int
                 column = self._column(change)
                 update.addColumn(parent, name, column.type(), None, column.initialDefaultLiteral())
             case ChangeKind.ADD:
@@ -198,14 +199,14 @@ class JavaTable:
         return self.java.schema([column]).findField("x")
 
     def set_properties(self, properties: Mapping[str, str], transaction: Any = None) -> None:
-        """Set properties in a transaction, or at once if there is none."""
+        """Set properties in a transaction, or immediately without one."""
         update = (transaction or self.java_table).updateProperties()
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
 
     def set_sort_order(self, terms: Sequence[SortTerm]) -> bool:
-        """Give the table this sort order. Return False if it has it already."""
+        """Set the sort order of the table. Return False if it is unchanged."""
         update, nulls = self.java_table.replaceSortOrder(), self.java.iceberg("NullOrder")
         for each in terms:
             add = update.desc if each.descending else update.asc
@@ -217,8 +218,7 @@ class JavaTable:
         return True
 
     def set_partition_fields(self, terms: Sequence[PartitionTerm]) -> bool:
-        """Partition new files by these fields. Return False if they are the table's fields
-        already."""
+        """Set the partition fields for new files. Return False if they are unchanged."""
         metadata = self.metadata()
         columns = {column["id"]: path for path, column in columns_inside(metadata.schema)}
         existing_fields = {
@@ -247,14 +247,15 @@ class JavaTable:
     def staged(
         self, files: Sequence[StagedFile | Any], extra: Sequence[Mapping[str, Any]] = ()
     ) -> AbstractContextManager[str]:
-        """Provide files that no snapshot references as a relation for Spark SQL, and its name.
+        """Provide a relation for Spark SQL with the rows of files that no snapshot references.
 
-        Iceberg reads the files by field ID, with the table's file IO.
+        Iceberg reads the files by field ID with the table's file IO. The context manager returns
+        the name of the relation.
 
         Args:
             files: Staged files, or Java data files.
-            extra: Columns that the table does not have, as fields of Iceberg's schema JSON; their
-                IDs are not used by columns of the table.
+            extra: Columns that the table does not have, as fields of Iceberg's schema JSON. Their
+                IDs must differ from the IDs of the table's columns.
         """
         java, table = self.java, self.java_table
         if extra:
@@ -262,7 +263,7 @@ class JavaTable:
             builder.setCurrentSchema(self._optional(extra), max(field["id"] for field in extra))
             table = self._as_if(builder.discardChanges().build())
         no_deletes = java.array("org.apache.iceberg.DeleteFile", [])
-        spec = java.unpartitioned  # files of keys do not have the columns of partitions
+        spec = java.unpartitioned  # files of keys may lack partition columns
         schema = java.iceberg("SchemaParser").toJson(table.schema())
         spec_json = java.iceberg("PartitionSpecParser").toJson(spec)
         residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(java.every_row)
@@ -275,14 +276,18 @@ class JavaTable:
         return scan_relation(java, table, tasks)
 
     def _optional(self, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the table's schema with more columns. Every column may be null, as staged changes
-        lack values."""
+        """Return the table's schema with additional columns.
+
+        Every column is optional, because staged changes may lack values.
+        """
         columns = [*self.metadata().schema["fields"], *extra]
         return self.java.schema([{**column, "required": False} for column in columns])
 
     def _as_if(self, metadata: Any, io: Any = None) -> Any:
-        """Return the Java table with other metadata, which the catalog does not see. `io`: its file
-        IO; None: the table's."""
+        """Return the Java table with other metadata, which is not in the catalog.
+
+        `io` replaces the file IO of the table.
+        """
         locations = self.java.iceberg("LocationProviders").locationsFor(
             self.java_table.location(), metadata.properties()
         )
@@ -292,8 +297,7 @@ class JavaTable:
         return self.java.iceberg("BaseTable")(operations, self.java_table.name())
 
     def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
-        """Return the Java table as if its files were written to a location, with these settings of
-        the file IO in addition to its own."""
+        """Return the Java table with another data location and additional file IO settings."""
         java, metadata, io = self.java, self._operations.current(), self.java_table.io()
         properties = {**java.json(metadata.properties()), "write.data.path": location}
         if io_properties:
@@ -303,15 +307,15 @@ class JavaTable:
         return self._as_if(metadata.replaceProperties(java.map(properties)), io)
 
     def scan_tasks(self, snapshot: int, condition: Any) -> list[Any]:
-        """Return Java tasks that read whole files: the files that may have rows of a condition."""
+        """Return Java scan tasks for complete files that may have rows that match a condition."""
         scan = self.java_table.newScan().useSnapshot(snapshot).filter(condition).ignoreResiduals()
         with closing(scan.planFiles()) as tasks:
             return list(self.java.each(tasks))
 
     def write(self, rows: DataFrame, folder: str) -> list[Any]:
-        """Write rows of the table's columns to a folder below its data location.
+        """Write rows with the table's columns to a folder in its data location.
 
-        Return Java data files, which no snapshot references.
+        Return the Java data files, which no snapshot references yet.
         """
         lineage = _LINEAGE if self._operations.current().formatVersion() >= 3 else ()
         rows = rows.selectExpr("*", *(f"cast(NULL AS bigint) AS {column}" for column in lineage))
@@ -323,8 +327,10 @@ class JavaTable:
     def write_unbound(
         self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]
     ) -> list[Any]:
-        """Write rows as `write` does, unpartitioned and with more columns. Every column may be
-        null."""
+        """Write rows like `write`, but unpartitioned and with additional columns.
+
+        Every column is optional.
+        """
         java = self.java
         builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID()
         builder.setLocation(self.java_table.location())
@@ -335,7 +341,7 @@ class JavaTable:
         return write_files(java, self._as_if(builder.discardChanges().build()), rows)
 
     def changes_at(self, path: str) -> StagedFile | None:
-        """Return a Parquet file of changes as if a task had staged it, or None if it is missing."""
+        """Return a Parquet file with changes as a staged file, or None if it does not exist."""
         file = self.java_table.io().newInputFile(path)
         if not file.exists():
             return None
@@ -345,10 +351,10 @@ class JavaTable:
         return StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0)
 
     def data_file(self, file: StagedFile) -> Any:
-        """Return a staged file of whole rows as a Java data file, with the metrics of its footer.
+        """Return a staged file of complete rows as a Java data file with metrics from its footer.
 
         Raises:
-            TableUnsuitableError: The file holds another number of rows.
+            TableUnsuitableError: The row count of the file differs from the reported count.
         """
         java, spec = self.java, self.java_table.specs()[file.spec_id]
         fields = self.metadata().spec_of(file.spec_id)["fields"]
@@ -380,7 +386,7 @@ class JavaTable:
         return content
 
     def as_staged(self, file: Any) -> StagedFile:
-        """Return a Java data file of whole rows as if a task had staged it."""
+        """Return a Java data file of complete rows as a staged file."""
         content = self.content_file(file)
         return StagedFile(
             StagedKind.ROWS,
@@ -395,15 +401,17 @@ class JavaTable:
     # --- updates
 
     def new_update(self) -> TableUpdate:
-        """Begin a change of the newest metadata."""
+        """Start an update of the newest metadata."""
         return TableUpdate(self.java, self.java_table, self._operations)
 
     def record(self, ref: str, folder: str) -> AbstractContextManager[RecordedTable]:
-        """Provide the loaded metadata to Spark SQL as a table; a MERGE into it commits nothing.
+        """Provide the loaded metadata to Spark SQL as a table that records a MERGE.
+
+        A MERGE into this table commits nothing.
 
         Args:
-            ref: The branch that is read; main if the branch does not exist.
-            folder: Where the files of the MERGE are written, below the table's data location.
+            ref: The branch to read, or main if the branch does not exist.
+            folder: The folder in the table's data location for the files of the MERGE.
         """
         overrides = {
             "write.data.path": self._folder(folder),
@@ -413,8 +421,10 @@ class JavaTable:
 
     @contextmanager
     def show(self, change: TableChange, ref: str) -> Iterator[str]:
-        """Provide the rows as the recorded files of a change leave them, and the name of the
-        relation. The metadata stays in this JVM.
+        """Provide a relation with the rows of the table after a recorded change.
+
+        The new metadata exists only in this JVM. The context manager returns the name of the
+        relation.
 
         Raises:
             StaleAttemptError: The change is not valid on the newest metadata.
@@ -438,19 +448,19 @@ class JavaTable:
     # --- files
 
     def has_data_files(self, snapshot: Snapshot | None) -> bool:
-        """Return True if a snapshot's manifests list data files, whatever its summary counts."""
+        """Return True if the manifests of a snapshot list data files, regardless of its summary."""
         return snapshot is not None and any(
             manifest.hasAddedFiles() or manifest.hasExistingFiles()
             for manifest in self.data_manifests(snapshot["snapshot-id"])
         )
 
     def changes(self, snapshot: Any) -> Any:
-        """Return the files that a Java snapshot added and removed, as Java's `SnapshotChanges`."""
+        """Return the Java `SnapshotChanges` of a snapshot: the files that it added and removed."""
         builder = self.java.iceberg("SnapshotChanges").builderFor(self.java_table)
         return builder.snapshot(snapshot).build()
 
     def own_metadata_files(self, snapshot: Any) -> list[str]:
-        """Return the manifest list of a Java snapshot, and the manifests that it wrote itself."""
+        """Return the manifest list of a Java snapshot and the manifests that the snapshot added."""
         manifests = snapshot.allManifests(self.java_table.io())
         paths = (each.path() for each in manifests if each.snapshotId() == snapshot.snapshotId())
         return [str(snapshot.manifestListLocation()), *map(str, paths)]
@@ -466,7 +476,7 @@ class JavaTable:
         self.java_table.io().deleteFile(location)
 
     def first_bytes(self, path: str, size: int) -> bytes:
-        """Return the beginning of a file, or all of it if it is shorter."""
+        """Return up to `size` bytes from the start of a file."""
         with closing(self.java_table.io().newInputFile(path).newStream()) as stream:
             return bytes(stream.readNBytes(size))
 
@@ -478,7 +488,7 @@ class JavaTable:
                 yield task.file()
 
     def list_files(self, location: str) -> Iterator[str] | None:
-        """Return every file below a location, or None if the storage cannot list."""
+        """Return every file below a location, or None if the storage cannot list files."""
         io = self.java_table.io()
         if not self.java.is_instance(io, "org.apache.iceberg.io.SupportsPrefixOperations"):
             return None
@@ -504,7 +514,7 @@ class JavaTable:
 
 @contextmanager
 def scan_relation(java: JavaClasses, table: Any, tasks: Sequence[Any]) -> Iterator[str]:
-    """Provide the rows of Java scan tasks of a table as a relation for Spark SQL, and its name."""
+    """Provide a relation for Spark SQL with the rows of Java scan tasks. Yields its name."""
     name, sets = f"scan_{uuid.uuid4().hex}", java.singleton("spark.ScanTaskSetManager")
     cache = java.singleton("spark.SparkTableCache")
     cache.add(name, table)
@@ -517,8 +527,10 @@ def scan_relation(java: JavaClasses, table: Any, tasks: Sequence[Any]) -> Iterat
 
 
 def write_files(java: JavaClasses, table: Any, rows: DataFrame) -> list[Any]:
-    """Write rows as data files of a Java table; return Java data files, which no snapshot
-    references."""
+    """Write rows to data files of a Java table, and return the Java data files.
+
+    No snapshot references these files yet.
+    """
     name, cache = f"written_{uuid.uuid4().hex}", java.singleton("spark.SparkTableCache")
     coordinator = java.singleton("spark.FileRewriteCoordinator")
     cache.add(name, table)
@@ -531,7 +543,7 @@ def write_files(java: JavaClasses, table: Any, rows: DataFrame) -> list[Any]:
 
 
 def _content(file: StagedFile) -> dict[str, Any]:
-    """Return Iceberg's JSON form of a staged file, without partition and metrics."""
+    """Return Iceberg's JSON form of a staged file, without its partition and metrics."""
     return {
         "spec-id": 0,
         "content": "DATA",
@@ -549,7 +561,7 @@ def _missing_changes(
     """Return the changes that a table with this schema lacks.
 
     Raises:
-        TableUnsuitableError: A changed column does not exist.
+        TableUnsuitableError: A column to change does not exist.
     """
     missing: list[SchemaChange] = []
     for change in changes:
@@ -574,7 +586,7 @@ def _missing_changes(
         missing.append(change)
         identifiers = schema.get("identifier-field-ids") or ()
         if change.kind is ChangeKind.VERSION and column["id"] not in identifiers:
-            # a row has its value in one version
+            # each row has a value in only one of the two columns
             missing.append(SchemaChange(ChangeKind.OPTIONAL, change.path))
     return missing
 
@@ -582,17 +594,17 @@ def _missing_changes(
 def _history_property(
     properties: Mapping[str, str], before: Field, after: Field, changes: Sequence[SchemaChange]
 ) -> dict[str, str]:
-    """Return the property with former names and versions of columns, if these changes add some."""
+    """Return the property with former names and versions of columns if these changes add any."""
     history = ColumnHistory.of(properties)
     names, versions = dict(history.names), dict(history.versions)
     changes = [each for each in changes if each.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]
     for change in changes:
         column = _column_at(before, change.path)
-        assert column is not None  # otherwise, the change was refused
+        assert column is not None  # otherwise, the change would have been refused
         column_id = column["id"]
         if change.kind is ChangeKind.RENAME:
             names[column_id] = (*names.get(column_id, ()), change.path[-1])
-        else:  # added next to the column, in a struct that may have another name by now
+        else:  # added next to the column, whose struct may have been renamed
             (path,) = (path for path, field in columns_inside(after) if field["id"] == column_id)
             version = _column_at(after, (*path[:-1], change.name or ""))
             assert version is not None
@@ -601,6 +613,8 @@ def _history_property(
 
 
 def _column_at(schema: Field, path: Sequence[str]) -> Field | None:
-    """Return the column at a path: struct fields by name, `element` of a list, `key` or `value` of
-    a map."""
+    """Return the column at a path.
+
+    The path contains names of struct fields, `element` for a list, and `key` or `value` for a map.
+    """
     return dict(columns_inside(schema)).get(tuple(path))

@@ -1,5 +1,4 @@
-"""`JavaClasses`: Java classes of one JVM by name, and the conversion of plain values to Java and
-back."""
+"""`JavaClasses`: looks up the Java classes of a JVM and converts values to and from Java."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Metadata files whose content is cached, of all tables of a session: as many as tables that are
-# committed at a time. One with 1,000 snapshots takes several MB.
+# Maximum number of cached metadata files in a session, which is the number of tables that are
+# committed concurrently. A file with 1,000 snapshots requires several MB.
 _CACHED_METADATA: Final = 4
 
 
 class JavaClass:
-    """A Java class whose static members are looked up once: py4j asks the JVM at each access."""
+    """A Java class with cached static members, because py4j requests each access from the JVM."""
 
     def __init__(self, java_class: Any) -> None:
         self._java_class = java_class
@@ -37,7 +36,7 @@ class JavaClass:
 
 
 class JavaClasses:
-    """Java classes of one JVM by name, and the conversion of plain values to Java and back."""
+    """Looks up the Java classes of one JVM by name, and converts values to and from Java."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -50,8 +49,7 @@ class JavaClasses:
         self.every_row: Any = self.iceberg("expressions.Expressions").alwaysTrue()
 
     def __call__(self, name: str) -> JavaClass:
-        """Return a class, from a cache: py4j resolves a dotted name with one round trip for each
-        part."""
+        """Return a cached class, because py4j resolves each part of a name with a round trip."""
         if name not in self._classes:
             self._classes[name] = JavaClass(attrgetter(name)(self.spark._jvm))
         return self._classes[name]
@@ -63,8 +61,8 @@ class JavaClasses:
     def singleton(self, name: str) -> Any:
         """Return the result of the static method `get()` of an Iceberg class, which never changes.
 
-        Reflection finds the method by its signature. py4j uses the first method of that name, which
-        may be an instance method: the order of methods differs between Java releases.
+        The method is looked up by its signature. py4j would use the first method with this name,
+        which may be an instance method because the order of methods differs between Java releases.
         """
         if name not in self._singletons:
             get = self.class_object(f"org.apache.iceberg.{name}").getMethod("get", self.types())
@@ -74,7 +72,7 @@ class JavaClasses:
     # --- values
 
     def array(self, name: str, elements: Sequence[Any]) -> Any:
-        """Return a Java array of a class."""
+        """Return a Java array with elements of a class."""
         gateway: Any = self.spark.sparkContext._gateway
         return java_array(gateway, attrgetter(name)(gateway.jvm), elements)
 
@@ -83,25 +81,25 @@ class JavaClasses:
         return self.array("java.lang.Class", [self.class_object(name) for name in names])
 
     def objects(self, objects: Iterable[Any]) -> Any:
-        """Return a Java list of Java objects."""
+        """Return a Java list of these Java objects."""
         java_list = self("java.util.ArrayList")()
         for each in objects:
             java_list.add(each)
         return java_list
 
     def set(self, values: Iterable[str]) -> Any:
-        """Return a Java set of strings, which takes one call."""
+        """Return a Java set of strings, created with one call."""
         return self._from_json([*values], "java.util.HashSet")
 
     def map(self, values: Mapping[str, str]) -> Any:
-        """Return a Java map of strings, which takes one call."""
+        """Return a Java map of strings, created with one call."""
         return self._from_json(dict(values), "java.util.HashMap")
 
     def _from_json(self, document: Any, name: str) -> Any:
         return self.mapper.readValue(json.dumps(document), self.class_object(name))
 
     def json(self, value: Any) -> Any:
-        """Return a Java map or list of plain values as Python values."""
+        """Convert a Java map or list of plain values to Python values."""
         return json.loads(self.mapper.writeValueAsString(value))
 
     def each(self, iterable: Any) -> Iterator[Any]:
@@ -120,11 +118,10 @@ class JavaClasses:
         """Return True if an object is an instance of a class."""
         return bool(self.class_object(name).isInstance(java_object))
 
-    # --- Iceberg's forms of values
+    # --- Iceberg objects
 
     def metadata(self, metadata: Any) -> TableMetadata:
-        """Return the metadata of a table. Each metadata file is parsed once, because it never
-        changes."""
+        """Return the metadata of a table. Metadata files never change, so they are cached."""
         location = metadata.metadataFileLocation()
         parsed = self._parsed_metadata.get(location) if location is not None else None
         if parsed is None:
@@ -141,7 +138,7 @@ class JavaClasses:
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 
     def content_file(self, content: Mapping[str, Any], spec: Any) -> Any:
-        """Return a Java content file of a partition spec from Iceberg's JSON form."""
+        """Return the Java content file for Iceberg's JSON form and a partition spec."""
         tree = self.mapper.readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 
@@ -153,22 +150,20 @@ class JavaClasses:
         return getattr(expressions, name)(term.column, *arguments)
 
     def has_subquery(self, sql: str) -> bool:
-        """Return True if a condition in SQL contains a query. The condition is parsed, and not
-        analyzed."""
+        """Return True if an SQL condition contains a query. It is parsed, but not analyzed."""
         expression = self.spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
         subquery = self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression")
         return bool(subquery.hasSubquery(expression))
 
     def condition(self, relation: str, sql: str) -> Any:
-        """Return the Iceberg expression of a condition in SQL on a table's columns."""
+        """Return the Iceberg expression for an SQL condition on the columns of a relation."""
         converter = self("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")
         session = self.spark._jsparkSession
         resolved = converter.collectResolvedSparkExpression(session, relation, sql)
         return converter.convertToIcebergExpression(resolved)
 
     def parquet_file(self, file: Any) -> Any:
-        """Return a Java input file for Parquet's reader. Iceberg's class that converts it is not
-        public."""
+        """Return an input file for Parquet's reader. Iceberg's conversion class is not public."""
         method = self.class_object("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod(
             "file", self.types("org.apache.iceberg.io.InputFile")
         )

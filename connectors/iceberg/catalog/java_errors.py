@@ -25,7 +25,7 @@ _JAVA_FRAMES: Final = 5  # of each exception of a Java trace
 EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"
-NOT_FOUND: Final = f"{EXCEPTIONS}NotFoundException"  # a file of the table, or a staged one
+NOT_FOUND: Final = f"{EXCEPTIONS}NotFoundException"  # a table file or a staged file is missing
 MISSING_FILE: Final = (
     NOT_FOUND,
     "java.io.FileNotFoundException",
@@ -47,20 +47,20 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
-# Errors of a statement or of the values that it reads; a plain `SparkException` means that a job
+# Errors of a statement or of the values that it reads. A plain `SparkException` means that a job
 # failed.
 _OF_STATEMENT: Final = re.compile(
     r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)"
 )
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
-# Messages if Amazon's library is not on the class path: from the class itself, or from Iceberg,
-# which looks for a constructor then.
+# Messages if the AWS SDK is not on the class path, from the class loader or from Iceberg's search
+# for a constructor.
 _NO_LIBRARY: Final = re.compile(
     r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"
 )
 _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
-# Permanent errors: nothing on the class path supports the configured scheme.
+# Permanent errors because nothing on the class path supports the configured scheme, with remedies.
 _LASTING: Final = (
     (
         re.compile(r"No suitable driver found for"),
@@ -69,12 +69,12 @@ _LASTING: Final = (
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Hadoop is used if no file IO is configured, and by Iceberg's resolving file IO if the library is
+# Hadoop is used if no file IO is configured, and by Iceberg's ResolvingFileIO if the AWS library is
 # missing.
 _HADOOP_LACKS: Final = re.compile(
     r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
 )
-# Errors of the storage, and their remedies.
+# Storage errors and their remedies.
 _HINTS: Final = (
     (
         re.compile(r"Service: S3, Status Code: 40[13]"),
@@ -86,8 +86,8 @@ _HINTS: Final = (
     ),
     (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region or AWS_REGION"),
 )
-_LONGEST: Final = 300  # characters of a Java message that follows a remedy
-_LONGEST_CHAIN: Final = 10  # of exceptions that caused each other
+_LONGEST: Final = 300  # characters of the Java message after a remedy
+_LONGEST_CHAIN: Final = 10  # exceptions in a chain of causes
 
 
 def java_exception_of(error: BaseException) -> Any:
@@ -102,13 +102,12 @@ def is_a(error: BaseException, *names: str) -> bool:
 
 
 def caused_by(error: BaseException, *names: str) -> bool:
-    """Return True if the class of a Java exception or of a cause is listed."""
+    """Return True if the class of a Java exception or of one of its causes is listed."""
     return any(name in names for name, _ in _chain(java_exception_of(error)))
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Return True if the statement itself or its evaluation is the cause, and neither the storage
-    nor the JVM."""
+    """Return True if a statement or its evaluation is the cause, not the storage or the JVM."""
     return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
@@ -117,8 +116,8 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
     """Translate errors of Java, py4j, and pyspark within the block.
 
     Args:
-        subject: The beginning of messages.
-        of_table: The subject is the name of a table.
+        subject: The beginning of error messages.
+        of_table: True if the subject is the name of a table.
     """
     try:
         yield
@@ -137,8 +136,7 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
 
 
 def _shortened(error: Exception) -> str:
-    """Return the message with the first frames of its traces, while the JVM can still be asked for
-    it."""
+    """Return the message with the first frames of its traces. Requires a running JVM."""
     try:
         text = str(error)
     except (Py4JError, OSError):
@@ -156,8 +154,10 @@ def _shortened(error: Exception) -> str:
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:
-    """Return class and message of an exception and its causes, the outermost first, without the
-    wrappers of reflection."""
+    """Return class and message of an exception and of its causes, outermost first.
+
+    Reflection wrappers are omitted.
+    """
     chain: list[tuple[str, str]] = []
     while exception is not None and len(chain) < _LONGEST_CHAIN:
         name, cause = exception.getClass().getName(), exception.getCause()
@@ -168,10 +168,10 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Return the error of the sink for a Java exception, by its outermost known class.
+    """Return the error of the sink for a Java exception, based on its outermost known class.
 
     Args:
-        subject: The beginning of the message; the name of the table if there is one.
+        subject: The beginning of the message, which is the name of the table if there is one.
         exception: The Java exception.
     """
     chain = _chain(exception)
@@ -204,7 +204,7 @@ def translated(subject: str, exception: Any) -> ConnectError:
             return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}")
     (name, message), (root, root_message) = chain[0], chain[-1]
     detail = f"{name.rsplit('.', 1)[-1]}: {message}"
-    if root_message and root_message not in message:  # only the cause names the address
+    if root_message and root_message not in message:  # only the root cause contains the address
         detail += f" ({root.rsplit('.', 1)[-1]}: {root_message})"
     for pattern, hint in _HINTS:
         if pattern.search(detail):

@@ -1,14 +1,14 @@
-"""Our own Java classes: compiled once, defined in the JVM of each Spark driver.
+"""Java classes of the sink, which are compiled once and defined in the JVM of each Spark driver.
 
-| class | why Python cannot do the job |
+| class | why it is not written in Python |
 |---|---|
-| `DurableFileSystem` | Hadoop calls it for every local file; it forces files to the disk |
+| `DurableFileSystem` | Hadoop calls it for every local file to force the file to disk |
 | `RecordedTable` | Spark calls it while it plans and runs a MERGE |
-| `RecordedCatalog` | Spark creates it to find recorded tables by name |
+| `RecordedCatalog` | Spark creates it to look up recorded tables by name |
 
-The Janino compiler that ships with Spark compiles the sources. The folder that
-CONNECT_PY_SPARK_CLASSES names caches the bytecode and may be emptied at any time. The classes are
-defined in the system class loader, because Spark and Iceberg look up classes by name there.
+The Janino compiler that ships with Spark compiles the sources. The bytecode is cached in the folder
+CONNECT_PY_SPARK_CLASSES, which may be emptied at any time. The classes are defined in the system
+class loader, because Spark and Iceberg look up classes by name there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-# a cache folder for compiled classes; unset: no cache
+# folder that caches compiled classes; there is no cache if it is unset
 CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"
-# a class is listed after the classes that it uses
+# each class is listed after the classes that it uses
 _SOURCES: Final = [
     Path(__file__).with_name(f"{name}.java")
     for name in ("DurableFileSystem", "RecordedTable", "RecordedCatalog")
@@ -37,7 +37,7 @@ _KEY: Final = "fs.file.impl"
 
 
 def define_classes(gateway: Any) -> None:
-    """Define our classes in a JVM, before anything in it uses them.
+    """Define the classes in a JVM. Call this before anything in the JVM uses them.
 
     Args:
         gateway: A py4j gateway of the JVM.
@@ -58,11 +58,11 @@ def define_classes(gateway: Any) -> None:
 
 
 def use_durable_files(jvm: Any) -> None:
-    """Make Hadoop force local files to the disk on close, and folders when a name in them changes.
+    """Configure Hadoop to force local files to disk on close, and folders when an entry changes.
 
-    Hadoop creates one local file system per JVM, from the first configuration that asks for it. A
-    file system that the user configured is not replaced. Neither is one with Kerberos: Hadoop
-    would log in.
+    Hadoop creates one local file system per JVM, from the first configuration that requests it. A
+    file system that the user configured is not replaced. With Kerberos, nothing is changed, because
+    Hadoop would log in.
     """
     configuration = jvm.org.apache.hadoop.conf.Configuration()
     if (
@@ -76,11 +76,11 @@ def use_durable_files(jvm: Any) -> None:
     )
     name = file_system.getClass().getName()
     if name != _FILE_SYSTEM:
-        log.warning("Hadoop uses file system %s, local files are not forced to the disk", name)
+        log.warning("Hadoop uses file system %s, so local files are not forced to disk", name)
 
 
 def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
-    """Return a Java array of a py4j class."""
+    """Return a Java array with elements of a py4j class."""
     array = gateway.new_array(java_class, len(elements))
     for index, element in enumerate(elements):
         array[index] = element
@@ -88,7 +88,7 @@ def java_array(gateway: Any, java_class: Any, elements: Sequence[Any]) -> Any:
 
 
 def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
-    """Return the bytecode of a source file by class name. Classes that it uses must be defined."""
+    """Return the bytecode of a source file by class name. The classes it uses must be defined."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.ClassLoader.getSystemClassLoader())
     compiler.cook(source.read_text())
@@ -96,8 +96,10 @@ def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
 
 
 def _define(gateway: Any, name: str, code: bytes) -> None:
-    """Define a class in the system class loader by reflection: `ClassLoader.defineClass` is
-    protected."""
+    """Define a class in the system class loader.
+
+    Reflection is required because `ClassLoader.defineClass` is protected.
+    """
     lang = gateway.jvm.java.lang
     by_name, integer = lang.Class.forName, lang.Integer.TYPE
     types = (by_name("java.lang.String"), by_name("[B"), integer, integer)
@@ -110,8 +112,7 @@ def _define(gateway: Any, name: str, code: bytes) -> None:
 
 
 def _cache_file(jvm: Any) -> Path | None:
-    """Return the cache file for these sources and this Java release, or None without a cache
-    folder."""
+    """Return the cache file for these sources and this Java release, or None without a folder."""
     folder = os.environ.get(CLASSES_VARIABLE)
     if not folder:
         return None
@@ -122,8 +123,7 @@ def _cache_file(jvm: Any) -> Path | None:
 
 
 def _read(cache: Path) -> dict[str, bytes] | None:
-    """Return the cached bytecode by class name, in the order of definition, or None without a
-    cache."""
+    """Return the cached bytecode by class name in definition order, or None without a cache."""
     if not zipfile.is_zipfile(cache):
         return None
     with zipfile.ZipFile(cache) as file:
@@ -131,7 +131,7 @@ def _read(cache: Path) -> dict[str, bytes] | None:
 
 
 def _write(cache: Path, compiled: Mapping[str, bytes]) -> None:
-    # another process may write it, too
+    # rename a complete file, because other processes may write the cache concurrently
     unfinished = cache.with_name(f"{cache.name}.{uuid.uuid4().hex}")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)

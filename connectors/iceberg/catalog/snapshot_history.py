@@ -1,4 +1,4 @@
-"""The complete history of a table: snapshots along one ref, and the data files in its manifests."""
+"""Complete history of a table: the snapshots of one ref and the data files in its manifests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connectors.iceberg.catalog.java_catalog import JavaTable
 from connectors.iceberg.staging.staged_file_name import PREFIX
 from connectors.iceberg.table.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
 
-_MAX_FILES: Final = 100  # files that the history names if they are listed twice
+_MAX_FILES: Final = 100  # maximum number of duplicate files in the history
 
 
 def read(table: JavaTable, ref: str) -> TableHistory:
-    """Return the history of a ref for an audit; reads every manifest of the existing snapshots."""
+    """Return the history of a ref for an audit, after reading all manifests of its snapshots."""
     metadata = table.metadata()
     head = metadata.head(ref)
     snapshot_by_file: dict[str, int] = {}  # the newest snapshot that added a file
@@ -62,7 +62,7 @@ def read(table: JavaTable, ref: str) -> TableHistory:
 
 
 def _by_group(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the ledgers in properties or in a summary, by connect group."""
+    """Return the ledgers in properties or in a summary, keyed by connect group."""
     return {
         key.removeprefix(LEDGER_PREFIX): value
         for key, value in properties.items()

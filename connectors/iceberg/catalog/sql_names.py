@@ -1,4 +1,4 @@
-"""Names and literals in Spark SQL."""
+"""Identifiers and literals in Spark SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def quoted(name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """Return a name for users to copy, quoted if Spark SQL requires it."""
+    """Return an identifier for messages, quoted if Spark SQL requires it."""
     return name if name.isidentifier() and name.isascii() else quoted(name)
 
 
@@ -21,7 +21,7 @@ def literal(value: str) -> str:
 
 
 def relation(catalog: str, table: str, branch: str | None = None) -> str:
-    """Return the full name of a table, or of a branch."""
+    """Return the fully qualified name of a table or of one of its branches."""
     parts = [catalog, *table.split(".")]
     if branch is not None:
         parts.append(f"branch_{branch}")
@@ -29,6 +29,8 @@ def relation(catalog: str, table: str, branch: str | None = None) -> str:
 
 
 def same_key(keys: Sequence[str], left: str = "t", right: str = "s", prefix: str = "") -> str:
-    """Return the condition that two rows have equal keys; names on the right begin with
-    `prefix`."""
+    """Return the condition that two rows have equal keys.
+
+    Column names on the right side have the prefix `prefix`.
+    """
     return " AND ".join(f"{left}.{quoted(key)} = {right}.{quoted(prefix + key)}" for key in keys)

@@ -1,4 +1,4 @@
-"""Changes of a table: the recorded files of a MERGE, and the update that swaps the metadata."""
+"""Changes to a table: files recorded from a MERGE, and the update that swaps the metadata."""
 
 from __future__ import annotations
 
@@ -17,39 +17,37 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 
 class StaleAttemptError(Exception):
-    """The change was computed for an older state of the table and is not valid for the current
-    one."""
+    """The change is not valid for the current state of the table, which is newer than its base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The files that a MERGE into a recorded table wrote and removed."""
+    """Files that a MERGE into a recorded table wrote and removed."""
 
     is_empty: bool  # no row of the table matched
     is_overwrite: bool  # data files were replaced without delete files (copy-on-write)
-    locations: Sequence[str]  # of the files that the MERGE wrote
+    locations: Sequence[str]  # locations of the files that the MERGE wrote
     replaced_rows: int
-    data_files: int  # added and removed data files
-    names_every_file: bool  # each delete file names its data file
+    data_files: int  # number of added and removed data files
+    names_every_file: bool  # True if each delete file references one data file
 
 
 class RecordedTable:
-    """A table object that only this JVM sees: a MERGE into it is recorded instead of committed.
+    """A table object of this JVM that records a MERGE instead of committing it.
 
     See `RecordedTable.java`.
     """
 
     def __init__(self, java: JavaClasses, java_table: Any, name: str) -> None:
-        """Wrap a table object that is not registered yet; Spark's UI and event log show the name of
-        the table."""
+        """Wrap an unregistered table object. Spark's UI and event log contain the table name."""
         self.java_table = java_table
         self._java = java
         self._key = f"{name}-{uuid.uuid4().hex[:12]}"
-        self.relation = f"{RECORDED_CATALOG}.{quoted(self._key)}"  # its name in Spark SQL
+        self.relation = f"{RECORDED_CATALOG}.{quoted(self._key)}"  # name of the table in Spark SQL
 
     @contextmanager
     def registered(self) -> Iterator[Self]:
-        """Let Spark SQL find the table by its name within the block."""
+        """Register the table with Spark SQL within the block."""
         catalog = self._java("connectpy.RecordedCatalog")
         catalog.add(self._key, self.java_table)
         try:
@@ -58,32 +56,31 @@ class RecordedTable:
             catalog.remove(self._key)
 
     def recording(self) -> Recording:
-        """Return the files that were recorded so far."""
+        """Return the files that have been recorded."""
         return Recording(**self._java.json(self.java_table.report()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """The data and delete files of one snapshot, and the metadata on which they are valid
-    (rule 16)."""
+    """Data and delete files of one snapshot, and the metadata that they require (rule 16)."""
 
-    files: Sequence[Any] = ()  # Java data files with new rows, or with the rows of `replaced`
+    files: Sequence[Any] = ()  # Java data files with new rows or the live rows of `replaced`
     replaced: Sequence[Any] = ()  # Java data and delete files that are rewritten
     replaces_all: bool = False  # the new rows replace all existing rows
-    recorded: RecordedTable | None = None  # its files are added, too
+    recorded: RecordedTable | None = None  # the files of this table are also added
     is_overwrite: bool = False  # see `Recording`
     replaced_rows: int = 0
-    is_bound_to_head: bool = False  # valid only on the head that it was computed for
-    # that the MERGE or the rewrite read; None: the table was empty
+    is_bound_to_head: bool = False  # valid only for the head that was read
+    # snapshot that the MERGE or the rewrite read; None if the table was empty
     read_snapshot: int | None = None
-    refuses_foreign_rows: bool = False  # rows that other writers added since then are a conflict
+    refuses_foreign_rows: bool = False  # rows that other writers added since then are conflicts
 
 
 class TableUpdate:
-    """A transaction on the newest metadata, and the change of the metadata that the swap publishes.
+    """A transaction on the newest metadata, which one metadata swap publishes.
 
-    Nothing is visible to others before `swap`. A crash before it leaves manifests that no metadata
-    references.
+    Nothing is visible to other readers before `swap`. A crash before the swap leaves manifests that
+    no metadata references.
     """
 
     def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
@@ -94,10 +91,10 @@ class TableUpdate:
         self._builder: Any = None
         self._properties: dict[str, str] = {}
         self.after = self._base  # the Java metadata with the new snapshot
-        self.snapshot: Any = None  # the Java snapshot, after one of the methods has created it
+        self.snapshot: Any = None  # the Java snapshot, once a method has created it
 
     def base(self) -> TableMetadata:
-        """Return the metadata that the swap compares with: checks of it are valid at the swap."""
+        """Return the metadata that the swap replaces. Checks of this metadata hold at the swap."""
         return self._java.metadata(self._base)
 
     @property
@@ -117,7 +114,7 @@ class TableUpdate:
         """
         transaction, head = self._transaction, self._base.currentSnapshot()
         if head is not None and transaction.currentMetadata().ref(ref) is None:
-            # Iceberg would count the files of a missing branch from zero.
+            # Create the missing branch first: otherwise, Iceberg counts its files from zero.
             transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
         if change.replaces_all or change.is_overwrite:
             update = transaction.newOverwrite()
@@ -144,17 +141,17 @@ class TableUpdate:
             update.deleteFile(file)
         for file in change.files:
             add_file(file)
-        # None if it has expired, which the validation reports
+        # None if the snapshot has expired, which the validation reports
         read = self._base.snapshot(change.read_snapshot) if change.replaced else None
         if read is not None and read.sequenceNumber() and self._base.formatVersion() > 1:
-            update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes apply, too
+            update.dataSequenceNumber(read.sequenceNumber())  # newer equality deletes still apply
         self._stage(update, ref, summary)
 
     def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
         for key, value in summary.items():
             update.set(key, value)
         try:
-            update.toBranch(ref).commit()  # into the transaction: invisible
+            update.toBranch(ref).commit()  # to the transaction, so it is not visible yet
         except Exception as error:
             if is_a(error, VALIDATION):
                 raise StaleAttemptError(str(error).split("\n", 1)[0]) from error
@@ -166,25 +163,27 @@ class TableUpdate:
     # --- refs and properties
 
     def change(self) -> None:
-        """Begin a change of refs and properties. A new snapshot begins one, too."""
+        """Start a change of refs and properties, as adding a snapshot also does."""
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self.after)
 
     def publish(self, ref: str, snapshot: int) -> None:
-        """Make an existing snapshot, which is on another branch, the head of the ref."""
+        """Set the ref to an existing snapshot of another branch."""
         self.snapshot = self._base.snapshot(snapshot)
         self.change()
         self._builder.setBranchSnapshot(snapshot, ref)
 
     def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
-        """Reset the ref to a snapshot, and add a snapshot without rows."""
+        """Reset the ref to a snapshot, and add a snapshot without new rows."""
         branch = f"connect-py-rewind-{snapshot}"
         self._transaction.manageSnapshots().createBranch(branch, snapshot).commit()
         self._stage(self._transaction.newFastAppend(), branch, summary)
         self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
 
     def begin_branch(self, name: str, snapshot: int | None) -> None:
-        """Let a branch start at this snapshot, before a snapshot is added to it. None: the table
-        has no snapshot."""
+        """Create a branch at a snapshot, or reset it, before a snapshot is added to the branch.
+
+        The snapshot is None if the table has no snapshot.
+        """
         manage = self._transaction.manageSnapshots()
         if snapshot is None:
             if self._base.ref(name) is not None:
@@ -195,14 +194,14 @@ class TableUpdate:
             manage.replaceBranch(name, snapshot).commit()
 
     def remove_snapshots(self, snapshots: Sequence[int]) -> list[Any]:
-        """Remove snapshots in the same change; return the Java snapshots."""
+        """Remove snapshots in the same change, and return the Java snapshots."""
         removed = [self.after.snapshot(snapshot) for snapshot in snapshots]
         if removed:
             self._builder.removeSnapshots(self._java.objects(removed))
         return removed
 
     def set_tag(self, name: str, snapshot: int, keep_ms: int | None) -> None:
-        """Set a tag. `keep_ms`: the age of the tag at which expiration removes it; None: never."""
+        """Set a tag. Expiration removes it at the age `keep_ms`, or never if this is None."""
         tag = self._java.iceberg("SnapshotRef").tagBuilder(snapshot)
         self._builder.setRef(name, (tag if keep_ms is None else tag.maxRefAgeMs(keep_ms)).build())
 
@@ -211,8 +210,11 @@ class TableUpdate:
         self._builder.removeRef(name)
 
     def remove_compared(self, branch: str) -> None:
-        """Remove a branch; the swap is refused if it moved. A REST catalog compares only the refs
-        that a change sets."""
+        """Remove a branch. The swap is refused if the branch has moved.
+
+        The branch is set before it is removed, because a REST catalog compares only refs that a
+        change sets.
+        """
         self._builder.setBranchSnapshot(self.snapshot_id, branch)
         self.remove_ref(branch)
 
@@ -225,10 +227,10 @@ class TableUpdate:
         self._properties.update(properties)
 
     def swap(self, properties: Mapping[str, str]) -> None:
-        """Swap the metadata once: `TableOperations.commit` neither retries nor cleans up.
+        """Swap the metadata once. `TableOperations.commit` neither retries nor cleans up.
 
         Args:
-            properties: Properties of the table to set in the same change, in addition to
+            properties: Table properties to set in the same change, in addition to those of
                 `set_properties`.
         """
         if properties := {**self._properties, **properties}:
@@ -237,7 +239,7 @@ class TableUpdate:
         self._operations.commit(self._base, self.after)
 
     def changed_refs(self) -> list[str]:
-        """Return the branches and tags except main that the swap sets or removes."""
+        """Return the branches and tags, except main, that the swap sets or removes."""
         before, after = self.base().refs, self._java.metadata(self.after).refs
         names = {*before, *after} - {MAIN}
         return sorted(name for name in names if before.get(name) != after.get(name))

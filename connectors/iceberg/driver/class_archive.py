@@ -1,11 +1,11 @@
-r"""Run of a JVM through the work of a driver, after which Java archives the loaded classes.
+r"""Training run of a driver JVM, after which Java archives the loaded classes.
 
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
-Used only as a program, to create the archive (see `connect-py archives`). Java writes the archive
-while it exits, which takes longer than the run itself. Another JVM compiles our own classes first:
-this one loads them as a driver does, and the archive contains no compiler.
+`connect-py archives` runs this program to create the archive. Java writes the archive on exit,
+which takes longer than the run itself. Another JVM compiles the Java classes of the sink first.
+Therefore, this JVM loads them like a driver does, and the archive does not contain the compiler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXIT_SECONDS: Final = 180.0
 
 
 def run(java_options: Sequence[str]) -> None:
-    """Create tables, append, merge, and clean up, in a JVM with these options.
+    """Create tables, append, merge, and clean up in a JVM with these options.
 
     The tables are in a SQLite catalog.
     """

@@ -1,12 +1,11 @@
-"""The Spark driver process: an ordinary PySpark program.
+"""The Spark driver process, an ordinary PySpark program.
 
-It serves coordinators and commands over a Unix socket.
-
-The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
+It serves coordinators and commands over a Unix socket. The worker runs it as a shared service
+(`connect_py.api.service`). The JVM of the driver exits together with this process.
 
 Each connection is one client with its own session. A dedicated thread processes the requests of a
-connection in order; Spark shares its cores among the threads. Log lines name the connector that a
-thread works for.
+connection in order. Spark shares its cores among these threads. Log lines contain the connector
+that sent the request.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JVM_DIED: Final = 3  # exit status
-# false: the driver does not warm up
+# set to false to disable the warm-up of the driver
 WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0
-GIVE_UP_SECONDS: Final = 10.0  # from the first interruption of a request to the end of the driver
+GIVE_UP_SECONDS: Final = 10.0  # from the interruption of a request to the exit of the driver
 _INTERRUPT_SECONDS: Final = 0.5
 _END_SECONDS: Final = 1.0  # from a broken connection to the exit of the JVM
-# Without a report for this long, the worker ends this process and the JVM: one of them was stopped.
+# If the worker receives no report for this long, this process or the JVM hangs, and it kills both.
 _LIVENESS_SECONDS: Final = 60.0
-_LONGEST_CHAIN: Final = 10  # of errors that caused each other
+_LONGEST_CHAIN: Final = 10  # errors in a chain of causes
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 class DriverMetrics:
-    """Work that the driver has done. May be used from any thread."""
+    """Counts the work of the driver. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +94,7 @@ class SessionServer:
         self._executor = ThreadPoolExecutor(1, "spark-session")
 
     def serve(self, log_context: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Process calls until the client disconnects. `log_context` names it in log lines."""
+        """Process calls until the client disconnects. `log_context` adds it to log lines."""
 
         def handle(request: Request | OpenSession) -> Future[Any]:
             return self._executor.submit(self._process, request, log_context)
@@ -118,7 +117,7 @@ class SessionServer:
                 log.info("opened a Spark session for %s", request.user)
             return None
         client = self._client
-        assert client is not None  # the first call
+        assert client is not None  # set by the first call
         started = time.monotonic()
         try:
             with self._warm_up.request(request.method), log_context(client.user):
@@ -136,15 +135,15 @@ class SessionServer:
                 return method(*request.arguments, **request.keywords)
             except Exception as error:
                 if isinstance(error, SparkDiedError) or not isinstance(error, ConnectError):
-                    self._runtime.wait(_END_SECONDS)  # many errors of py4j mean an exited JVM
+                    self._runtime.wait(_END_SECONDS)  # py4j errors often mean that the JVM exited
                 if not self._runtime.running:
-                    os._exit(JVM_DIED)  # the owner of this process starts another one
+                    os._exit(JVM_DIED)  # the worker starts another driver
                 cause = error.__cause__
                 if is_late.is_set() and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
-                        f"{request.subject}: did not end within {request.deadline_seconds:.0f} s "
-                        f"and was interrupted{_last_note(error)}"
+                        f"{request.subject}: did not finish within "
+                        f"{request.deadline_seconds:.0f} s and was interrupted{_last_note(error)}"
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
@@ -152,7 +151,7 @@ class SessionServer:
                 raise error from (JavaError(str(cause)) if cause is not None else None)
 
     def _open(self, client: OpenSession) -> LakeSession:
-        # here: see _import_slow_modules
+        # local: see _import_slow_modules
         from connectors.iceberg.driver.lake_session import LakeSession
 
         spark = self._runtime.new_session(client.settings)
@@ -162,12 +161,10 @@ class SessionServer:
 
     @contextmanager
     def _watched(self, request: Request) -> Iterator[threading.Event]:
-        """Interrupt the block when the client disconnects or the deadline passes.
+        """Interrupt the block if the client disconnects or the deadline expires.
 
-        The deadline sets the event.
-
-        A request whose client disconnected needs no cleanup: the ledger and the swap protect a
-        commit at every step.
+        The event is set if the deadline expires. A request whose client disconnected requires no
+        cleanup, because the ledger and the swap protect a commit at every step.
         """
         ended, is_late = threading.Event(), threading.Event()
         threading.Thread(
@@ -186,10 +183,10 @@ class SessionServer:
                 return
         if remaining <= 0:
             is_late.set()
-            log.error("%s did not end within %.0f s, interrupting it", subject, seconds)
+            log.error("%s did not finish within %.0f s, interrupting it", subject, seconds)
         else:
-            log.info("%s: the user disconnected, interrupting the request", subject)
-        # On a separate thread: py4j calls to a JVM that was stopped by a signal never return.
+            log.info("%s: the client disconnected, interrupting the request", subject)
+        # Use a separate thread, because py4j calls to a JVM that a signal stopped never return.
         threading.Thread(
             target=self._interrupt, args=(ended,), name="spark-interrupt", daemon=True
         ).start()
@@ -198,14 +195,14 @@ class SessionServer:
                 "%s is still running %.0f s after its interruption", subject, GIVE_UP_SECONDS
             )
             if is_late.is_set():
-                log.error("the driver ends")
+                log.error("exiting the Spark driver")
                 self._runtime.kill()
                 os._exit(JVM_DIED)
 
     def _interrupt(self, ended: threading.Event) -> None:
-        """Cancel the Spark jobs of this connection repeatedly.
+        """Cancel the Spark jobs of this connection until the request ends.
 
-        Between two statements, there is nothing to cancel.
+        One call is not enough, because it has no effect between two jobs.
         """
         while not ended.wait(_INTERRUPT_SECONDS):
             with suppress(Exception):  # the JVM may have exited
@@ -213,9 +210,9 @@ class SessionServer:
 
 
 def _last_note(error: BaseException) -> str:
-    """Return the operation that was in progress when an error was raised.
+    """Return the operation that was in progress when an error was raised, or an empty string.
 
-    It is in the notes of the error and its causes.
+    The operation is the last note of the error and its causes.
     """
     errors: list[BaseException] = []
     current: BaseException | None = error
@@ -228,7 +225,7 @@ def _last_note(error: BaseException) -> str:
 
 
 def main(program: ServiceProgram) -> None:
-    """Run the driver until its worker or its JVM ends."""
+    """Run the driver until the worker ends it or its JVM exits."""
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
@@ -240,7 +237,7 @@ def main(program: ServiceProgram) -> None:
     except ConnectError as error:
         log.error("the Spark driver cannot start: %s", error)
         sys.exit(1)
-    from connectors.iceberg.driver.warm_up import WarmUp  # here: see _import_slow_modules
+    from connectors.iceberg.driver.warm_up import WarmUp  # local: see _import_slow_modules
 
     ending = threading.Event()
     metrics, warm_up = DriverMetrics(), WarmUp(runtime)
@@ -252,7 +249,7 @@ def main(program: ServiceProgram) -> None:
         finally:
             metrics.add("sessions", -1)
 
-    # opened here, served on a thread until the process ends
+    # served on a thread until the process exits
     listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
     threads: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
         ("spark-listener", _accept, (listener, serve)),
@@ -270,22 +267,22 @@ def main(program: ServiceProgram) -> None:
         context.uiWebUrl or "off",
         runtime.pid,
     )
-    # executors of a cluster cannot read the private table
+    # executors of a cluster cannot read the private table of the warm-up
     is_local = static["spark.master"].startswith("local")
     if is_local and os.environ.get(WARM_UP_VARIABLE, "true").lower() != "false":
         warm_up.start()
     runtime.wait()
     if ending.is_set():
         os._exit(0)
-    log.error("the JVM of the Spark driver ended unexpectedly")
+    log.error("the JVM of the Spark driver exited unexpectedly")
     os._exit(JVM_DIED)
 
 
 def _import_slow_modules() -> None:
-    """Import modules, which takes two seconds, while Java starts in its own process."""
-    import pyspark.sql  # noqa: F401 - loaded while the JVM starts
+    """Import slow modules while the JVM starts. These imports take two seconds."""
+    import pyspark.sql  # noqa: F401 - loads pyspark
 
-    import connectors.iceberg.driver.warm_up  # noqa: F401 - and with it LakeSession and pyarrow
+    import connectors.iceberg.driver.warm_up  # noqa: F401 - loads LakeSession and pyarrow
 
 
 def _accept(listener: Listener, serve: Callable[[Connection], None]) -> None:
@@ -310,6 +307,6 @@ def _end_with_worker(
 ) -> None:
     program.wait_for_end()
     ending.set()
-    logging.disable()  # py4j logs each call that is interrupted by the exit of the JVM
+    logging.disable()  # py4j logs each call that the exit of the JVM interrupts
     runtime.stop()
     os._exit(0)

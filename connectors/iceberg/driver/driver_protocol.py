@@ -1,4 +1,4 @@
-"""Calls of the sink to its Spark driver, over an authenticated socket."""
+"""Messages from the sink to its Spark driver over an authenticated socket."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from connectors.iceberg.protocol.commit_request import EngineSettings
 class OpenSession:
     """The first call of a connection."""
 
-    user: str  # the connector, for logs and for Spark's scheduler pool
+    user: str  # connector, for logs and the Spark scheduler pool
     catalog: str
-    settings: Mapping[str, str]  # of the session
+    settings: Mapping[str, str]  # settings of the session
     engine: EngineSettings
 
 
@@ -23,10 +23,10 @@ class OpenSession:
 class Request:
     """A call of a method of `LakeSession`.
 
-    The reply is its result, or its error with a `JavaError` as the cause.
+    The reply is the result, or the error with a `JavaError` as its cause.
     """
 
-    subject: str  # mostly the table, for messages
+    subject: str  # for messages, usually the table
     method: str
     arguments: tuple[Any, ...]
     deadline_seconds: float = 600.0

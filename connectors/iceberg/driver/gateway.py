@@ -1,15 +1,16 @@
-"""The JVM of a Spark driver, with Iceberg on its class path, as a child process.
+"""`SparkGateway`: the JVM of a Spark driver as a child process, with Iceberg on its class path.
 
-By default, pyspark starts the JVM through shell scripts, out of reach of the process that must end
-it, with an incubating module that prints warnings and slows the start, and through Spark's
-submission code, which costs twice as much as the JVM itself. This module asks Spark's launcher
-class for the options, and an upgrade of Spark updates them. The JVM is a plain child process that
-listens for py4j; its owner creates the session.
+By default, pyspark starts the JVM through shell scripts, so that the calling process cannot
+terminate it reliably. These scripts also load an incubating module that prints warnings and slows
+down the start, and run Spark's submission code, which takes twice as long as the start of the JVM.
 
-This module needs the folder that pyspark is installed in; it does not import pyspark.
+Instead, this module requests the JVM options from Spark's launcher class, so that they remain
+correct after an upgrade of Spark. The JVM is a plain child process that listens for py4j
+connections. Its owner creates the session. This module locates the pyspark package but does not
+import it.
 
-The JVM ends when this process ends, see `connect_py.process.child_process`. It reads its standard
-input, as the JVM of pyspark does.
+The JVM exits when this process exits (see `connect_py.process.child_process`), because it reads its
+standard input, like the JVM of pyspark.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from connectors.iceberg.config.spark_config import JARS_VARIABLE
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
-OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
-# why the worker set none of the above, and the remedy
+OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options with shell quoting; optional
+# reason why the worker could not set the variables above, with the remedy
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
-_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # for the launcher
-# prints port and secret, ends with stdin
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # argument of the launcher
+# prints its port and secret, and exits when its standard input is closed
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")
 _ADDRESS = re.compile(r"^(\d{1,5})\n(\S+)\n", re.MULTILINE)
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -45,14 +46,14 @@ _COMMAND_SECONDS = 30.0
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 GRACE_SECONDS = 5.0
-_LINES = 25  # of a log that an error shows
+_LINES = 25  # log lines in an error message
 
 
 class SparkGateway(ChildProcess):
-    """One JVM with a py4j gateway. One owner creates and stops it."""
+    """One JVM with a py4j gateway. Only its owner may stop it."""
 
     def __init__(self, java_options: Sequence[str] = (), log_path: Path | None = None) -> None:
-        """Start the JVM and return when its gateway listens, after some tenths of a second.
+        """Start the JVM, and return when its gateway listens, typically within one second.
 
         The worker sets CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS, and CONNECT_PY_SPARK_JAVA_OPTIONS
         for its processes.
@@ -60,23 +61,23 @@ class SparkGateway(ChildProcess):
         Args:
             java_options: Options that override the variable and Spark's launcher, such
                 as `-Xmx2g`.
-            log_path: The JVM's output is appended here; None: it is written to the output of this
-                process.
+            log_path: The file to which the output of the JVM is appended. None uses the output of
+                this process.
 
         Raises:
             SparkLostError: A variable, Java, or a jar is missing.
-            CatalogUnavailableError: The JVM ended, or did not listen in time.
+            CatalogUnavailableError: The JVM exited, or did not listen in time.
         """
         if (absent := why_absent(os.environ)) is not None:
             raise SparkLostError(absent)
-        # For temporary files. It is removed with the JVM, or by a later JVM if this process is
-        # killed.
+        # Folder for temporary files. It is removed when the JVM is stopped, or at the start of a
+        # later JVM if this process is killed.
         self.scratch = scratch_folder("connect-py-spark-")
-        # contains the secret: only this user can read the folder
+        # contains the secret, so only this user can read the folder
         output = self.scratch / "stdout"
         try:
             launcher = _launcher_jar()
-            # Spark's scripts would export these variables.
+            # Spark's scripts would export these variables
             variables = {
                 "SPARK_HOME": str(launcher.parent.parent),
                 "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").split("-")[0],
@@ -96,19 +97,19 @@ class SparkGateway(ChildProcess):
 
     @property
     def running(self) -> bool:
-        """True while the JVM exists, even if it hangs."""
+        """True while the JVM process exists, even if it hangs."""
         return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Ask the JVM to exit (its shutdown hooks stop Spark), and kill it after the grace."""
+        """Request an exit, so that shutdown hooks stop Spark, and kill the JVM after this time."""
         super().stop(grace_seconds)
         self.kill()
 
     def kill(self) -> None:
-        """Kill the JVM and remove its temporary files. Does nothing the second time.
+        """Kill the JVM and remove its temporary files. Further calls have no effect.
 
         Raises:
-            TimeoutError: It did not end, possibly because of an uninterruptible disk wait.
+            TimeoutError: The JVM did not exit, possibly because of an uninterruptible disk wait.
         """
         super().kill()
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -120,15 +121,15 @@ class SparkGateway(ChildProcess):
         self.stop()
 
     def _address(self, output: Path, log_path: Path | None) -> tuple[int, str]:
-        """Return port and secret when the JVM has printed them.
+        """Wait until the JVM has printed its port and secret, and return them.
 
-        Each has a line, possibly after the output of agents and options.
+        Each value is on a separate line, possibly after the output of agents and options.
         """
         deadline = time.monotonic() + _START_SECONDS
         while (address := _ADDRESS.search(output.read_text(errors="replace"))) is None:
             is_late = time.monotonic() >= deadline
             if is_late or not self.running:
-                reason = f"did not listen within {_START_SECONDS:.0f} s" if is_late else "ended"
+                reason = f"did not listen within {_START_SECONDS:.0f} s" if is_late else "exited"
                 log = "see the log" if log_path is None else log_path.read_text(errors="replace")
                 last_lines = "\n".join(log.splitlines()[-_LINES:])
                 raise CatalogUnavailableError(f"the JVM of Spark {reason}: {last_lines}")
@@ -137,7 +138,7 @@ class SparkGateway(ChildProcess):
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
-    """Return the reason why no JVM can start, and the remedy; None if a JVM can start."""
+    """Return why no JVM can start, with the remedy, or None if a JVM can start."""
     if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
         default = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
         return (
@@ -148,9 +149,9 @@ def why_absent(environment: Mapping[str, str]) -> str | None:
         return "Spark cannot start: pyspark is not installed"
     if missing := [jar for jar in _jars(environment) if not Path(jar).is_file()]:
         return f"jars for Spark are missing: {', '.join(missing)}"
-    # the launcher would end without a message
+    # without this check, the launcher would exit without a message
     if shutil.which(java := environment[JAVA_VARIABLE]) is None:
-        return f"{java} could not be started: there is no such program"
+        return f"{java} could not be started: the program does not exist"
     return None
 
 
@@ -161,14 +162,14 @@ def _jars(environment: Mapping[str, str]) -> list[str]:
 def _command(
     environment: Mapping[str, str], scratch: Path, java_options: Sequence[str]
 ) -> list[str]:
-    """Return the command: Spark's own options, with our jars after Spark's on the class path."""
+    """Return the command with Spark's options and with our jars at the end of the class path."""
     java = environment[JAVA_VARIABLE]
     options = _launcher_options(java, environment)
     index = options.index("-cp") + 1
     options[index] = class_path(options[index], _jars(environment))
     return [
         java,
-        "-XX:+DisplayVMOutputToStderr",  # fatal errors of the JVM are logged
+        "-XX:+DisplayVMOutputToStderr",  # so that fatal JVM errors are logged
         *options,
         f"-Dlog4j2.configurationFile={_LOGGING}",
         f"-Djava.io.tmpdir={scratch}",
@@ -179,7 +180,7 @@ def _command(
 
 
 def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
-    """Return Spark's own options for `pyspark-shell`."""
+    """Return the JVM options that Spark's launcher uses for `pyspark-shell`."""
     command = [
         java,
         "-Xmx64m",
@@ -206,13 +207,13 @@ def _launcher_options(java: str, environment: Mapping[str, str]) -> list[str]:
         raise CatalogUnavailableError(
             f"Spark's launcher failed: {error}: {getattr(error, 'stderr', '')}"
         ) from error
-    # an empty line and a NUL, then each argument, followed by a NUL
+    # the output is an empty line and a NUL, followed by the arguments, each with a trailing NUL
     words = [word for word in result.stdout.strip("\n").split("\0") if word.strip()]
     return [word for word in words[1 : words.index(_MAIN_CLASS)] if word != _UNWANTED]
 
 
 def _launcher_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
+    spec = importlib.util.find_spec("pyspark")  # does not import pyspark
     folders = (spec.submodule_search_locations if spec is not None else None) or ()
     jars = sorted(jar for each in folders for jar in Path(each).glob("jars/spark-launcher_*.jar"))
     if not jars:
@@ -221,10 +222,10 @@ def _launcher_jar() -> Path:
 
 
 def class_path(spark: str, jars: Sequence[str]) -> str:
-    """Return the existing entries of Spark's class path, then our jars, without duplicates.
+    """Return the existing entries of Spark's class path, followed by our jars, without duplicates.
 
-    Wildcards become sorted files: Java would use the order of the directory, and an archive of
-    loaded classes requires a fixed order.
+    Wildcards are expanded to sorted files. Java would use the order of the directory, but a class
+    archive requires a fixed order.
     """
     entries: dict[str, None] = {}
     for entry in spark.split(os.pathsep):

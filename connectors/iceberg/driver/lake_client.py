@@ -1,6 +1,6 @@
-"""`LakeClient`: the methods of `LakeSession`, run by the Spark driver.
+"""`LakeClient`: calls the methods of `LakeSession` in the Spark driver.
 
-`LakeSessions` are the sessions of one coordinator.
+`LakeSessions` contains the clients of one coordinator.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PROGRAM: Final = "connectors.iceberg.driver.driver_program"
 SERVICE: Final = "spark-driver"
 STARTING: Final = "Spark is starting"
 _START_SECONDS: Final = 120.0
-# for the driver to interrupt a statement before its user disconnects
+# time for the driver to interrupt a statement before the client disconnects
 _EXTRA_SECONDS: Final = 15.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def driver_service(config: SparkConfig) -> SharedService:
-    """Return the service of connectors with equal static settings."""
+    """Return the service that connectors with equal static settings share."""
     settings = {
         "static": json.dumps(config.static_settings(), sort_keys=True),
         "jvm_options": json.dumps(config.jvm_options()),
@@ -50,7 +50,7 @@ def driver_service(config: SparkConfig) -> SharedService:
 def _remote(
     method: Callable[Concatenate[LakeSession, str, P], T],
 ) -> Callable[Concatenate[LakeClient, str, P], T]:
-    """Return a method that lets the driver run a method whose first argument is a table."""
+    """Return a client method for a `LakeSession` method whose first argument is a table."""
 
     @functools.wraps(method)
     def call(client: LakeClient, name: str, /, *args: P.args, **keywords: P.kwargs) -> Any:
@@ -62,10 +62,10 @@ def _remote(
 
 
 class LakeClient:
-    """A session in a Spark driver process, and the connection to it.
+    """Connection to a session in a Spark driver process.
 
-    Each method of `LakeSession` raises a `SparkDiedError` in addition to its own errors. One thread
-    calls at a time; `stop` and `hang_up` may be called from any thread.
+    Each method of `LakeSession` may raise a `SparkDiedError` in addition to its own errors. Only
+    one thread may use the client at a time, but `stop` and `hang_up` are thread-safe.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class LakeClient:
         deadline_seconds: float = 120.0,
         commit_deadline_seconds: float = 600.0,
     ) -> None:
-        """Start nothing yet.
+        """Create a client without a connection.
 
         Args:
             services: The services of the worker or of a command.
-            config: The settings of driver and session.
+            config: The settings of the driver and the session.
             engine: The settings of commits.
             user: The connector, for logs.
-            deadline_seconds: The deadline of each call except commits.
+            deadline_seconds: The deadline of every call except commits.
             commit_deadline_seconds: The deadline of commits.
         """
         self._services = services
@@ -110,7 +110,7 @@ class LakeClient:
     settle = _remote(LakeSession.settle)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        """Commit as `CommitEngine.commit` does."""
+        """Call `CommitEngine.commit` in the driver."""
         outcome: CommitOutcome = self.call(
             Request(request.table, "commit", (request,), self._commit_deadline_seconds)
         )
@@ -124,9 +124,9 @@ class LakeClient:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` for a function that ends within this time, unless it hangs.
+        """Call `LakeSession.run` for a function that ends within this time unless it hangs.
 
-        The deadline of the call is later.
+        The deadline of the call is `deadline_seconds` later.
         """
         result: T = self.call(
             Request(name, "run", (name, function, *args), seconds + self.deadline_seconds, keywords)
@@ -134,17 +134,17 @@ class LakeClient:
         return result
 
     def request(self) -> None:
-        """Request a process and return immediately."""
+        """Request a driver process, and return immediately."""
         self._services.request_shared_service(self._service)
 
     def start(self) -> None:
-        """Start a process if necessary, and open a session in it.
+        """Start a driver process if necessary, and open a session in it.
 
-        If the process of this client has ended, the session is opened in the next one.
+        If the process of this client has ended, the session is opened in the next process.
 
         Raises:
-            RetriableError: It does not start now.
-            ConnectError: It cannot start; the message contains the reason.
+            RetriableError: The driver does not start at the moment.
+            ConnectError: The driver cannot start. The message contains the reason.
         """
         self._address = self._services.shared_service(
             self._service, broken=self.generation, timeout_seconds=_START_SECONDS
@@ -167,7 +167,7 @@ class LakeClient:
 
     @property
     def generation(self) -> int | None:
-        """The generation of the driver process that this client connected to last, if any."""
+        """Generation of the driver process to which this client connected last, if any."""
         return self._address.generation if self._address is not None else None
 
     def alive(self) -> bool:
@@ -178,12 +178,12 @@ class LakeClient:
         return False
 
     def stop(self) -> None:
-        """End the session; the process ends with its last user. A call in progress fails."""
+        """End the session. A call in progress fails. The process ends with its last client."""
         self._disconnect()
         self._services.release_shared_service(self._service)
 
     def hang_up(self) -> None:
-        """End the call in progress and the session; `start` opens another one."""
+        """End the session and the call in progress. `start` opens another session."""
         self._address = None
         self._disconnect()
 
@@ -198,9 +198,9 @@ class LakeClient:
         """Call a method of the driver's `LakeSession`.
 
         Raises:
-            SparkDiedError: The driver has ended or does not respond; `start` opens a session in the
-                next one.
-            ConnectError: The error of the method.
+            SparkDiedError: The driver has ended or does not respond. `start` opens a session in the
+                next driver.
+            ConnectError: The error that the method raised.
         """
         channel, subject, seconds = self._channel, request.subject, request.deadline_seconds
         if channel is None:
@@ -224,12 +224,10 @@ class LakeClient:
 
 
 class LakeSessions:
-    """Clients of one driver.
+    """Pool of clients of one driver. Thread-safe, but a client serves one thread at a time.
 
-    A client serves one thread at a time; all methods may be called from any thread.
-
-    A session is opened when no other session is idle, and remains open until `stop`. A table gets
-    the session that it used last, if that session is idle, because a session caches table metadata.
+    A session is opened if no other session is idle, and remains open until `stop`. If the session
+    that a table used last is idle, the table uses it again, because it has cached the metadata.
     """
 
     def __init__(
@@ -238,27 +236,28 @@ class LakeSessions:
         report_waiting: Callable[[str | None], None],
         on_replaced_driver: Callable[[], None],
     ) -> None:
-        """Start nothing yet.
+        """Create a pool without open sessions.
 
         Args:
-            create_client: Returns a client without a connection; all clients are equal.
-            report_waiting: Called with the reason while the driver has not started, and with None
-                after its start.
+            create_client: Returns a client without a connection. All clients are configured
+                equally.
+            report_waiting: Called with the reason while the driver is not running, and with None
+                after it has started.
             on_replaced_driver: Called once for each driver that replaces another one.
         """
         self._create_client = create_client
         self._report_waiting = report_waiting
         self._on_replaced_driver = on_replaced_driver
         self._stopping = threading.Event()
-        self._lock = threading.Lock()  # of everything below
+        self._lock = threading.Lock()  # guards all attributes below
         self._first = create_client()
         self._clients = [self._first]
         self._idle = [self._first]
         self._last_clients: dict[str, LakeClient] = {}  # by table
-        self._generation = 0  # of the newest driver; 0: no session was opened yet
+        self._generation = 0  # of the newest driver; 0 before the first session
 
     def request(self) -> None:
-        """Request the driver and return immediately. This is reported until a session is open."""
+        """Request the driver, return immediately, and report waiting until a session is open."""
         self._report_waiting(STARTING)
         self._first.request()
 
@@ -266,10 +265,10 @@ class LakeSessions:
     def session(self, table: str | None = None) -> Iterator[LakeClient]:
         """Provide a connected client.
 
-        A client that lost its driver is connected to the next driver first.
+        A client that has lost its driver connects to the next driver first.
 
         Raises:
-            RetriableError: The driver does not start now, or the task is stopping.
+            RetriableError: The driver does not start at the moment, or the task is stopping.
             ConnectError: The driver cannot start.
         """
         client = self._idle_client(table)
@@ -282,7 +281,7 @@ class LakeSessions:
                 self._idle.append(client)
 
     def stop(self) -> None:
-        """End all sessions permanently; calls in progress fail."""
+        """End all sessions permanently. Calls in progress fail."""
         self._stopping.set()
         with self._lock:
             clients = [*self._clients]
@@ -306,7 +305,7 @@ class LakeSessions:
     def _connect(self, client: LakeClient) -> None:
         if self._stopping.is_set():
             raise CatalogUnavailableError("the task is stopping")
-        # otherwise, another session shows that Spark is running
+        # no report for additional sessions: the first session shows that Spark is running
         if client is self._first or client.generation is not None:
             self._report_waiting(STARTING)
         try:
@@ -315,7 +314,7 @@ class LakeSessions:
             self._report_waiting(f"Spark has not started: {error}")
             raise
         self._report_waiting(None)
-        if self._stopping.is_set():  # before the new connection
+        if self._stopping.is_set():  # `stop` did not close the new connection
             client.hang_up()
             raise CatalogUnavailableError("the task is stopping")
         with self._lock:

@@ -1,4 +1,4 @@
-"""`LakeSession`: the tables of one catalog in one Spark session."""
+"""`LakeSession`: operations on the tables of one catalog in one Spark session."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ATTEMPTS: Final = 5  # of a change of a schema
-# prefixes of long properties that tasks do not need
+_ATTEMPTS: Final = 5  # for a schema change
+# prefixes of long table properties that tasks do not use
 _POSITIONS: Final = (
     "connect-py.ledger.",
     "connect-py.unpublished.",
@@ -44,25 +44,27 @@ _POSITIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A table as the catalog describes it at one moment."""
+    """State of a table in the catalog at one point in time."""
 
     description: TableDescription
-    view: TableView  # of the requested ref, or of the branch of unpublished commits
-    unpublished: bool = False  # it is of that branch
+    view: TableView  # of the requested ref, or of the approval branch
+    unpublished: bool = False  # True if the view is of the approval branch
 
 
 class LakeSession:
-    """Tables by name. Names are split on every dot: `a.b.t` is table `t` in namespace `a.b`.
+    """Operations on tables by name.
 
-    Every method reads the catalog again and raises, in addition to its own errors:
+    Names are split at every dot: `a.b.t` is table `t` in namespace `a.b`. Every method loads the
+    table from the catalog and may raise these errors in addition to its own errors:
 
-        TableMissingError, TableForbiddenError: The catalog reports this.
+        TableMissingError: The table does not exist.
+        TableForbiddenError: The catalog denies access to the table.
         TableUnsuitableError: The request is not valid for this table.
-        CatalogUnavailableError: The catalog does not respond; a later call may succeed.
+        CatalogUnavailableError: The catalog does not respond. A later call may succeed.
     """
 
     def __init__(self, spark: SparkSession, catalog: str, settings: EngineSettings) -> None:
-        """Use a session that has the catalog.
+        """Open the catalog, which the settings of the Spark session define.
 
         Raises:
             CatalogUnavailableError, ConnectError: The catalog cannot be created.
@@ -83,10 +85,10 @@ class LakeSession:
         key_columns: Sequence[str] = (),
         unpublished_branch: str | None = None,
     ) -> LoadedTable:
-        """Describe a table to tasks and to the protocol, including unpublished commits.
+        """Load a table for tasks and for the protocol, including unpublished commits.
 
-        `mode` and `key_columns` are settings of the connector; without key columns, MERGE uses the
-        table's identifier fields.
+        `mode` and `key_columns` are settings of the connector. Without key columns, MERGE uses the
+        identifier fields of the table.
         """
         with self._loaded(name, "catalog_load") as table:
             metadata = table.metadata()
@@ -118,7 +120,7 @@ class LakeSession:
         return LoadedTable(description, view, unpublished=commit_ref != ref)
 
     def _deleted_pairs(self, table: JavaTable, path: str) -> list[str]:
-        """Return the pairs whose delete is in a file of open pairs."""
+        """Return the IDs of the pairs whose delete is in an open-pairs file."""
         if (file := table.changes_at(path)) is None:
             return []
         with table.staged([file], CHANGE_COLUMNS) as name:
@@ -127,9 +129,9 @@ class LakeSession:
         return [row[0] for row in rows]
 
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
-        """Return the URI of the table's current metadata, and the settings of its file IO.
+        """Return the URI of the current table metadata, and the settings of the file IO.
 
-        They are sufficient to read the table without a catalog.
+        These values are sufficient to read the table without a catalog.
         """
         with self._loaded(name, "catalog_metadata") as table:
             return table.metadata_location(), file_io_properties(table.io_properties())
@@ -141,14 +143,13 @@ class LakeSession:
         spec: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a table and its namespaces.
-
-        Return False, and change nothing, if the table exists already.
+        """Create a table and its namespaces. Return False if the table already exists.
 
         Args:
             name: The name, as routed.
-            schema: Iceberg schema JSON; field IDs are reassigned in order.
-            spec: Iceberg partition spec JSON on the schema's IDs; None: unpartitioned.
+            schema: Iceberg schema JSON. Field IDs are reassigned in order.
+            spec: Iceberg partition spec JSON with field IDs of the schema, or None for an
+                unpartitioned table.
             properties: Table properties, including `format-version`.
         """
         fault_point("catalog_create")
@@ -156,9 +157,9 @@ class LakeSession:
             return self._catalog.create(name, schema, spec, properties or {})
 
     def evolve(self, name: str, changes: Sequence[SchemaChange]) -> bool:
-        """Make the changes that the table lacks, in one transaction. Return True if there were any.
+        """Apply the changes that the table lacks in one transaction. Return True if any applied.
 
-        The table's property `connect-py.columns` records former names and versions of columns.
+        The table property `connect-py.columns` stores former names and versions of columns.
         """
         fault_point("catalog_evolve")
         with translating(name):
@@ -166,25 +167,23 @@ class LakeSession:
                 try:
                     return self._catalog.load(name).evolve(changes)
                 except Exception as error:
-                    # Another commit landed first, or the catalog refused a change that it had made:
-                    # load the table again.
+                    # Another commit landed first, or the catalog refused a change that has landed.
+                    # Load the table again.
                     if not is_a(error, REFUSED):
                         raise
             return self._catalog.load(name).evolve(changes)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        """Set properties of the table."""
+        """Set table properties."""
         with self._loaded(name, "catalog_set_properties") as table:
             table.set_properties(properties)
 
     def set_layout(
         self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None
     ) -> bool:
-        """Give the table this sort order, and these partition fields unless they are None.
+        """Set the sort order, and the partition fields unless they are None.
 
-        Existing files are not changed.
-
-        Return True if something changed.
+        Existing files are not changed. Return True if the layout changed.
         """
         with self._loaded(name, "catalog_set_layout") as table:
             changed = bool(sort_by) and table.set_sort_order(sort_by)
@@ -193,20 +192,23 @@ class LakeSession:
             return changed
 
     def settle(self, name: str, property_key: str) -> None:
-        """Bring the tables that follow this one in step with its last commit, after a crash."""
+        """Finish the work of the last commit, such as updates of aggregates, after a crash."""
         with translating(name):
             self.engine.rules.settle(self._catalog.load(name), property_key, None)
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
-        """Delete files of earlier epochs in the table's data location that no snapshot references.
+        """Delete unreferenced files of earlier epochs in the data location of a table.
 
-        Their names consist of `prefix`, the number of an epoch that is lower than `below`, a dash,
-        a nonce, and the digits of this table, see `StagedFileName`: a newer epoch may be working at
-        the same time, and another table may use the same folder. A table with another UUID, or with
-        `gc.enabled=false`, is not changed. Call this only after a commit of this epoch to the
-        table: before, a late commit of an earlier epoch could still reference the files.
+        The names of these files consist of `prefix`, an epoch number lower than `below`, a dash, a
+        nonce, and the digits of this table (see `StagedFileName`). Files of a newer epoch or of
+        another table in the same folder do not match. A table with another UUID or with
+        `gc.enabled=false` is not changed.
 
-        Return the number of deleted files, or None if it took too long and nothing was deleted.
+        Call this method only after this epoch has committed to the table. Until then, a late commit
+        of an earlier epoch could reference the files.
+
+        Return the number of deleted files, or None if the search took too long and nothing was
+        deleted.
         """
         with self._loaded(name, "catalog_removeFiles") as table:
             return orphan_files.remove(table, uuid, prefix, below)
@@ -214,13 +216,13 @@ class LakeSession:
     def history(self, name: str, ref: str) -> TableHistory:
         """Return the complete history of a table for an audit.
 
-        Reads every manifest that the ref's snapshots still have.
+        This reads every existing manifest of the snapshots of the ref.
         """
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref)
 
     def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
-        """Delete the rows of a table that match a condition in SQL, in a separate commit."""
+        """Delete the rows of a table that match an SQL condition, in a separate commit."""
         table = relation(self.catalog_name, name, branch)
         with translating(name):
             self.spark.sql(f"DELETE FROM {table} WHERE {condition}")
@@ -228,19 +230,19 @@ class LakeSession:
     def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
         """Call a function with this session, the name, and `args`.
 
-        These and the result travel between processes.
+        The function, `args`, and the result must be picklable.
         """
         with translating(name):
             return function(self, name, *args)
 
     def table(self, name: str) -> JavaTable:
-        """Load a table, for functions of `run`."""
+        """Load a table. Intended for functions that are passed to `run`."""
         with translating(name):
             return self._catalog.load(name)
 
     @contextmanager
     def _loaded(self, name: str, point: str) -> Iterator[JavaTable]:
-        """Pass a fault point and load a table for the block."""
+        """Pass a fault point, and load a table for the block."""
         fault_point(point)
         with translating(name):
             yield self._catalog.load(name)

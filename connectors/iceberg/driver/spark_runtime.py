@@ -1,8 +1,7 @@
-"""`SparkRuntime`: the JVM of a driver, and its first PySpark session.
+"""`SparkRuntime`: the JVM of a driver and its first PySpark session.
 
-All sessions of connectors are created from this session.
-
-A process has one runtime, because pyspark supports one JVM per Python process.
+All sessions of connectors are created from the first session. A process has only one runtime,
+because pyspark supports one JVM per Python process.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _LOOPBACK = "127.0.0.1"
 
 
 class SparkRuntime(SparkGateway):
-    """Created and stopped by one owner."""
+    """A Spark gateway with a session. Only its owner may stop it."""
 
     def __init__(
         self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None
     ) -> None:
-        """Launch the JVM with a class archive, if there is one, and create the session in it.
+        """Start the JVM, with a class archive if one exists, and create the session.
 
         Args:
             jvm_options: `SparkConfig.jvm_options`.
             settings: `SparkConfig.static_settings`.
-            log_path: The JVM's output is appended here; None: it is written to the output of this
-                process.
+            log_path: The file to which the output of the JVM is appended. None uses the output of
+                this process.
 
         Raises:
             CatalogUnavailableError: The JVM or the session did not start.
@@ -55,7 +54,7 @@ class SparkRuntime(SparkGateway):
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
         """Create the active session of this thread, with its own settings and catalogs.
 
-        Iceberg uses the settings of the thread's session.
+        Iceberg uses the settings of the active session of the calling thread.
         """
         session = self.spark.newSession()
         for key, value in settings.items():
@@ -65,7 +64,7 @@ class SparkRuntime(SparkGateway):
         return session
 
     def heap_bytes(self) -> int:
-        """Return the used part of the JVM's heap."""
+        """Return the number of bytes that are in use in the JVM heap."""
         jvm: Any = self.spark._jvm
         runtime = jvm.java.lang.Runtime.getRuntime()
         return int(runtime.totalMemory() - runtime.freeMemory())
@@ -74,7 +73,7 @@ class SparkRuntime(SparkGateway):
         if "spark.pyspark.python" in settings:  # otherwise, only `spark-submit` reads it
             os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
         elif settings.get("spark.master", "local").startswith("local"):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for users' functions
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for user functions
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
         from pyspark import SparkConf, SparkContext
@@ -84,9 +83,9 @@ class SparkRuntime(SparkGateway):
         SparkContext._ensure_initialized()
         jvm: Any = SparkContext._jvm
         define_classes(SparkContext._gateway)
-        use_durable_files(jvm)  # before anything in the JVM asks for a file
+        use_durable_files(jvm)  # before anything in the JVM opens a file
         configuration = SparkConf()
-        # spark-defaults.conf
+        # read spark-defaults.conf
         jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration._jconf, None)
         for key, value in settings.items():
             configuration.set(key, value)
@@ -94,18 +93,18 @@ class SparkRuntime(SparkGateway):
 
 
 def _replace_numpy_converters() -> None:
-    """Replace pyspark's py4j converters of NumPy values by equivalents without their imports.
+    """Replace pyspark's py4j converters for NumPy values with equivalents that import nothing.
 
-    py4j asks each converter about each argument. With the first argument, pyspark's converters
-    import pyspark.testing, and with it pandas, unittest, and grpc where they are installed: 1.5 CPU
-    seconds, half as much as the JVM needs.
+    py4j calls each converter for each argument. On the first argument, pyspark's converters import
+    pyspark.testing, which imports pandas, unittest, and grpc if they are installed. This takes 1.5
+    CPU seconds, half as long as the start of the JVM.
     """
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
     def quick(converter: Any, numpy_type: str, dimensions: int) -> Any:
         def can_convert(obj: Any) -> bool:
-            numpy = sys.modules.get("numpy")  # not imported: no object is of NumPy
+            numpy = sys.modules.get("numpy")  # if it is not imported, there are no NumPy objects
             return (
                 numpy is not None
                 and isinstance(obj, getattr(numpy, numpy_type))

@@ -1,14 +1,13 @@
-"""`WarmUp`: commits on a private table while the driver waits.
+"""`WarmUp`: commits to a private table while the driver is idle.
 
-They speed up the first commit of a connector.
+The warm-up speeds up the first commit of a connector, because a JVM is slow while it loads classes
+and interprets their code. The training run of the class archive performs the same commits.
 
-A JVM is slow at first: it loads classes and interprets them. The training run of the class archive
-runs the same commits. The warm-up has the lowest priority: it starts a step only if no request is
-running and none has run for a while, and it ends with the first commit of a connector. A request
-never waits for it: it only shares the processor with the step that is running.
-
-No operating system priority is lowered. The threads that Spark and Iceberg create during a step
-would inherit it, and commits of connectors use the same threads.
+The warm-up has the lowest priority. It starts a step only if no request is running and none has run
+for a while, and it ends with the first commit of a connector. A request never waits for a step, but
+shares the CPU with a step that is running. The operating system priority is not lowered, because
+the threads that Spark and Iceberg create during a step would inherit it, and connector commits use
+the same threads.
 """
 
 from __future__ import annotations
@@ -42,31 +41,31 @@ from connectors.iceberg.table.table import WriteMode
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS: Final = 5.0  # without a request, before a step starts
-# the same before the first connection: a waiting task connects immediately
+IDLE_SECONDS: Final = 5.0  # time without a request before a step starts
+# the same before the first connection; shorter, because a waiting task connects immediately
 FIRST_IDLE_SECONDS: Final = 0.5
 COMMIT: Final = "commit"  # the request that ends the warm-up
-# format versions; tables are created with 2 unless the connector requests 3
+# format versions of the tables; 2 is first because it is the default of connectors
 _VERSIONS: Final = (2, 3)
 _LEDGER: Final = "connect-py.ledger.training"
 
 
 class WarmUp(threading.Thread):
-    """Runs once, on its own thread. All methods may be called from any thread."""
+    """Thread that performs the warm-up once. Thread-safe."""
 
     def __init__(self, runtime: SparkRuntime, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(name="spark-warm-up", daemon=True)
         self._runtime = runtime
         self._clock = clock
         self._changed = threading.Condition()
-        self._requests = 0  # that are running
-        # the next step may start at this time, if no request is running
+        self._requests = 0  # number of running requests
+        # time from which the next step may start if no request is running
         self._idle_at = clock() + FIRST_IDLE_SECONDS
         self._is_over = False
 
     @contextmanager
     def request(self, method: str) -> Iterator[None]:
-        """Let no step start within the block, nor shortly after it."""
+        """Prevent the start of a step during the block and shortly after it."""
         with self._changed:
             self._requests += 1
             self._is_over = self._is_over or method == COMMIT
@@ -90,7 +89,7 @@ class WarmUp(threading.Thread):
             return False
 
     def run(self) -> None:
-        """Take the steps while the driver is idle. Called on the thread."""
+        """Perform the steps while the driver is idle."""
         if not self._may_continue():
             return
         started, steps = self._clock(), 0
@@ -104,7 +103,7 @@ class WarmUp(threading.Thread):
                     if not self._may_continue():
                         break
         except Exception as error:  # noqa: BLE001 - connectors do not need the warm-up
-            if self._runtime.running:  # otherwise, it ended with the driver
+            if self._runtime.running:  # otherwise, the driver is shutting down
                 log.warning(
                     "warm-up failed after %d steps, the first commits are slower: %s", steps, error
                 )
@@ -123,7 +122,7 @@ class WarmUp(threading.Thread):
 
 
 def training_config(folder: Path) -> SparkConfig:
-    """Return the settings of a session whose catalog and tables are in this folder."""
+    """Return the configuration of a session whose catalog and tables are in this folder."""
     return SparkConfig(
         catalog="training",
         catalog_properties={
@@ -135,12 +134,12 @@ def training_config(folder: Path) -> SparkConfig:
 
 
 def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None]:
-    """Create a table of this format version, append, merge, and clean up. Yields after each step.
+    """Create a table, append, merge, and clean up, with a yield after each step.
 
     Args:
         lake: A session with `training_config`.
-        table: A new table in the namespace `shop`, without the namespace.
-        version: Format version of the table.
+        table: The name of a new table in the namespace `shop`, without the namespace.
+        version: The format version of the table.
 
     Raises:
         RuntimeError: A commit failed.
@@ -167,7 +166,7 @@ def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None
 
 
 def _training_request(lake: LakeSession, name: str, first: int) -> CommitRequest:
-    """Stage a hundred rows."""
+    """Stage 100 rows, and return the request that commits them."""
     expected = look_up(lake.load(name, _LEDGER).view).version
     commit_id, table = str(uuid.uuid4()), lake.table(name)
     rows = lake.spark.range(first, first + 100).selectExpr(
@@ -176,7 +175,7 @@ def _training_request(lake: LakeSession, name: str, first: int) -> CommitRequest
         "CAST(1 AS decimal(10, 2)) AS price",
         "timestamp_micros(id) AS at",
     )
-    # the cleanup searches for this folder
+    # `remove_files` recognizes this folder name
     folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"
     ledger = Ledger(
         Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})}

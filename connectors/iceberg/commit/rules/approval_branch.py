@@ -23,7 +23,11 @@ class ApprovalBranch(CommitRule):
     """Redirects held commits, and the commits that follow them, to the approval branch."""
 
     def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-        """Use the approval branch if commits are held, and apply the user's decision on them."""
+        """Use the approval branch if commits are held.
+
+        If the commit may contain rows of discarded commits, the action that the user chose for
+        these rows replaces `hold`.
+        """
         ref = metadata.commit_ref(request.ref, request.unpublished_branch)
         again = _state(request, metadata).again
         expectations = request.expectations
