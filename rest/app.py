@@ -30,7 +30,7 @@ from rest.routers import (
 )
 from rest.same_origin import SameOrigin
 
-# not in Kafka Connect: the description of the API
+# OpenAPI description of the API; not in Kafka Connect
 DESCRIPTION = Endpoint.of(rest_paths.API_DESCRIPTION, "GET", negotiates=False)
 METRICS = Endpoint.of(rest_paths.METRICS, "GET", negotiates=False)  # not in Kafka Connect
 ENDPOINTS = (
@@ -59,7 +59,7 @@ ENDPOINTS = (
     DESCRIPTION,
     METRICS,
 )
-PAGE_ENDPOINTS = (  # not in Kafka Connect: pages for browsers
+PAGE_ENDPOINTS = (  # pages for browsers; not in Kafka Connect
     Endpoint.of(rest_paths.PAGE, "GET", negotiates=False, login=True),
     Endpoint.of(rest_paths.PAGE_FILE, "GET", negotiates=False, login=True),
     Endpoint.of(rest_paths.API_PAGE, "GET", negotiates=False, login=True),
@@ -72,20 +72,20 @@ ADMIN_ENDPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class RestOptions:
-    """Settings of the REST API in the worker's properties."""
+    """Settings of the REST API from the worker's properties."""
 
-    admin: bool = True  # serve the admin paths next to the others
-    page: bool = True  # serve the page for browsers
-    origins: str = ""  # origins whose pages may call the API; empty: none
+    admin: bool = True  # serve the admin paths together with the other paths
+    page: bool = True  # serve the pages for browsers
+    origins: str = ""  # origins whose pages may call the API; empty if there are none
     methods: str = ""
     headers: Sequence[HeaderRule] = ()
     auth: BasicAuth | None = None
-    forwarder: Forwarder | None = None  # to other workers; None: a forwarder without TLS
+    forwarder: Forwarder | None = None  # to other workers; without TLS by default
     metric_names: Sequence[NameFamily] = (NameFamily.CONFLUENT,)
 
 
 def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
-    """Build the ASGI application of this herder."""
+    """Build the ASGI application for a herder."""
     options = options or RestOptions()
     parts = (root, connectors, offsets, operations, connector_plugins, internal)
     routers = [
@@ -106,7 +106,7 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 
 
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
-    """Build the application of listeners that serve only the admin paths."""
+    """Build the application for listeners that serve only the admin paths."""
     routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
     app = HttpRules(
         _routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth
@@ -127,6 +127,6 @@ def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) 
         app.include_router(router)
     app.state.herder = herder
     app.state.forwarder = options.forwarder or Forwarder()
-    description = app.openapi()  # built once, and cached by the application
+    description = app.openapi()  # built once and cached by FastAPI
     description.setdefault("components", {})["schemas"] = dict(ENTITIES)
     return app

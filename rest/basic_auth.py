@@ -1,4 +1,4 @@
-"""`BasicAuth`: authentication by user name and password, like Connect's extension of that name."""
+"""`BasicAuth`: HTTP basic authentication, like Kafka Connect's basic authentication extension."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ REFUSED: Final = "User cannot access the resource."
 
 
 class BasicAuth:
-    """Users and their passwords. Without users, everybody is permitted, as in Java."""
+    """Verifies user names and passwords.
+
+    As in Java, all requests are permitted if there are no users.
+    """
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = dict(users)
 
     def permits(self, authorization: str | None) -> bool:
-        """Return True if a request with this header is permitted.
+        """Return True if a request with this Authorization header is permitted.
 
         Raises:
-            RestError: 500, the credentials are not base64. Java responds the same way.
+            RestError: 500 if the credentials are not valid base64, as in Java.
         """
         credentials = _credentials(authorization)
         if not self._users:

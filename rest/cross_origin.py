@@ -15,10 +15,10 @@ MAX_AGE_SECONDS: Final = 60
 
 
 class CrossOrigin:
-    """ASGI middleware. It rejects no request: browsers enforce the headers, or their absence."""
+    """ASGI middleware. It does not reject requests, because browsers enforce the CORS headers."""
 
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
-        """Read `access.control.allow.origin` and `access.control.allow.methods`.
+        """Parse `access.control.allow.origin` and `access.control.allow.methods`.
 
         Raises:
             ConfigError: An origin is not a valid regular expression.
@@ -32,7 +32,7 @@ class CrossOrigin:
 
     @staticmethod
     def patterns(origins: str) -> list[re.Pattern[str]]:
-        """Return the patterns of a list of origins, except `*`.
+        """Return the patterns in a list of origins, except `*`.
 
         Raises:
             ConfigError: An origin is not a valid regular expression.

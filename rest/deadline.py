@@ -1,4 +1,4 @@
-"""Waiting for the herder with Connect's deadlines. Timeouts name the operation in progress."""
+"""Kafka Connect's request deadlines. Timeout errors name the operation in progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def stage_sentence(stage: Stage | None, *, period: bool = True) -> str:
-    """Return a sentence about the worker's current or last operation; empty if there is none."""
+    """Return a sentence about the worker's current or last operation, or an empty string."""
     if stage is None:
         return ""
     start = _instant(stage.started_ms)
@@ -39,7 +39,7 @@ def _instant(ms: int) -> str:
 async def answer(
     herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None
 ) -> T:
-    """Wait for a result of the herder, by default for as long as any request may take.
+    """Wait for a result of the herder. The default timeout is `REQUEST_SECONDS`.
 
     Raises:
         RestError: 500 after the deadline. The operation continues and may still take effect.
@@ -54,7 +54,9 @@ async def answer(
 
 
 async def state_read(herder: Herder) -> None:
-    """Wait until the herder has read connectors and statuses. Until then, its snapshots are empty.
+    """Wait until the herder has read all connectors and statuses.
+
+    The snapshots of the herder are empty before.
 
     Raises:
         RestError: 500 after the deadline.
@@ -63,7 +65,7 @@ async def state_read(herder: Herder) -> None:
 
 
 async def call(herder: Herder, function: Callable[[], T]) -> T:
-    """Run a call that may block (it writes to Kafka) on a thread, under the same deadline."""
+    """Run a blocking function, such as a write to Kafka, on a thread with the same deadline."""
     try:
         return await _within(asyncio.ensure_future(asyncio.to_thread(function)), REQUEST_SECONDS)
     except TimeoutError as error:
@@ -71,15 +73,14 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
-    """Wait for a limited time. After that, the operation continues and its outcome is ignored."""
-    # otherwise, asyncio logs that the exception was never retrieved
+    """Wait for a limited time. After a timeout, the operation continues, but is ignored."""
+    # without the callback, asyncio logs that the exception was never retrieved
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         return await asyncio.wait_for(asyncio.shield(operation), seconds)
     except asyncio.CancelledError as error:
-        if (
-            operation.done()
-        ):  # abandoned because the worker is stopping; the request was not canceled
+        if operation.done():
+            # the worker is stopping and abandoned the operation; the request was not canceled
             raise UnavailableError(SHUTTING_DOWN) from error
         raise
 

@@ -1,4 +1,4 @@
-"""`/openapi.json`: parameters, bodies, and responses, described next to each route."""
+"""Descriptions of parameters, bodies, and responses for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLAG: Final[Schema] = {"type": "boolean", "default": False}
 
 
 def ref(name: str) -> Schema:
-    """Return a reference to an entity of `ENTITIES`."""
+    """Return a reference to an entity in `ENTITIES`."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -50,15 +50,15 @@ _KINDS: Final[Schema] = {
 }
 _WAITING: Final[Schema] = {
     **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
-    "description": "Only for a running instance that cannot make progress; not in Kafka Connect.",
+    "description": "Present only if a running instance cannot make progress; not in Kafka Connect.",
 }
 _WARNINGS: Final[Schema] = {
     **array_of(TEXT),
-    "description": "Only for a running task that needs attention; not in Kafka Connect.",
+    "description": "Present only if a running task needs attention; not in Kafka Connect.",
 }
 _STOPPED: Final[Schema] = {
     **_entity(reason=TEXT),
-    "description": "Only if a task of the connector requested the stop; not in Kafka Connect.",
+    "description": "Present only if a task requested the stop; not in Kafka Connect.",
 }
 _INSTANCE: Final[Mapping[str, Schema]] = {
     "state": _STATES,
@@ -75,7 +75,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         status={"type": "string", "enum": ["healthy", "starting", "unhealthy"]}, message=TEXT
     ),
     "Config": {
-        "description": "Keys and values; numbers and booleans are converted to strings.",
+        "description": "Keys and values. Numbers and booleans are converted to strings.",
         **map_of({"type": ["string", "number", "boolean", "null"]}),
     },
     "StoredConfig": map_of(TEXT_OR_NULL),
@@ -86,7 +86,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         initial_state={
             "type": "string",
             "enum": ["RUNNING", "PAUSED", "STOPPED"],
-            "description": "in any case",
+            "description": "Not case-sensitive.",
         },
     ),
     "TaskId": _entity(connector=TEXT, task=INTEGER),
@@ -150,7 +150,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         order_in_group=INTEGER,
         order={
             **INTEGER,
-            "description": "Equal to order_in_group; the name before 4.2.",
+            "description": "Same as order_in_group, under its name before Kafka 4.2.",
         },
     ),
     "ConfigValueInfo": _entity(
@@ -180,7 +180,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
             "level": {
                 "type": "string",
                 "enum": ["OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"],
-                "description": "in any case",
+                "description": "Not case-sensitive.",
             }
         },
         "required": ["level"],
@@ -191,15 +191,16 @@ ENTITIES: Final[Mapping[str, Schema]] = {
 _REFUSALS: Final[Mapping[int, str]] = {
     400: "The request or a configuration is invalid",
     401: "The user is not authorized",
-    403: "Disabled, or the signature of another worker is invalid",
+    403: "The feature is disabled, or the signature of a request between workers is invalid",
     404: "Not found",
     406: "The client does not accept JSON",
-    409: "The name exists already, or the worker group is rebalancing: retry",
-    413: "The body, or the number of keys in it, is too large",
-    414: "The path with its parameters is longer than 8 KiB",
+    409: "The name already exists, or the worker group is rebalancing (retry the request)",
+    413: "The body is too large or has too many keys",
+    414: "The path and its query string are longer than 8 KiB",
     415: "The body is not JSON",
     431: "The headers are larger than 8 KiB",
-    500: "A malformed body, a timeout (the message names the operation in progress), or a failure",
+    500: "The body is malformed, the request failed, or it timed out (the message names the "
+    "operation in progress)",
     503: "The worker is not ready yet",
 }
 _PATHS: Final[Mapping[str, Schema]] = {"task": INTEGER}
@@ -216,17 +217,18 @@ def describe(
     forwarded: bool = False,
     media_type: str = JSON,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a route with this description.
+    """Return the keyword arguments of a FastAPI route with this description.
 
     Args:
         path: The path template.
         summary: One line for the list of routes.
-        answers: Entity by status, or None for no body. The first status is the usual one.
-        query: Schema by parameter.
+        answers: Response entity of each success status, or None if the response has no body. The
+            first status is the default.
+        query: Schema of each query parameter.
         body: Schema of the request body.
-        refusals: Error statuses that only this request may have.
-        forwarded: The request may be forwarded to another worker.
-        media_type: Media type of the response. Types other than JSON ignore the Accept header.
+        refusals: Error statuses in addition to the statuses that all requests have in common.
+        forwarded: True if the request may be forwarded to another worker.
+        media_type: Media type of the response. The Accept header is ignored unless it is JSON.
     """
     statuses = {400, 414, 431, 500, *refusals}
     if media_type == JSON:

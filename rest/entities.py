@@ -35,12 +35,12 @@ def json_response(
 
 
 def json_bytes(entity: Any) -> bytes:
-    """Return compact JSON: member order preserved, non-ASCII characters unescaped."""
+    """Return compact JSON. Members retain their order, and non-ASCII characters are unescaped."""
     return json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def empty_response(status: int) -> Response:
-    """Return a response without an entity: 202 has the Content-Length 0, 204 has none."""
+    """Return a response without an entity. Content-Length is 0 for 202 and omitted for 204."""
     response = Response(status_code=status)
     for name in ("content-type", *(("content-length",) if status == 204 else ())):
         if name in response.headers:
@@ -137,7 +137,7 @@ def config_key_info(info: ConfigKeyInfo) -> dict[str, Any]:
         "display_name": info.display_name,
         "dependents": list(info.dependents),
         "order_in_group": info.order_in_group,
-        "order": info.order_in_group,  # the name before 4.2, for older user interfaces
+        "order": info.order_in_group,  # name before Kafka 4.2, for older user interfaces
     }
 
 

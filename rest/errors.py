@@ -1,4 +1,4 @@
-"""Error responses: two fields, never a stack trace."""
+"""Error responses, which have two fields and never contain a stack trace."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def status_and_message(error: Exception) -> tuple[int, str | None]:
-    """Return the HTTP status and message of an error; 500 for errors of unknown classes."""
+    """Return the HTTP status and message of an error. The status of unknown errors is 500."""
     if isinstance(error, RestError):
         return error.status, error.message
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
@@ -60,7 +60,7 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
 
 
 def error_body(status: int, message: str | None) -> bytes:
-    """Return the error entity: exactly two members, in this order."""
+    """Return the error entity, which has exactly two members in this order."""
     message = None if message is None else masked(message)
     entity = json.dumps(
         {"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False
@@ -73,12 +73,12 @@ def error_response(status: int, message: str | None) -> Response:
 
 
 class ErrorRoute(APIRoute):
-    """A route that turns every error into Connect's error entity.
+    """Route that converts every error to Kafka Connect's error entity.
 
     Unexpected errors are logged with their traceback.
 
-    A request that another worker must answer is forwarded to it. A request that fails because the
-    worker is stopping is answered with 503.
+    Requests that another worker must handle are forwarded to it. If a request fails because the
+    worker is stopping, the response is 503.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -92,9 +92,7 @@ class ErrorRoute(APIRoute):
                     forwarded: Response = await request.app.state.forwarder.forward(request, target)
                     return forwarded
             except ClientDisconnect:
-                return error_response(
-                    408, "HTTP 408 Request Timeout"
-                )  # the client has disconnected
+                return error_response(408, "HTTP 408 Request Timeout")
             except Exception as error:
                 status, message = status_and_message(error)
                 if status == 500 and request.app.state.herder.stopping():

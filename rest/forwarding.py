@@ -1,7 +1,7 @@
-"""`Forwarder`: forwards a request to the worker that can answer it, and its response to the client.
+"""`Forwarder`: forwards requests to the worker that can handle them.
 
-A request is forwarded at most twice: by the worker that the client called, with `forward=true`, and
-by the next worker, if the leader has changed in the meantime, with `forward=false`.
+A request is forwarded at most twice. The worker that receives it from the client forwards it with
+`forward=true`. If the leader has changed, the next worker forwards it with `forward=false`.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ log = logging.getLogger(__name__)
 
 
 class Forwarder:
-    """Opens a new connection for each request.
+    """Forwards requests to other workers.
 
-    Requests are rare, and the target may have restarted.
+    It opens a new connection for each request, because requests are rare, and the target may have
+    restarted.
     """
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        """Create a TLS context with `make_tls` for each target with an `https` address."""
+        """Create a forwarder. `make_tls` creates a TLS context for each `https` request."""
         self._make_tls = make_tls or empty_tls_context
 
     async def forward(self, request: Request, target: RequestTargetError) -> Response:
-        """Forward a request to the target, and return its response.
+        """Forward a request to the target and return its response.
 
         Raises:
-            RestError: The status and message of the target's refusal; 409, the target is unknown;
-                500, the target cannot be reached.
+            RestError: The status and message of the target's error response, 409 if the target is
+                unknown, or 500 if it cannot be reached.
         """
         hop = request.query_params.get("forward")
         if hop is not None and hop.lower() != "true":
             log.error(
-                "%s %s was forwarded twice without reaching a worker that can answer it",
+                "%s %s was forwarded twice without reaching a worker that can handle it",
                 request.method,
                 request.url.path,
             )
@@ -83,7 +84,7 @@ class Forwarder:
         return _forwarded(request, response)
 
     async def fetch(self, request: Request, worker: str, path: str) -> str:
-        """Return the body of another worker's response to a GET, authenticated as this user.
+        """Send a GET request to another worker as the user, and return the body of its response.
 
         Args:
             request: The request of the user.
@@ -123,12 +124,12 @@ def empty_tls_context() -> ssl.SSLContext:
 
 
 def tls_for(url: str, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Return the context for an address. It is created only for `https`."""
+    """Return the TLS context for a URL. `make` is called only for `https`."""
     return make() if url.startswith("https:") else empty_tls_context()
 
 
 def timeout() -> httpx.Timeout:
-    """Return the timeout of a forwarded request, which is shorter for connecting."""
+    """Return the timeout of a forwarded request. The timeout for connecting is shorter."""
     return httpx.Timeout(FORWARD_SECONDS, connect=CONNECT_SECONDS)
 
 
@@ -144,10 +145,11 @@ def message_of(error: Exception) -> str:
 
 
 def check(response: httpx.Response) -> None:
-    """Raise an error unless the other worker's response is a success.
+    """Raise an error if another worker's response is not successful.
 
     Raises:
-        RestError: The status and message of the refusal; 500, the response is not a worker's.
+        RestError: The status and message of an error response, or 500 if the response does not
+            come from a worker.
     """
     if response.status_code >= 400:
         raise RestError(response.status_code, _refusal(response))

@@ -1,7 +1,4 @@
-"""`HttpConnection`: uvicorn's connection with timeouts.
-
-It responds to a header that is too large like Jetty.
-"""
+"""`HttpConnection`: uvicorn's HTTP connection with timeouts and Jetty's error responses."""
 
 from __future__ import annotations
 
@@ -23,26 +20,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Maximum number of connections, and timeouts of a connection."""
+    """Maximum number of connections, and timeouts for each connection."""
 
     connections: int = 1000
-    # from the first byte of a request, or from the connection, to the end of its header
+    # from the first byte of a request (or the start of the connection) to the end of its header
     head_seconds: float = 30.0
-    idle_seconds: float = 30.0  # between two requests, and between two parts of a body
+    idle_seconds: float = 30.0  # between requests, and between parts of a body
 
 
 class OpenConnections:
-    """Connections of all listeners. At the limit, the longest idle connection is closed.
+    """Tracks the connections of all listeners.
 
-    All methods are called on the event loop's thread.
+    At the limit, the connection that has been idle the longest is closed. All methods must be
+    called on the event loop's thread.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._open: set[HttpConnection] = set()
-        self._idle: dict[HttpConnection, None] = {}  # ordered: idle for the longest time first
+        self._idle: dict[HttpConnection, None] = {}  # in order, longest idle first
         self._closed = 0
-        self._logged: float | None = None  # by the event loop's clock
+        self._logged: float | None = None  # time of the last warning, on the event loop's clock
 
     def enter(self, connection: HttpConnection, now: float) -> bool:
         """Add a connection; return False if the limit is reached and no connection is idle."""
@@ -63,7 +61,7 @@ class OpenConnections:
         self._idle.pop(connection, None)
 
     def mark_idle(self, connection: HttpConnection) -> None:
-        """Record that a request was answered."""
+        """Record that a response is complete."""
         if connection in self._open:
             self._idle[connection] = None
 
@@ -85,13 +83,13 @@ class OpenConnections:
 
 
 class HttpConnection(H11Protocol):
-    """Closes a connection at its timeout.
+    """Connection that is closed after a timeout.
 
-    Responds to malformed requests with Connect's error entity.
+    It responds to malformed requests with Kafka Connect's error entity.
     """
 
     def __init__(self, *args: Any, connections: OpenConnections, **options: Any) -> None:
-        """Accept the arguments of uvicorn's protocol, and the connections of the server."""
+        """Create a connection. `args` and `options` are the arguments of uvicorn's protocol."""
         super().__init__(*args, **options)
         self._connections = connections
         self._limits = connections.limits
@@ -113,7 +111,7 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        # an incomplete header: slow clients get no additional time
+        # the header is incomplete; the deadline is not extended for slow clients
         if self.cycle is None or self.cycle.response_complete:
             if self._deadline is None:
                 self._abort_after(self._limits.head_seconds)
@@ -137,7 +135,7 @@ class HttpConnection(H11Protocol):
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.abort)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request. Called while the parser's error is handled."""
+        """Respond to a malformed request. Called while the parser's error is being handled."""
         error = sys.exception()
         status, message = 400, "HTTP 400 Bad Request"
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:

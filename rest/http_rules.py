@@ -1,8 +1,8 @@
-"""The HTTP layer in front of the routers: paths, verbs, media types, HEAD and OPTIONS.
+"""HTTP rules that are applied before routing: paths, verbs, media types, HEAD, and OPTIONS.
 
-Kafka Connect embeds Jetty and Jersey. This module implements the rules of these two that clients
-can observe. They are applied before routing. Clients therefore never receive a response of the
-framework (422, redirects, `{"detail":…}`).
+Kafka Connect embeds Jetty and Jersey. This module implements the rules of both that clients can
+observe. Because the rules are applied before routing, clients never receive a FastAPI response
+(422, redirects, `{"detail":…}`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rest.errors import (
 )
 
 JSON = "application/json"
-RAW_PATH = "connect_py.raw_path"  # in the scope: the path as the client sent it
+RAW_PATH = "connect_py.raw_path"  # scope key of the path as the client sent it
 MAX_HEAD = 8192  # bytes
-MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
+MAX_BODY = 16 * 1024 * 1024  # bytes; configurations are much smaller
 
 _ASK_LOGIN = ((b"www-authenticate", b'Basic realm="Kafka Connect", charset="UTF-8"'),)
 _CHARSET = re.compile(r"application/json\s*;\s*charset=[\w-]+", re.IGNORECASE)
@@ -40,14 +40,14 @@ _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path of the API, with its verbs and the rules for its media types."""
+    """Path of the API, with its verbs and the rules for its media types."""
 
     pattern: re.Pattern[str]
     verbs: frozenset[str]
     body_verbs: frozenset[str] = frozenset()
-    signed_verbs: frozenset[str] = frozenset()  # of other workers, which sign their requests
+    signed_verbs: frozenset[str] = frozenset()  # requests that other workers sign
     negotiates: bool = True
-    # let browsers ask for a name and a password, which Java's worker never does
+    # makes browsers prompt for a user name and password; the Java worker never does this
     login: bool = False
 
     @staticmethod
@@ -86,7 +86,7 @@ class Endpoint:
 def segments(raw_path: bytes) -> list[str] | None:
     """Decode a request path segment by segment; return None if it is malformed.
 
-    One trailing slash is dropped, and the part of each segment after `;`. A decoded segment may
+    A trailing slash and the part of each segment after `;` are dropped. A decoded segment may
     contain a slash.
     """
     parts = raw_path.split(b"/")[1:]
@@ -110,7 +110,7 @@ def segments(raw_path: bytes) -> list[str] | None:
 def _routable(parts: Sequence[str]) -> str:
     """Return the path for the router, with each segment encoded.
 
-    A slash in a name does not split the name.
+    The encoding prevents a slash in a name from splitting the name.
     """
     numbers = [str(int(p)) if re.fullmatch(r"[+-]?[0-9]+", p) else quote(p, safe="") for p in parts]
     return "/" + "/".join(
@@ -125,7 +125,7 @@ class HttpRules:
     def __init__(
         self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None
     ) -> None:
-        """Authenticate users with `auth`, except for the signed requests of other workers."""
+        """Create the middleware. `auth` does not apply to the signed requests of other workers."""
         self._app = app
         self._endpoints = endpoints
         self._auth = auth
@@ -169,7 +169,7 @@ class HttpRules:
     async def _may_pass(
         self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]
     ) -> bool:
-        """Return True if the user has permission; otherwise, send the refusal."""
+        """Return True if the user is permitted; otherwise, send an error response."""
         if self._auth is None or method in endpoint.signed_verbs:
             return True
         try:
@@ -183,9 +183,9 @@ class HttpRules:
 
 
 def _too_large(scope: Scope) -> tuple[int, str] | None:
-    """Return the refusal of a request that exceeds Jetty's limits.
+    """Return the error status and message of a request that exceeds Jetty's limits.
 
-    They are 8 KiB for the target, and 8 KiB for all headers.
+    The limits are 8 KiB for the request target and 8 KiB for all headers.
     """
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_HEAD:
         return 414, TARGET_TOO_LONG
@@ -197,7 +197,7 @@ def _too_large(scope: Scope) -> tuple[int, str] | None:
 def _refusal(
     endpoint: Endpoint | None, method: str, headers: Mapping[str, str]
 ) -> tuple[int, str] | None:
-    """Return the refusal of a request that does not match its endpoint, for any client."""
+    """Return the error status and message of a request that does not match its endpoint."""
     if endpoint is None:
         return 404, NOT_FOUND
     if method == "OPTIONS":
@@ -212,10 +212,7 @@ def _refusal(
 
 
 def _limited(receive: Receive) -> Receive:
-    """Return a receiver that raises a `RestError` (413) if the body is too large.
-
-    No configuration is larger than the limit.
-    """
+    """Return a receiver that raises `RestError` (413) if the body is too large."""
     size = 0
 
     async def counted() -> Message:
@@ -256,7 +253,7 @@ def _acceptable(accept: str) -> bool:
 
 
 def _typed(send: Send, accept: str) -> Send:
-    """Echo JSON with a character set, as the client wrote it in Accept, in Content-Type."""
+    """Return a sender that copies a JSON media type with a charset from Accept to Content-Type."""
     media_type = next(
         (item.strip() for item in accept.split(",") if _CHARSET.fullmatch(item.strip())), None
     )
@@ -307,9 +304,9 @@ async def _answer(
 
 
 def _without_body(send: Send) -> Send:
-    """Return a sender for HEAD.
+    """Return a sender for HEAD requests.
 
-    It sends the headers of the GET, including Content-Length, and no body.
+    It sends the headers of the response to a GET, including Content-Length, but no body.
     """
 
     async def send_headers(message: Message) -> None:

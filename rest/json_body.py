@@ -1,8 +1,8 @@
-"""Parsing of request bodies, as strictly and with the same errors as in the Java worker.
+"""Parser for request bodies that is as strict as the Java worker and returns the same errors.
 
-Every malformed body is answered with HTTP 500. Clients and tests match the beginnings of the
-messages. Numbers retain their source form (`1.50` stays `1.50`), because configuration values are
-strings.
+The response to a malformed body is HTTP 500. Clients and tests compare the beginnings of the
+messages. Numbers retain their original notation (`1.50` remains `1.50`), because configuration
+values are strings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from rest.errors import RestError
 
-MAX_KEYS = 10_000  # per configuration, because each key is processed many times
+MAX_KEYS = 10_000  # limit for a configuration, because each key is processed many times
 _STRING = "java.lang.String"
 _FRACTION = re.compile(r"-?[0-9]+[.eE]")
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
@@ -23,7 +23,7 @@ _OBJECT_MAP = "java.util.LinkedHashMap<java.lang.String,java.lang.Object>"
 
 
 class JsonScalar(str):
-    """A JSON number or boolean, as it was written in the body."""
+    """JSON number in its original notation."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse strict JSON; an empty body is null.
+    """Parse strict JSON. The result for an empty body is None.
 
     Raises:
         RestError: 500 with the parser's error message.
@@ -64,7 +64,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _parser_message(text: str, error: json.JSONDecodeError) -> str:
-    """Return the message of the Java parser, which ends with the position of the error."""
+    """Return the message of the Java parser, followed by the position of the error."""
     where = f"\n at [Source: REDACTED; line: {error.lineno}, column: {error.colno}]"
     at = error.pos
     while at < len(text) and text[at] in " \t\r\n":
@@ -79,7 +79,7 @@ def _parser_message(text: str, error: json.JSONDecodeError) -> str:
     character = text[at]
     minus = character == "-" and error.msg == "Expecting value"
     in_number = minus or (character == "." and text[:at].rstrip("0123456789") != text[:at])
-    if in_number or error.msg.startswith("Invalid \\escape"):  # the error is in the next character
+    if in_number or error.msg.startswith("Invalid \\escape"):  # the next character is invalid
         follower = text[at + 1 : at + 2]
         if not follower:
             return f"Unexpected end-of-input: expected more of the value{where}"
@@ -110,13 +110,13 @@ def _word(text: str, at: int) -> str:
 
 
 def _token_kind(text: str) -> str:
-    """Return Java's name of the first token."""
+    """Return the Java name of the first token."""
     opening = {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(text[0])
     return opening or ("VALUE_NUMBER_FLOAT" if _FRACTION.match(text) else "VALUE_NUMBER_INT")
 
 
 def _string_of(value: Any) -> str | None:
-    """Return a scalar as a string: numbers as they were written, booleans as in JSON."""
+    """Return a scalar as a string, with the original notation of numbers and booleans."""
     if value is True or value is False:
         return "true" if value else "false"
     return None if value is None else str(value)
@@ -126,7 +126,7 @@ def string_map(value: Any) -> dict[str, str | None]:
     """Return an object as a map of strings, for configurations.
 
     Raises:
-        RestError: 500, the value is not an object of scalars; 413, it has too many keys.
+        RestError: 500 if the value is not an object of scalars, or 413 if it has too many keys.
     """
     members = expect_object(value, _MAP)
     if len(members) > MAX_KEYS:
@@ -140,7 +140,7 @@ def optional_string(value: Any) -> str | None:
     """Return a scalar as a string, and null as None.
 
     Raises:
-        RestError: 500, the value is an object or array.
+        RestError: 500 if the value is an object or array.
     """
     if isinstance(value, dict):
         raise RestError(500, _cannot_deserialize(_STRING, "Object", "START_OBJECT"))
@@ -153,7 +153,7 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
     """Return the value, which must be an object.
 
     Raises:
-        RestError: 500, the value is not an object.
+        RestError: 500 if the value is not an object.
     """
     if isinstance(value, dict):
         return value
@@ -175,7 +175,7 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
 
 
 def _scalar_token(value: Any) -> tuple[str, str]:
-    """Return the names of a scalar's type and token in Java's parser."""
+    """Return the Java parser's names for the type and token of a scalar."""
     if isinstance(value, bool):
         return "Boolean", "VALUE_TRUE" if value else "VALUE_FALSE"
     if isinstance(value, JsonScalar):
@@ -190,7 +190,7 @@ def expect_array(value: Any, java_type: str = _LIST) -> list[Any]:
     """Return the value, which must be an array.
 
     Raises:
-        RestError: 500, the value is not an array.
+        RestError: 500 if the value is not an array.
     """
     if isinstance(value, list):
         return value
@@ -206,7 +206,7 @@ def object_map(value: Any) -> dict[str, Any] | None:
     """Return an object with parsed numbers, and null as None.
 
     Raises:
-        RestError: 500, the value is neither an object nor null.
+        RestError: 500 if the value is neither an object nor null.
     """
     if value is None:
         return None
@@ -232,7 +232,7 @@ def check_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> No
     """Check that all members are fields of the entity.
 
     Raises:
-        RestError: 500. The message names the first unknown member.
+        RestError: 500 with the name of the first unknown member.
     """
     for name in members:
         if name not in fields:

@@ -1,4 +1,4 @@
-"""`LeaderClient`: requests of a worker to the leader of its group."""
+"""`LeaderClient`: sends a worker's requests to the leader of its group."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rest.forwarding import check, empty_tls_context, message_of, request_header
 
 
 class LeaderClient:
-    """Implements `LeaderCalls`. Calls wait at most `FORWARD_SECONDS` for the response."""
+    """Implementation of `LeaderCalls`. Calls wait up to `FORWARD_SECONDS` for the response."""
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        """Create a TLS context with `make_tls` if the leader's address begins with `https`."""
+        """Create a client. `make_tls` creates a TLS context if the leader's URL is `https`."""
         self._make_tls = make_tls or empty_tls_context
 
     def put_task_configs(
@@ -52,5 +52,5 @@ class LeaderClient:
             ) from error
         except RestError as error:
             raise ConnectError(
-                f"the leader refused the request: {error.message} (status {error.status})"
+                f"the leader rejected the request: {error.message} (status {error.status})"
             ) from error

@@ -1,10 +1,9 @@
-"""The response of an operation whose client requests progress.
+"""Response of an operation whose client requests progress.
 
-It consists of JSON lines if the operation takes longer than a second.
-
-Each line is an object: `{"progress": "comparing the snapshots"}` once a second, with the current
-step, and at the end `{"result": ...}` or the error entity of Kafka Connect. An operation that ends
-within the first second gets an ordinary response with its status.
+If the operation takes longer than a second, the response consists of JSON lines. A line such as
+`{"progress": "comparing the snapshots"}` reports the current step once per second. The last line is
+`{"result": ...}` or Kafka Connect's error entity. If the operation completes or fails within the
+first second, its response is an ordinary response with a status.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 async def response(running: RunningOperation) -> Response:
-    """Return the response of an operation; it is streamed if the operation is not fast.
+    """Return the response of an operation, streamed if it takes longer than a second.
 
     Raises:
         RestError: The operation failed within the first second.
@@ -48,7 +47,7 @@ async def response(running: RunningOperation) -> Response:
 
 
 class _OperationStream(Response):
-    """Lines until the operation ends. The operation is canceled if the client disconnects."""
+    """Streams lines until the operation ends, and cancels it if the client disconnects."""
 
     media_type = MEDIA_TYPE
 
@@ -77,7 +76,7 @@ class _OperationStream(Response):
         finally:
             disconnect.cancel()
             if not self._outcome.done():
-                log.info("an operation is canceled: its client disconnected")
+                log.info("canceling an operation because its client disconnected")
                 self._outcome.add_done_callback(
                     lambda outcome: outcome.cancelled() or outcome.exception()
                 )

@@ -1,4 +1,4 @@
-"""`ResponseHeaders`: configured headers of every response (`response.http.headers.config`)."""
+"""`ResponseHeaders`: adds headers to every response (`response.http.headers.config`)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class HeaderRule:
-    """One header: `set` replaces an existing header, `add` adds another one."""
+    """Rule for a header. `set` replaces existing headers with its name; `add` retains them."""
 
     name: bytes
     content: str
     replaces: bool
-    from_now_ms: int | None = None  # a date: this long after the response
+    from_now_ms: int | None = None  # for a date, the time after the response
 
     def value(self, now_ms: int) -> bytes:
-        """Return the value for a response at this time."""
+        """Return the value of the header for a response at this time."""
         if self.from_now_ms is None:
             return self.content.encode("latin-1")
         return formatdate((now_ms + self.from_now_ms) / 1000, usegmt=True).encode()
 
     @staticmethod
     def of(text: str) -> HeaderRule:
-        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are offsets in milliseconds.
+        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are milliseconds from now.
 
         Raises:
-            ConfigError: The rule is not of this form.
+            ConfigError: The rule does not have this format.
         """
         action, blank, header = text.strip().partition(" ")
         pair = header.strip()
@@ -86,7 +86,7 @@ class HeaderRule:
 
 
 def header_rules(text: str) -> list[HeaderRule]:
-    """Parse the property: rules separated by commas, and quoted if they contain commas.
+    """Parse the property, a comma-separated list of rules. Rules with commas must be quoted.
 
     Raises:
         ConfigError: A rule is not valid.

@@ -1,8 +1,9 @@
-"""`SameOrigin`: rejects POST requests that browsers send for pages of other sites.
+"""`SameOrigin`: rejects POST requests that browsers send for pages from other sites.
 
-A browser sends the user's credentials with such a request, whichever page triggered it. Before the
-other verbs with side effects, it sends a preflight request (`CrossOrigin`), but not before a POST
-without a body. Clients other than browsers send neither of the two headers that are checked.
+A browser includes the user's credentials in such a request, regardless of the page that sent it.
+Before requests with other verbs that have side effects, it sends a preflight request (see
+`CrossOrigin`), but not before a POST without a body. Clients other than browsers send neither of
+the two headers that are checked.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from rest.cross_origin import CrossOrigin
 from rest.errors import error_body
 
 REFUSED: Final = (
-    "This request was sent by a page of another site, which access.control.allow.origin does not "
-    "allow"
+    "This request was sent by a page from another site, which access.control.allow.origin does "
+    "not allow"
 )
-_OWN_SITES: Final = (b"same-origin", b"none")  # none: the user entered the address
+_OWN_SITES: Final = (b"same-origin", b"none")  # `none` if the user entered the address
 
 
 class SameOrigin:
-    """ASGI middleware. Other verbs and allowed origins pass."""
+    """ASGI middleware. Requests with other verbs or allowed origins are passed through."""
 
     def __init__(self, app: ASGIApp, origins: str = "") -> None:
         """Parse `access.control.allow.origin`.
@@ -49,7 +50,8 @@ class SameOrigin:
     def _permits(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        # sent only over secure connections, where a proxy may have changed the Host header
+        # Browsers send Sec-Fetch-Site only over secure connections. It has precedence, because a
+        # proxy may have changed the Host header.
         if site is not None:
             same_site = site in _OWN_SITES
         else:

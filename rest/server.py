@@ -1,7 +1,7 @@
 """`RestServer`: uvicorn on a dedicated thread and event loop, with one socket per listener.
 
-HTTP is parsed by h11: uvicorn's other parser loses request bodies of Java's default HTTP client,
-which requests an upgrade to HTTP/2 (`Upgrade: h2c`) with each first request.
+HTTP is parsed with h11, because uvicorn's other parser loses the request bodies of Java's default
+HTTP client. This client requests an upgrade to HTTP/2 (`Upgrade: h2c`) with its first request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from connect_py.api.errors import ConfigError, ConnectError
 from rest.http_connection import ConnectionLimits, HttpConnection, OncePerMinute, OpenConnections
 
-# Java's client offers an upgrade with each first request, which does not deserve a warning.
+# The upgrade requests of Java's HTTP client are not worth a warning.
 logging.getLogger("uvicorn.error").addFilter(
     lambda record: record.funcName != "_unsupported_upgrade_warning"
 )
@@ -41,7 +41,7 @@ _LISTENER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address to listen on. An empty host means every interface, port 0 any free port."""
+    """Address to listen on. An empty host means all interfaces, and port 0 means any free port."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Listener:
         """Parse `protocol://host:port`.
 
         Raises:
-            ConfigError: The value is not of this form, or the protocol is neither http nor https.
+            ConfigError: The value does not have this format, or the protocol is not supported.
         """
         match = _LISTENER.fullmatch(text.strip())
         if match is None:
@@ -66,14 +66,14 @@ class Listener:
 
 
 class PortInUseError(ConnectError):
-    """Another process listens on this address."""
+    """Another process is listening on this address."""
 
 
 class Site:
-    """Open sockets of one application: several listeners with one TLS context."""
+    """Open sockets of an application, for several listeners that share a TLS context."""
 
     def __init__(self, listeners: Sequence[Listener], tls: ssl.SSLContext | None = None) -> None:
-        """Open the sockets. `https` listeners require the TLS context.
+        """Open the sockets. `https` listeners require a TLS context.
 
         Raises:
             PortInUseError: The port of a listener is in use.
@@ -93,7 +93,7 @@ class Site:
         return [Listener(*_bound(sock), listener.protocol) for listener, sock in self._sockets]
 
     def sockets(self, protocol: str) -> list[socket.socket]:
-        """Return the sockets of the listeners with a protocol."""
+        """Return the sockets of all listeners with this protocol."""
         return [sock for listener, sock in self._sockets if listener.protocol == protocol]
 
     def close(self) -> None:
@@ -103,16 +103,17 @@ class Site:
 
 
 class RestServer:
-    """Serves applications until it is stopped. Call `start` and `stop` from any thread, once each.
+    """Serves applications until it is stopped.
 
-    The sites are opened before the server is created, to detect port conflicts before anything else
-    starts. The server closes them.
+    `start` and `stop` may be called from any thread, once each. The sites are opened before the
+    server is created, which detects port conflicts before anything else starts. The server closes
+    the sites.
     """
 
     def __init__(
         self, sites: Sequence[tuple[Site, ASGIApp]], limits: ConnectionLimits | None = None
     ) -> None:
-        """Create the server of these applications."""
+        """Create a server for these applications."""
         self._sites = [site for site, _ in sites]
         connections = OpenConnections(limits or ConnectionLimits())
         self._servers = [
@@ -129,7 +130,7 @@ class RestServer:
         return [address for site in self._sites for address in site.addresses]
 
     def start(self) -> None:
-        """Start serving, and return when the first request can be answered.
+        """Start the server, and return when it can handle requests.
 
         Raises:
             ConnectError: The server did not start.
@@ -169,7 +170,7 @@ class RestServer:
 def _server(
     app: ASGIApp, tls: ssl.SSLContext | None, connections: OpenConnections
 ) -> uvicorn.Server:
-    # uvicorn declares an integer, but passes any number on
+    # uvicorn declares an integer but accepts any number
     idle_seconds: Any = connections.limits.idle_seconds
     connection: Any = partial(HttpConnection, connections=connections)
     return uvicorn.Server(

@@ -1,4 +1,4 @@
-"""FileStreamSource and FileStreamSink: each line of a file is a record."""
+"""FileStreamSource and FileStreamSink connectors. Each line of a file is a record."""
 
 from __future__ import annotations
 

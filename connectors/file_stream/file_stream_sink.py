@@ -17,7 +17,7 @@ STANDARD_OUTPUT = 1  # file descriptor that the worker was started with
 
 
 class FileStreamSinkTask(SinkTask):
-    """Writes one line per record, in Java's string format, and flushes each batch."""
+    """Writes one line per record in Java's string format, and flushes each batch."""
 
     def __init__(self) -> None:
         self._output: TextIO | None = None
@@ -46,7 +46,7 @@ class FileStreamSinkTask(SinkTask):
             self._output.writelines(
                 f"{java_text(record.value_schema, record.value)}\n" for record in records
             )
-            # readers of the file see the lines immediately, as in Java
+            # as in Java, the lines are immediately available to readers of the file
             self._output.flush()
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
@@ -59,9 +59,9 @@ class FileStreamSinkTask(SinkTask):
 
 
 class FileStreamSinkConnector(SinkConnector):
-    """Writes to a file.
+    """Appends records to a file or prints them.
 
-    All tasks use the same file; several tasks only make sense without a file.
+    All tasks write to the same file. Multiple tasks are useful only for standard output.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
@@ -83,5 +83,5 @@ class FileStreamSinkConnector(SinkConnector):
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """Allow all offsets: the consumer group has the only ones."""
+        """Allow all changes, because offsets are stored only in the consumer group."""
         return True

@@ -23,7 +23,7 @@ FILENAME = "filename"  # key of the source partition
 POSITION = "position"  # key of the source offset: bytes from the start of the file
 IDLE_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
-# file descriptor that the worker was started with: Python's own is closed in child processes
+# file descriptor that the worker was started with; sys.stdin is closed in child processes
 STANDARD_INPUT = 0
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ CONFIG_DEF = (
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads complete lines; the offset of a record is the position after its line.
+    """Reads complete lines. The offset of a record is the position after its line.
 
-    Standard input has no positions: lines that were read but not delivered are lost when the task
+    Standard input has no positions. Lines that were read but not delivered are lost when the task
     ends.
     """
 
@@ -68,7 +68,7 @@ class FileStreamSourceTask(SourceTask):
         self._topic = ""
         self._limit = 0
         self._buffer = b""
-        self._position: int | None = None  # bytes, after the last line that was returned
+        self._position: int | None = None  # in bytes, after the last returned line
         self._waited = False
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ class FileStreamSourceTask(SourceTask):
     def poll(self) -> Sequence[SourceRecord]:
         file = self._open()
         lines: list[bytes] = []
-        start = 0  # of the next line in the buffer, which is truncated once per poll
+        start = 0  # start of the next line in the buffer, which is truncated once per poll
         while file is not None and len(lines) < self._limit:
             end = _line_end(self._buffer, start)
             if end is not None:
@@ -125,8 +125,8 @@ class FileStreamSourceTask(SourceTask):
         length = file.seek(0, os.SEEK_END)
         if self._position > length:
             log.warning(
-                "file %s has %d bytes, but was already read up to position %d; waiting until it "
-                "is longer",
+                "file %s has %d bytes, but was already read up to position %d; waiting for more "
+                "data",
                 self._path,
                 length,
                 self._position,
@@ -135,8 +135,8 @@ class FileStreamSourceTask(SourceTask):
         return file
 
     def _stored_position(self) -> int:
-        stored = self.context.offset_storage_reader.offset({FILENAME: self._path}) or {}
-        position = stored.get(POSITION)
+        offset = self.context.offset_storage_reader.offset({FILENAME: self._path}) or {}
+        position = offset.get(POSITION)
         if position is None:
             return 0
         if type(position) is not int or position < 0:
@@ -165,7 +165,7 @@ class FileStreamSourceTask(SourceTask):
 
 
 class FileStreamSourceConnector(SourceConnector):
-    """One file, one task."""
+    """Reads a file or standard input with one task."""
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
     task_class: ClassVar[type[SourceTask]] = FileStreamSourceTask
@@ -179,7 +179,7 @@ class FileStreamSourceConnector(SourceConnector):
         return [dict(self._props)]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED for a file; standard input cannot be read again."""
+        """Return SUPPORTED unless the source is standard input, which cannot be read again."""
         from_file = bool(self.config_def.parse(props)[FILE])
         return ExactlyOnceSupport.SUPPORTED if from_file else ExactlyOnceSupport.UNSUPPORTED
 
@@ -188,7 +188,7 @@ class FileStreamSourceConnector(SourceConnector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Check new offsets.
+        """Validate new offsets.
 
         Any partition may be reset. A position may exceed the length of the file.
         """
@@ -222,7 +222,7 @@ def _check_position(offset: Mapping[str, Value]) -> None:
 
 
 def _line_end(data: bytes, start: int) -> int | None:
-    """Return the end of the complete line that begins at `start`, or None.
+    """Return the end of the line that begins at `start`, or None if the line is incomplete.
 
     A line ends after a newline, or after a carriage return that is followed by another byte.
     """

@@ -1,1 +1,1 @@
-"""Routers of the REST API, one module per resource. Each module builds a router for a herder."""
+"""Routers of the REST API, with one module per resource. Each module builds a router."""

@@ -1,4 +1,4 @@
-"""`/connector-plugins`: the installed plugins, and validation of configurations."""
+"""`/connector-plugins`: installed plugins, and validation of configurations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "GET",
         rest_paths.PLUGIN_CONFIG,
-        "The keys of a plugin",
+        "Configuration keys of a plugin",
         {200: array_of(ref("ConfigKeyInfo"))},
         query={"version": TEXT},
         refusals=[404],

@@ -29,7 +29,7 @@ from rest.routers.routes import Routes
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
-# for a new connector; Java answers 404 until it has a status
+# maximum wait for the status of a new connector; until it has one, Java returns 404
 FIRST_STATUS_SECONDS = 5.0
 _POLL_SECONDS = 0.05  # between two attempts to read a status
 
@@ -45,7 +45,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.CONNECTORS,
-        "Names, or with ?expand=status&expand=info the state and configuration of each",
+        "Connector names; ?expand=status&expand=info adds their states and configurations",
         {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
         query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
     )
@@ -66,7 +66,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
                     members["info"] = await _info(herder, infos[name])
                 elif (status := _status(herder, name)) is not None:
                     members["status"] = status
-            # a new connector is listed when it has a status
+            # a new connector is not listed until it has a status
             if "status" in members or "status" not in expansions:
                 connectors[name] = members
         return entities.json_response(connectors)
@@ -93,7 +93,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.CONNECTOR,
-        "One connector",
+        "Configuration and tasks of a connector",
         {200: ref("ConnectorInfo")},
         refusals=[404],
     )
@@ -104,7 +104,7 @@ def _connectors(route: Routes, herder: Herder) -> None:
     @route(
         "DELETE",
         rest_paths.CONNECTOR,
-        "Delete a connector; committed offsets are retained",
+        "Delete a connector, but retain its committed offsets",
         {204: None},
         refusals=[404],
         forwarded=True,
@@ -118,7 +118,7 @@ def _configs(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.CONNECTOR_CONFIG,
-        "Its configuration, placeholders unresolved",
+        "Configuration of a connector with unresolved placeholders",
         {200: ref("StoredConfig")},
         refusals=[404],
     )
@@ -146,7 +146,7 @@ def _configs(route: Routes, herder: Herder) -> None:
     @route(
         "PATCH",
         rest_paths.CONNECTOR_CONFIG,
-        "Change some keys; null removes one",
+        "Change some configuration keys; null removes a key",
         {200: ref("ConnectorInfo")},
         body=ref("Config"),
         refusals=[404],
@@ -156,7 +156,7 @@ def _configs(route: Routes, herder: Herder) -> None:
         name = name_in(request)
         body = parse_json(await request.body())
         if body is None:
-            # an unknown connector is 404 first
+            # for an unknown connector, 404 has precedence over the error for the body
             await deadline.answer(herder, herder.connector_info(name))
         info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))
@@ -166,7 +166,7 @@ def _states(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.CONNECTOR_STATUS,
-        "States of the connector and its tasks",
+        "States of a connector and its tasks",
         {200: ref("ConnectorStateInfo")},
         refusals=[404],
     )
@@ -178,7 +178,7 @@ def _states(route: Routes, herder: Herder) -> None:
     @route(
         "POST",
         rest_paths.CONNECTOR_RESTART,
-        "Restart the connector, its tasks, or the failed instances",
+        "Restart a connector, its tasks, or its failed instances",
         {204: None, 202: ref("ConnectorStateInfo")},
         query={"includeTasks": FLAG, "onlyFailed": FLAG},
         refusals=[404],
@@ -200,7 +200,7 @@ def _states(route: Routes, herder: Herder) -> None:
     @route(
         "PUT",
         rest_paths.CONNECTOR_PAUSE,
-        "Pause: tasks stay assigned to their partitions and receive no records",
+        "Pause a connector; its tasks retain their partitions but receive no records",
         {202: None},
         refusals=[404],
     )
@@ -226,7 +226,7 @@ def _states(route: Routes, herder: Herder) -> None:
     @route(
         "PUT",
         rest_paths.CONNECTOR_STOP,
-        "Stop: tasks are removed, offsets can be changed",
+        "Stop a connector; its tasks are removed, and its offsets can be changed",
         {204: None},
         refusals=[404],
         forwarded=True,
@@ -240,7 +240,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.TASKS,
-        "Task configurations",
+        "Task configurations of a connector",
         {200: array_of(ref("TaskInfo"))},
         refusals=[404],
     )
@@ -251,7 +251,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.TASK_STATUS,
-        "State of one task",
+        "State of a task",
         {200: ref("TaskState")},
         refusals=[404],
     )
@@ -263,7 +263,7 @@ def _tasks(route: Routes, herder: Herder) -> None:
     @route(
         "POST",
         rest_paths.TASK_RESTART,
-        "Restart one task",
+        "Restart a task",
         {204: None},
         refusals=[404],
         forwarded=True,
@@ -279,7 +279,7 @@ def _topics(route: Routes, herder: Herder) -> None:
     @route(
         "GET",
         rest_paths.CONNECTOR_TOPICS,
-        "Topics used since the last reset; none for an unknown connector",
+        "Topics used since the last reset; empty for an unknown connector",
         {200: ref("ActiveTopics")},
         refusals=[403, 404],
     )
@@ -303,7 +303,7 @@ def _topics(route: Routes, herder: Herder) -> None:
 
 
 async def _first_status(herder: Herder, name: str) -> ConnectorStatus:
-    """Return the status of a connector, after a short wait if a new connector has none yet."""
+    """Return the status of a connector, after a short wait if a new connector has no status."""
     deadline_time = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
     while True:
         try:
@@ -344,7 +344,7 @@ def _with_name(config: Config, name: str) -> dict[str, str | None]:
     """Return the configuration with the connector's name.
 
     Raises:
-        RestError: 400, the configuration names another connector.
+        RestError: 400 if the configuration has another name.
     """
     if config.get("name") is not None and config["name"] != name:
         raise _mismatch(config["name"], name)

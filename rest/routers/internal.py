@@ -1,4 +1,4 @@
-"""Requests between the workers of a group, which are signed."""
+"""Signed requests between the workers of a group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "POST",
         rest_paths.TASKS,
-        "Internal: publish a task set",
+        "Internal: publish the task configurations of a connector",
         {204: None},
         body=array_of(ref("Config")),
         refusals=[403, 404, 503],
@@ -91,7 +91,7 @@ def _stop_request(body: bytes) -> tuple[int, str]:
         or not start_number.isdecimal()
         or not isinstance(reason, str)
     ):
-        raise RestError(400, "A stop request has a start_number and a reason")
+        raise RestError(400, "A stop request must have a start_number and a reason")
     return int(start_number), reason
 
 

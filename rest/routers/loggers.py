@@ -21,7 +21,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "GET",
         rest_paths.LOGGERS,
-        "Levels of the loggers that are not off",
+        "Levels of all loggers that are not OFF",
         {200: map_of(ref("LoggerLevel"))},
     )
     async def list_loggers() -> Response:
@@ -32,7 +32,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "GET",
         rest_paths.LOGGER,
-        "The level of one logger",
+        "Level of a logger",
         {200: ref("LoggerLevel")},
         refusals=[404],
     )

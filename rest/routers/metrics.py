@@ -1,4 +1,4 @@
-"""`/metrics`: metrics in the exposition format of Prometheus. Not in Kafka Connect."""
+"""`/metrics`: metrics in the Prometheus exposition format. Not in Kafka Connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/connectors/{connector}/offsets`: the committed offsets of a connector."""
+"""`/connectors/{connector}/offsets`: committed offsets of a connector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "GET",
         CONNECTOR_OFFSETS,
-        "Its committed offsets, in any state",
+        "Committed offsets of a connector in any state",
         {200: ref("ConnectorOffsets")},
         refusals=[404],
     )
@@ -40,7 +40,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "PATCH",
         CONNECTOR_OFFSETS,
-        "Change offsets of a stopped connector; null resets one",
+        "Change offsets of a stopped connector; null resets an offset",
         {200: ref("Message")},
         body=ref("ConnectorOffsets"),
         refusals=[404],
@@ -71,11 +71,11 @@ def router(herder: Herder) -> APIRouter:
 
 
 def _offsets(body: Any) -> list[ConnectorOffset]:
-    """Return the entries of a request; the last entry of a partition wins.
+    """Return the entries of a request. The last entry of each partition takes precedence.
 
     Raises:
         BadRequestError: The request has no entries.
-        RestError: 500, the body does not have the expected structure.
+        RestError: 500 if the body does not have the expected structure.
     """
     members = expect_object(body, _REQUEST)
     check_fields(members, _REQUEST, "offsets")

@@ -28,7 +28,7 @@ def router(herder: Herder) -> APIRouter:
     @route(
         "POST",
         rest_paths.CONNECTOR_OPERATION,
-        "Call an operation of the connector's class",
+        "Call an operation of the connector class",
         {200: {}},
         body={"type": "object"},
         query={"progress": FLAG},
@@ -36,7 +36,7 @@ def router(herder: Herder) -> APIRouter:
     )
     async def operate(request: Request) -> Response:
         body = parse_json(await request.body())
-        # plain strings instead of the parser's class
+        # converts each JsonScalar to a plain string
         arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))
         operation = name_in(request, "operation")
         if request.query_params.get("progress", "").lower() == "true":

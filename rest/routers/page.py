@@ -22,12 +22,12 @@ from rest.http_rules import RAW_PATH
 from rest.routers.path import name_in
 from rest.ui.page_files import API_PAGE, PAGE, page_file
 
-# Replacements that mask secrets in values, as JavaScript regular expressions.
+# JavaScript regular expressions and replacements that mask secrets in values
 SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pattern, f"$1{MASK}"]]
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
-    """Return a router for the pages, the members of the group, and the metrics of a connector."""
+    """Return a router for the pages, the workers of the group, and the metrics of a connector."""
     routes = APIRouter(route_class=ErrorRoute, include_in_schema=False)
 
     @routes.get(rest_paths.PAGE)
@@ -75,8 +75,7 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
 def _page(request: Request, name: str, location: str) -> Response:
     """Return a page.
 
-    A trailing slash is removed by a redirect, because it would change the base of the page's
-    relative links.
+    A redirect removes a trailing slash, which would change the base of the page's relative links.
     """
     if bytes(request.scope.get(RAW_PATH, b"")).endswith(b"/"):
         return RedirectResponse(location, 308)
@@ -101,7 +100,7 @@ async def _metrics(
 
 
 def _about(samples: str, connector: str) -> Iterator[str]:
-    """Yield the samples of one connector and its Kafka clients."""
+    """Yield the samples of a connector and its Kafka clients."""
     name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
     label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')

@@ -8,7 +8,7 @@ from fastapi import Request
 
 
 def name_in(request: Request, parameter: str = "connector") -> str:
-    """Return a decoded name from the path, which may contain slashes."""
+    """Return a decoded name from the path. The name may contain slashes."""
     return unquote(request.path_params[parameter])
 
 
@@ -19,7 +19,7 @@ def task_in(request: Request) -> int:
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
     """Return a boolean query parameter.
 
-    Only `true`, in any case, is true; an empty value means the default if the default is true.
+    Only `true` is true, in any case. If the default is true, an empty value is also true.
     """
     value = request.query_params.getlist(name)
     if not value or (default and value[0] == ""):

@@ -1,4 +1,4 @@
-"""`Routes`: the routes of one router, each declared with its description for `/openapi.json`."""
+"""`Routes`: decorator that declares routes with their descriptions for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from rest.errors import ErrorRoute
 
 
 class Routes:
-    """A decorator: `@route("GET", path, summary, answers)`. For more arguments, see `describe`."""
+    """Decorator that adds a route to a router: `@route("GET", path, summary, answers)`.
+
+    For the other arguments, see `describe`.
+    """
 
     def __init__(self) -> None:
         self.router = APIRouter(route_class=ErrorRoute)

@@ -1,1 +1,1 @@
-"""The page at `/ui` and the one at `/docs`: static files with security headers."""
+"""Static files of the pages at `/ui` and `/docs`, with security headers."""

@@ -1,4 +1,4 @@
-"""Files of the browser page as responses, with headers that restrict the browser to this worker."""
+"""Responses with the files of the browser pages, whose headers forbid access to other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEDIA_TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-# No resources of other hosts, no inline scripts, and no embedding in frames of other pages.
+# Forbids resources from other hosts, inline scripts, and embedding in frames of other pages.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -44,7 +44,7 @@ def _contents() -> dict[str, tuple[bytes, str]]:
 
 
 def page_file(name: str, cached_tag: str | None) -> Response | None:
-    """Return a file, or 304 if the browser has cached it; None if the file does not exist."""
+    """Return a file, 304 if the browser has cached it, or None if it does not exist."""
     content = _contents().get(name)
     if content is None:
         return None

@@ -230,7 +230,7 @@ def test_internal_requests_without_a_right_signature_are_refused(leading, leader
     )
     assert error(
         leading.put("/connectors/a/stop-request", json={"start_number": "7", "reason": "x"})
-    ) == (400, "A stop request has a start_number and a reason")
+    ) == (400, "A stop request must have a start_number and a reason")
     assert post(**signed) == (
         503,
         "This worker is still starting up and has not been able to read a session key from the "
