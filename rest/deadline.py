@@ -56,7 +56,7 @@ async def answer(
 async def state_read(herder: Herder) -> None:
     """Wait until the herder has read all connectors and statuses.
 
-    The snapshots of the herder are empty before.
+    Before that, the snapshots of the herder are empty.
 
     Raises:
         RestError: 500 after the deadline.
@@ -73,7 +73,10 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
-    """Wait for a limited time. After a timeout, the operation continues, but is ignored."""
+    """Wait for a limited time.
+
+    After a timeout, the operation continues, but its outcome is ignored.
+    """
     # without the callback, asyncio logs that the exception was never retrieved
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:

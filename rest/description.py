@@ -228,7 +228,8 @@ def describe(
         body: Schema of the request body.
         refusals: Error statuses in addition to the statuses that all requests have in common.
         forwarded: True if the request may be forwarded to another worker.
-        media_type: Media type of the response. The Accept header is ignored unless it is JSON.
+        media_type: Media type of the response. The Accept header is ignored for types other than
+            JSON.
     """
     statuses = {400, 414, 431, 500, *refusals}
     if media_type == JSON:

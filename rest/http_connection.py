@@ -38,7 +38,7 @@ class OpenConnections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._open: set[HttpConnection] = set()
-        self._idle: dict[HttpConnection, None] = {}  # in order, longest idle first
+        self._idle: dict[HttpConnection, None] = {}  # ordered by idle time, longest first
         self._closed = 0
         self._logged: float | None = None  # time of the last warning, on the event loop's clock
 

@@ -20,7 +20,7 @@ class LeaderClient:
     """Implementation of `LeaderCalls`. Calls wait up to `FORWARD_SECONDS` for the response."""
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        """Create a client. `make_tls` creates a TLS context if the leader's URL is `https`."""
+        """Create a client. `make_tls` creates a TLS context if the leader's URL uses `https`."""
         self._make_tls = make_tls or empty_tls_context
 
     def put_task_configs(

@@ -2,8 +2,8 @@
 
 If the operation takes longer than a second, the response consists of JSON lines. A line such as
 `{"progress": "comparing the snapshots"}` reports the current step once per second. The last line is
-`{"result": ...}` or Kafka Connect's error entity. If the operation completes or fails within the
-first second, its response is an ordinary response with a status.
+`{"result": ...}` or Kafka Connect's error entity. If the operation ends within the first second,
+the response is not streamed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plugin list of the built-in transformations and predicates, under their Java class names."""
+"""List of the built-in transformation and predicate plugins, with their Java class names."""
 
 import re
 from collections.abc import Iterator

@@ -179,7 +179,8 @@ class CastWholeTo(CastTo):
     def schema(self, schema: Schema) -> Schema:
         result = super().schema(schema)
         if schema.type is not self.target and schema.name in {*_MOMENTS, DECIMAL}:
-            return result.replace(doc=schema.doc)  # the logical type does not apply
+            # the logical type does not apply to the target type
+            return result.replace(doc=schema.doc)
         return result.replace(
             name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters
         )

@@ -299,7 +299,7 @@ def required_nulls(
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     """Return a mask of the null rows of a column, or None, and the schema of these rows.
 
-    Call this function before the schema of the column changes, because null rows retain theirs.
+    Call this function before the schema of the column changes. Null rows retain their schema.
 
     Raises:
         NotColumnar: The null rows have different schemas.
@@ -402,7 +402,7 @@ def with_value(batch: Batch, kept_rows: pa.BooleanArray | None, value: Column) -
     """Return the rows where `kept_rows` is true, or all rows if it is None, with a new value.
 
     `value` contains only the returned rows. `Batch.where` would also filter the old value column,
-    which is the most expensive part.
+    which would be the most expensive step.
     """
     if kept_rows is None:
         return batch.replace(value=value)

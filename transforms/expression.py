@@ -74,7 +74,7 @@ class Expression:
     """A compiled expression."""
 
     def __init__(self, source: str) -> None:
-        """Compile an expression; raise ExpressionError, with the unsupported part, if invalid."""
+        """Compile an expression; raise ExpressionError if it is invalid or not supported."""
         if len(source) > MAX_LENGTH:
             raise ExpressionError(f"the expression is longer than {MAX_LENGTH} characters")
         try:
@@ -204,7 +204,7 @@ def _choice(node: ast.IfExp) -> Compiled:
 def _call(node: ast.Call) -> Compiled:
     if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords:
         names = ", ".join(sorted(FUNCTIONS))
-        raise ExpressionError(f"{ast.unparse(node)}: supported functions are {names}")
+        raise ExpressionError(f"unsupported call {ast.unparse(node)}; supported functions: {names}")
     function, arguments = FUNCTIONS[node.func.id], [_compiled(a) for a in node.args]
     return lambda scope: function(*(argument(scope) for argument in arguments))
 

@@ -68,7 +68,7 @@ class Conversion(ABC):
         return None
 
     def integers(self, strings: pa.StringArray) -> pa.Int64Array | None:
-        """Convert strings to integers, with nulls for strings that require `value`.
+        """Convert strings to integers, with nulls for the strings that `value` must convert.
 
         Returns None if the conversion does not produce integers.
         """
@@ -91,8 +91,8 @@ class InsertedField:
     """New field whose value does not depend on other fields.
 
     `value` returns the value for a record, and `column` returns the values for a batch. `column`
-    returns dates, times, and timestamps as integers. A null is not added to a map. A null is
-    accepted even if the schema is required.
+    returns dates, times, and timestamps as integers. A null is not added to a map. In a struct, it
+    is accepted even if the schema is required.
     """
 
     name: str

@@ -132,7 +132,7 @@ class _Work:
         if not plan.keeps_schemas and not plan.conversions:
             for field, index in zip(plan.schema.fields, plan.sources, strict=False):
                 if field.schema != schema.fields[index].schema:
-                    raise NotColumnar(f"{field.name} is filled from a field of another type")
+                    raise NotColumnar(f"{field.name} is copied from a field with another type")
         return selected
 
     def _converted(
@@ -155,9 +155,10 @@ class _Work:
     def _integers(
         self, conversion: Conversion, schema: Schema | None, data: pa.Array
     ) -> pa.Int64Array | None:
-        """Convert strings to integers, with the errors of `_converted`.
+        """Convert strings to integers.
 
-        Returns None if the column does not contain strings, or the result is not an integer.
+        Values that cannot be converted are handled as in `_converted`. Returns None if the column
+        does not contain strings, or if the result is not an integer.
         """
         if not pa.types.is_string(data.type):
             return None
@@ -270,7 +271,7 @@ class _Work:
             if not values.null_count:
                 continue
             if replaces and part is field:
-                raise NotColumnar(f"{field.name} is replaced in some rows only")
+                raise NotColumnar(f"{field.name} is replaced in only some rows")
             path = (field.name,) if part is field else (field.name, part.name)
             absent[path] = values.is_null()
         if isinstance(field, InsertedStruct):

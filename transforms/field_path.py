@@ -24,7 +24,9 @@ class FieldPath:
 
     @classmethod
     def parse(cls, text: str, version: str) -> FieldPath:
-        """Parse a path. `version` is `V1` (one name, which may contain dots) or `V2`, in any case.
+        """Parse a path. `version` is `V1` or `V2` (not case-sensitive).
+
+        A `V1` path is a single name, which may contain dots.
 
         Raises:
             ConfigError: A backtick is not closed.

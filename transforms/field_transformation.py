@@ -30,7 +30,7 @@ _MAX_NAMES: Final = 10_000  # cached names of map entries
 
 
 class FieldTransformation(SideTransformation[R]):
-    """Changes the fields of a key or value as its subclass declares.
+    """Applies the field changes that a subclass declares to a key or value.
 
     A subclass parses its options in `configure` and declares the changes:
 
@@ -212,9 +212,8 @@ class FieldTransformation(SideTransformation[R]):
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._transform_batch is None:
-            from transforms.field_columns import (
-                transformed,
-            )  # on first use, because it imports pyarrow
+            # imported on first use, because the module imports pyarrow
+            from transforms.field_columns import transformed
 
             self._transform_batch = transformed
         return self._transform_batch(self, batch)

@@ -25,7 +25,7 @@ PURPOSE = "flattening"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Field of the result."""
+    """Field of the flattened struct."""
 
     name: str
     schema: Schema

@@ -1,4 +1,4 @@
-"""Plain Python values of Connect values, and schemas of JSON scalars."""
+"""Conversion of Connect values to plain Python values, and schemas of JSON scalars."""
 
 from __future__ import annotations
 

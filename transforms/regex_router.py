@@ -19,7 +19,7 @@ class RegexRouter(Transformation[R]):
     """Renames the topics that the expression matches as a whole. Partitions are unchanged.
 
     As in Java, the first match in such a topic is replaced. The row form and the columnar form are
-    both handwritten, because each only calls the same function for the topic.
+    both handwritten, because they only call the same function for the topic.
     """
 
     config_def = (

@@ -1,4 +1,4 @@
-"""`FileStreamSourceConnector`: each line of a growing file is a record."""
+"""`FileStreamSourceConnector`: reads each line of a growing file as a record."""
 
 from __future__ import annotations
 

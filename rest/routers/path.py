@@ -19,7 +19,7 @@ def task_in(request: Request) -> int:
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
     """Return a boolean query parameter.
 
-    Only `true` is true, in any case. If the default is true, an empty value is also true.
+    Only `true` is true (not case-sensitive). If the default is true, an empty value is also true.
     """
     value = request.query_params.getlist(name)
     if not value or (default and value[0] == ""):

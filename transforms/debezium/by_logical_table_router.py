@@ -24,7 +24,7 @@ PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
-    """Renames topics and schemas, and adds a field that identifies the table to the key.
+    """Renames topics and schemas, and adds a field to the key that identifies the table.
 
     The row form and the columnar form are both handwritten, because the key, the value, and the
     topic change together.
@@ -218,6 +218,6 @@ class ByLogicalTableRouter(Transformation[R]):
 
 
 class ToLogicalTopicRouter(ByLogicalTableRouter[R]):
-    """`ByLogicalTableRouter` under its newer name, with another default field in the key."""
+    """`ByLogicalTableRouter` under its newer name, with a different default for the key field."""
 
     key_field_default = "__dbz__sourceIdentifier"

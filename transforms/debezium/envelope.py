@@ -23,12 +23,12 @@ PER_SECOND: Final[Mapping[str, int]] = {  # schema name of a timestamp -> units 
 
 
 def is_envelope(schema: Schema | None) -> bool:
-    """Return True if the name of the schema is the name of an envelope schema."""
+    """Return True if the name of the schema identifies an envelope."""
     return schema is not None and schema.name is not None and schema.name.endswith(ENVELOPE_SUFFIX)
 
 
 def is_delete(event: Struct) -> bool:
-    """Return True if the operation of the event is a delete."""
+    """Return True if the event is a delete event."""
     return event.schema.field(OP) is not None and bool(event.get_without_default(OP) == DELETE)
 
 

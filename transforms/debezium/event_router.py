@@ -321,7 +321,7 @@ class EventRouter(Transformation[R]):
         return None if name is None else _of_type(row, name, SchemaType.INT32)
 
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
-        """Return the timestamp in the configured column or of the change, in milliseconds."""
+        """Return the timestamp in the configured column, or else of the change, in milliseconds."""
         name = self._columns["timestamp"]
         timestamp: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
         if name is None or timestamp is None:

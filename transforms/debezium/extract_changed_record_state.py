@@ -17,7 +17,7 @@ _IMAGES = ("before", "after")
 
 
 class ExtractChangedRecordState(Transformation[R]):
-    """Adds the headers to change events. Other records are passed through unchanged.
+    """Adds the configured headers to change events. Other records are passed through unchanged.
 
     Both lists are empty if the row before or the row after the change is missing. The row form and
     the columnar form are both handwritten, because a header depends on all columns of two rows.

@@ -31,13 +31,14 @@ _PURPOSE = "source field insertion"
 
 
 class ExtractNewRecordState(Unwrapping[R]):
-    """Replaces each change event with `after`, or a delete event as its handling mode specifies.
+    """Replaces each change event with the row in `after`.
 
-    Values that are not envelopes with a schema are passed through unchanged. Examples are
-    schemaless values, heartbeats, transaction markers, and messages. Truncate events are dropped. A
-    delete event without the row before the change becomes a tombstone with its key, unless deletes
-    are dropped. (Debezium always drops such an event.) The row form and the columnar form are both
-    handwritten, because rows are dropped, and the result mixes rows before and after a change.
+    The delete handling mode determines the result of a delete event. Values that are not envelopes
+    with a schema are passed through unchanged. Examples are schemaless values, heartbeats,
+    transaction markers, and messages. Truncate events are dropped. A delete event without the row
+    before the change becomes a tombstone with its key, unless deletes are dropped. (Debezium always
+    drops such an event.) The row form and the columnar form are both handwritten, because rows are
+    dropped, and the result mixes rows before and after a change.
     """
 
     config_def = (
@@ -89,7 +90,7 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._columns: UnwrapColumns | None = None
 
     def row_schema(self, row: Schema, envelope: Schema) -> Schema:
-        """Return the schema of the columns of the row, `__deleted`, and the added fields."""
+        """Return the schema of the result: columns of the row, `__deleted`, and added fields."""
         fields = members(row)
         if self.handling.rewrites:
             fields.append((DELETED, OPTIONAL_STRING))

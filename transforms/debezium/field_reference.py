@@ -16,7 +16,7 @@ _UPDATE_DESCRIPTION = "updateDescription"
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """Field to add as `new_name`. It is in the struct `parent`, or in the envelope if None."""
+    """Field of the struct `parent`, or of the envelope if `parent` is None, and its new name."""
 
     parent: str | None
     field: str
@@ -50,8 +50,7 @@ class FieldReference:
     def path(self, envelope: Schema) -> tuple[str, ...] | None:
         """Return the path of the field in an envelope, or None if it does not exist.
 
-        If the field is not in its struct, it may be in the envelope, where another transformation
-        added it.
+        If the field is not in its struct, another transformation may have moved it to the envelope.
         """
         if self.parent is not None:
             parent = envelope.field(self.parent)

@@ -34,7 +34,7 @@ def _field_references(name: str, value: Parsed) -> None:
 
 
 class Unwrapping(Transformation[R]):
-    """Configures the handling of deletes and tombstones, and the fields to add."""
+    """Base class with the options for deletes, tombstones, and added fields."""
 
     config_def = (
         ConfigDef()
@@ -44,10 +44,11 @@ class Unwrapping(Transformation[R]):
             default="tombstone",
             validator=one_of(*MODES, case_insensitive=True),
             importance=Importance.MEDIUM,
-            doc="Handling of delete events and tombstones. drop removes both. tombstone converts "
-            "deletes to null values with the schema of the row, rewrite to rows marked with "
-            "__deleted, delete-to-tombstone to tombstones. Only rewrite-with-tombstone, which is "
-            "otherwise the same as rewrite, retains the existing tombstones.",
+            doc="Handling of delete events and tombstones. drop drops both. tombstone converts "
+            "deletes to null values with the schema of the row. rewrite converts deletes to rows "
+            "marked with __deleted. delete-to-tombstone converts deletes to tombstones. "
+            "rewrite-with-tombstone is the same as rewrite, but retains existing tombstones, which "
+            "all other modes drop.",
         )
         .define(
             _DROP_TOMBSTONES,
@@ -145,7 +146,7 @@ class Unwrapping(Transformation[R]):
         self._values_before_envelope = None
 
     def note_passing(self, values: int) -> None:
-        """Count values that are not envelopes; warn once if there are many before any envelope."""
+        """Count values that are not envelopes; warn once if many precede the first envelope."""
         if self._values_before_envelope is None:
             return
         self._values_before_envelope += values

@@ -291,14 +291,14 @@ class DebeziumColumns:
         nulls = pa.nulls(len(batch), pa.string())
         schema = None if source is None else source.member("schema")
         if schema is not None and schema.missing is not None and schema.missing.true_count:
-            raise NotColumnar("some events have a schema in their source, others do not")
+            raise NotColumnar("only some events have a schema in their source")
         names = []
         if (
             source is not None
             and source.member("table") is None
             and source.member("collection") is not None
         ):
-            raise NotColumnar("collections instead of tables")
+            raise NotColumnar("the source has collections instead of tables")
         for name in ("db" if schema is None else "schema", "table"):
             member = None if source is None else source.member(name)
             is_null = member is None or pa.types.is_null(member.data.type)

@@ -156,7 +156,7 @@ def checked(row: Struct, name: str, expected: Schema) -> Value:
 def _present(value: Value, name: str) -> Value:
     if value is None:
         raise NullPointerError(
-            f"the event has no {name}; it is incomplete or not the change event of a row"
+            f"the event has no {name}; it is incomplete or is not a row change event"
         )
     return value
 

@@ -15,7 +15,7 @@ _ID: Final = "id"
 
 
 def has_document_key(schema: Schema | None) -> bool:
-    """Return True if the name of the schema is the name of a document key schema."""
+    """Return True if the name of the schema identifies a document key."""
     return schema is not None and schema.name is not None and schema.name.endswith(_KEY_SUFFIX)
 
 

@@ -112,7 +112,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
 def _special(members: Document) -> BsonValue | None:
     """Return the value that the object represents, or None if it is a document.
 
-    For example, a document with these member names may be a query expression.
+    A document with a member such as `$regex` can be a query expression.
     """
     names = set(members)
     if names <= {"$regex", "$options"} and "$regex" in names:

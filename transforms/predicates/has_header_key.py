@@ -1,4 +1,4 @@
-"""`HasHeaderKey`: matches records with a header that has a certain name."""
+"""`HasHeaderKey`: matches records that have a specific header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HasHeaderKey(Predicate[R]):
-    """Matches records with at least one header with the configured name."""
+    """Matches records that have at least one header with the configured name."""
 
     config_def = ConfigDef().define(
         "name",
