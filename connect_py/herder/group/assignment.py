@@ -1,6 +1,7 @@
-"""Sticky, balanced distribution of connectors and tasks to the members of a worker group.
+"""Sticky and balanced distribution of connectors and tasks to the members of a worker group.
 
-Pure functions: no I/O, no clock, and no dependence on the iteration order of a mapping.
+The functions are pure. They perform no I/O, read no clock, and do not depend on the iteration order
+of mappings.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from connect_py.storage.control_records import NO_ITEMS, Item, Items, sort_key
 
 @dataclass(frozen=True, slots=True)
 class MemberLoad:
-    """A member as input of the balance."""
+    """Current items of one member, as input of the balance."""
 
     url: str
-    items: Items = NO_ITEMS  # assigned to it and not lost
-    # retains its items and receives none: it may have failed, or is not eligible yet
+    items: Items = NO_ITEMS  # assigned to the member and not lost
+    # True if the member retains its items but receives none: it may have failed or is not eligible
     frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PendingItems:
-    """Items that wait for the return of their worker, carried over between rounds."""
+    """Lost items that wait for their worker to return. Passed from round to round."""
 
-    # by item, the URL of the worker that ran it last
+    # URL of the worker that ran each item last
     awaited: Mapping[Item, str] = field(default_factory=dict)
-    until: float | None = None  # on the leader's monotonic clock
+    until: float | None = None  # end of the wait on the leader's monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Target items of all members, and the state for the next round."""
+    """Target items of all members, and the pending items for the next round."""
 
-    targets: Mapping[str, Items]  # by member ID; contains every member
+    targets: Mapping[str, Items]  # by member ID, for every member
     pending: PendingItems
 
 
@@ -51,17 +52,17 @@ def balance_items(
     """Return the target items of each member.
 
     A member retains its items unless they are no longer configured or the loads differ by more than
-    one. Unassigned items go to the member with the smallest load. Lost items wait up to `max_delay`
-    seconds, counted from the first loss, for their worker to return; no items are moved meanwhile.
-    Connectors and tasks are balanced separately.
+    one. Unassigned items are assigned to the member with the smallest load. After the first loss,
+    lost items wait up to `max_delay` seconds for their worker to return. No items are moved during
+    this time. Connectors and tasks are balanced separately.
 
     Args:
         configured: All configured connectors and tasks.
-        seats: Members by ID.
+        loads: Members by ID.
         lost: Items whose worker has left since the last call, with the URL of that worker.
-        memory: `Division.memory` of the last call.
+        pending: `Balance.pending` of the last call.
         now: Seconds on a monotonic clock.
-        max_delay: Seconds, see above.
+        max_delay: Maximum wait for lost items, in seconds.
     """
     claims = Counter(item for load in loads.values() for item in load.items)
     targets = {
@@ -76,7 +77,7 @@ def balance_items(
     members_by_url = {load.url: member for member, load in loads.items() if not load.frozen}
     for item, url in list(awaited.items()):
         if url in members_by_url:
-            # the worker has returned: it gets its items back, and no other items move
+            # the worker has returned, so its items are assigned to it again
             targets[members_by_url[url]].add(item)
             del awaited[item]
     until = pending.until
@@ -102,7 +103,7 @@ def balance_items(
 
 
 class _ItemKind:
-    """Loads of the eligible members, counting either only connectors or only tasks."""
+    """Balances either the connectors or the tasks of the eligible members."""
 
     def __init__(
         self, targets: Mapping[str, set[Item]], eligible_members: list[str], is_task: bool
@@ -121,9 +122,9 @@ class _ItemKind:
         }
 
     def spread(self, unassigned_items: Iterable[Item], *, balance: bool) -> None:
-        """Assign unassigned items, then move items until the loads differ by at most one.
+        """Assign each unassigned item to the least loaded member.
 
-        Unassigned items go to the least loaded member.
+        If `balance` is true, move items afterward until the loads differ by at most one.
         """
         for item in unassigned_items:
             self._give(item, self._least(item))
@@ -135,7 +136,10 @@ class _ItemKind:
             self._move(most, least)
 
     def _least(self, item: Item) -> str:
-        """Return the least loaded member, preferably with few tasks of this connector."""
+        """Return the least loaded member.
+
+        Among members with the same load, it is the member with the fewest items of this connector.
+        """
         name = _connector(item)
         return min(
             self._items,
@@ -147,23 +151,23 @@ class _ItemKind:
         )
 
     def _move(self, source: str, target: str) -> None:
-        """Move the item whose connector is most overrepresented at the giver.
+        """Move one item between members.
 
-        The number of its items there is compared to the number at the taker.
+        It is an item of the connector whose surplus on the source over the target is largest.
         """
-        giver_counts, taker_counts = (
+        source_counts, target_counts = (
             self._counts_by_connector[source],
             self._counts_by_connector[target],
         )
         item = max(
             self._items[source],
             key=lambda item: (
-                giver_counts[_connector(item)] - taker_counts[_connector(item)],
+                source_counts[_connector(item)] - target_counts[_connector(item)],
                 sort_key(item),
             ),
         )
         self._items[source].remove(item)
-        giver_counts[_connector(item)] -= 1
+        source_counts[_connector(item)] -= 1
         self._targets[source].discard(item)
         self._give(item, target)
 

@@ -1,4 +1,4 @@
-"""`GroupAssignment`: the assignment of this worker that the herder applies."""
+"""`GroupAssignment`: the part of the group's assignment that this worker applies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Item
 
 
 class GroupAssignment(WorkAssignment):
-    """The last share of the group's items. The herder's thread changes it."""
+    """Last share of the group's connectors and tasks. Changed only by the herder's thread."""
 
     def __init__(self, group: WorkerGroup, store: ConfigStore, changed: threading.Event) -> None:
-        """Create an empty assignment. `changed` is set if items could not be started yet."""
+        """Create an empty assignment.
+
+        `changed` is set if some connectors or tasks could not be started yet.
+        """
         self._group = group
         self._store = store
         self._changed = changed
@@ -26,26 +29,29 @@ class GroupAssignment(WorkAssignment):
 
     @property
     def working(self) -> bool:
-        """True if this worker has applied an assignment and holds a lease."""
+        """Return True if this worker has applied an assignment and has a lease."""
         return self._working
 
     def is_new(self, share: Share) -> bool:
-        """Return True if a share was not applied yet."""
+        """Return True if a share has not been applied yet."""
         return (share.version, share.working) != (self._applied_version, self._working)
 
     def has_new_version(self, share: Share) -> bool:
-        """Return True if a share is from an assignment that was not applied yet."""
+        """Return True if a share is part of an assignment that has not been applied yet."""
         return share.version != self._applied_version
 
     def begin(self, share: Share) -> None:
-        """Use the items of a share from now on."""
+        """Start to apply a share. Its items replace the items of the previous share."""
         if self.is_new(share):
             self._changed.set()
             self._generation = max(self._generation, share.generation)
         self._items = share.items if share.working else NO_ITEMS
 
     def finish(self, share: Share) -> None:
-        """Mark a share as applied: its items were started, the others stopped or are stopping."""
+        """Mark a share as applied.
+
+        The caller has started its items and has stopped, or is stopping, all other items.
+        """
         self._applied_version, self._working = share.version, share.working
 
     # WorkAssignment

@@ -1,4 +1,4 @@
-"""`GroupLoop`: the work of the herder's thread in a worker group."""
+"""`GroupLoop`: the main loop of the herder's thread in distributed mode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLUSH_SECONDS = 5.0
 
 
 class GroupTick:
-    """One iteration of the herder's loop in a worker group. Used only on the herder's thread."""
+    """Performs one iteration of the herder's main loop. Used only on the herder's thread."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class GroupTick:
         self._repairs = repairs
 
     def run(self) -> None:
-        """Apply the assignment, process requests, then apply the configuration."""
+        """Process the assignment, the requests, and then configuration changes."""
         self._membership.check()
         share = self._group.share()
         is_new = self._assignment.is_new(share)
@@ -78,7 +78,7 @@ class GroupTick:
             self._rebalances.began()
         self._assignment.begin(share)
         if not share.working:
-            # a new member ID is used once everything has stopped
+            # the worker rejoins with a new member ID when all of its items have stopped
             self._group.set_running(self._requested.items())
         self._changes.apply()
         if is_new_version:
@@ -91,10 +91,10 @@ class GroupTick:
 
 
 class GroupLoop(HerderLoop):
-    """Reads the internal topics, joins the group, then applies assignments and changes.
+    """Reads the internal topics, joins the group, and then applies assignments and changes.
 
-    The reader of the control topic, the heartbeat sender, and the leader run on their own threads.
-    None of them waits for another.
+    The control topic reader, the heartbeat sender, and the leader run on separate threads, which
+    never wait for each other.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class GroupLoop(HerderLoop):
         router: GroupRouter,
         tick: GroupTick,
     ) -> None:
-        """Create the loop. Nothing runs yet."""
+        """Create the loop without starting any component."""
         self._config = config
         self._clock = clock
         self._queue = queue
@@ -142,7 +142,7 @@ class GroupLoop(HerderLoop):
     def run(self) -> None:
         stopping = self._executor.stopping
         log.info("Herder starting")
-        self._worker.start()  # its processes import their modules while the topics are being read
+        self._worker.start()  # its processes import modules while the topics are being read
         if not self._stores.start(
             self._config, self._clock, self._stages, self._refusals, stopping
         ):
@@ -162,9 +162,9 @@ class GroupLoop(HerderLoop):
             self._queue.wait(TICK_SECONDS)
 
     def _prestart_services(self) -> None:
-        """Start the services of connectors before their tasks are assigned.
+        """Start the shared services of connectors before their tasks are assigned.
 
-        The group needs seconds to decide which worker runs the tasks that use them.
+        The assignment of the tasks takes several seconds.
         """
         state = self._connectors.state()
         started = [
@@ -175,7 +175,7 @@ class GroupLoop(HerderLoop):
         )
 
     def _join(self) -> None:
-        """Join the group. Startup is complete once the first assignment has been applied."""
+        """Join the group. Startup is complete when the first assignment has been applied."""
         with self._stages.stage("ensuring membership in the cluster"):
             while not self._executor.stopping.is_set() and not self._startup.complete.is_set():
                 if self._membership.join():
@@ -187,7 +187,7 @@ class GroupLoop(HerderLoop):
                 self._queue.wait(TICK_SECONDS)
 
     def end(self) -> None:
-        """Stop tasks and connectors, then leave the group, then stop the stores.
+        """Stop tasks and connectors, leave the group, and then stop the stores.
 
         Pending requests fail.
         """

@@ -1,7 +1,7 @@
 """`GroupMember`: membership of this worker in the consumer group `{group.id}` on the control topic.
 
-Owning partition 0 makes this worker a candidate for leadership. Only the leader's transactional
-producer proves it.
+The owner of partition 0 is a candidate for leadership. It is the leader only if it also owns the
+leader's transactional producer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
-POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed after at most this time
+POLL_SLICE_SECONDS = 0.2  # maximum delay of a stop, because a poll cannot be interrupted
 LEAVE_SECONDS = 5.0
 
 
 class GroupMember:
-    """Polls on a dedicated thread until it is stopped."""
+    """Joins the consumer group and polls it on a dedicated thread until it is stopped."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class GroupMember:
         """Create the member without joining.
 
         Args:
-            on_change: Called on the member's thread when the ownership or the problem changes.
-            on_refused: Called on the member's thread when the broker does not allow this worker to
-                join.
+            on_change: Called on the member's thread when `owns`, `joined`, or `problem` changes.
+            on_refused: Called on the member's thread with a message if the broker does not
+                authorize this worker to join.
         """
         self._on_refused = on_refused
         self._topic = topic
@@ -43,16 +43,16 @@ class GroupMember:
         self._on_change = on_change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
-        self.owns = False  # this worker owns partition 0
-        self.joined = False  # the group has assigned partitions to this worker
-        self.problem: str | None = None  # reason why this worker cannot be a member at all
+        self.owns = False  # True if this worker owns partition 0
+        self.joined = False  # True if the group has assigned partitions to this worker
+        self.problem: str | None = None  # reason why this worker cannot be a member
 
     def start(self) -> None:
-        """Join in the background."""
+        """Start to join in the background."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the group."""
+        """Leave the group and stop the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(LEAVE_SECONDS)
@@ -60,8 +60,8 @@ class GroupMember:
     def _run(self) -> None:
         try:
             consumer = Consumer(self._settings, logger=client_log)
-        except KafkaException as refusal:  # invalid combination of settings
-            self._fail(f"failed to join the worker group: {refusal.args[0].str()}")
+        except KafkaException as error:  # invalid combination of settings
+            self._fail(f"failed to join the worker group: {error.args[0].str()}")
             return
         try:
             consumer.subscribe(
@@ -84,8 +84,8 @@ class GroupMember:
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._fail(
                 f"the worker group '{self._settings['group.id']}' is in use by members with a "
-                "different protocol, probably Java workers: stop all of them before this "
-                "worker takes over"
+                "different protocol, probably Java workers; stop all of them before starting "
+                "this worker"
             )
         elif error.fatal():
             self._fail(f"failed to join the worker group: {error.str()}")

@@ -1,4 +1,4 @@
-"""`GroupPeers`: the other workers of a group, and their signed requests to the leader."""
+"""`GroupPeers`: describes a worker group, and handles signed requests from its workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from connect_py.storage.config_store import ConfigStore
 
 
 class GroupPeers(Peers):
-    """Checks the signature of each request, then runs it on the leader's thread."""
+    """Verifies the signature of each request, and then runs it on the leader's thread."""
 
     def __init__(
         self,

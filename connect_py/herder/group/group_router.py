@@ -1,4 +1,4 @@
-"""`GroupRouter`: sends requests to the worker of a group that can process them."""
+"""`GroupRouter`: routes requests to the worker of a group that can process them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ STALE_CONFIG_MESSAGE = (
 
 
 class GroupRouter(RequestRouter):
-    """Requests wait until this worker has an assignment: a long rebalance delays the response."""
+    """Routes requests in a worker group.
+
+    A request waits until this worker has an assignment. A long rebalance therefore delays the
+    response.
+    """
 
     def __init__(
         self,
@@ -52,9 +56,9 @@ class GroupRouter(RequestRouter):
         self._assignment = assignment
         self._requested = requested
         self._connectors = connectors
-        # requests that wait for an assignment; used only on the herder's thread
+        # requests that are waiting for an assignment; used only on the herder's thread
         self._waiting: list[Callable[[], None]] = []
-        # stage that is shown while this worker has no assignment
+        # stage that is reported while this worker has no assignment
         self._rebalance_stage: ExitStack | None = None
 
     def ping(self) -> Future[None]:
@@ -62,22 +66,19 @@ class GroupRouter(RequestRouter):
 
     def _submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run an action on the herder's thread once this worker has an assignment."""
-        answer: StagedFuture[T] = StagedFuture()
+        response: StagedFuture[T] = StagedFuture()
 
         def run() -> None:
             if self._assignment.working or self._executor.stopping.is_set():
-                self._executor.complete(answer, action)
+                self._executor.complete(response, action)
             else:
                 self._waiting.append(run)
 
         self._executor.enqueue(run)
-        return answer
+        return response
 
     def submit_to_leader(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread.
-
-        A slow write delays only other writes.
-        """
+        """Run an action on the leader's thread, where a slow write delays only other writes."""
 
         def submit() -> Future[T]:
             if not self._leadership.expected:
@@ -93,10 +94,10 @@ class GroupRouter(RequestRouter):
         return RequestTargetError(LEADER_MESSAGE, None if url == self._group.url else url)
 
     def submit_to_owner(self, item: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action if this worker runs the item.
+        """Run an action if this worker runs a connector or task.
 
-        Pending starts, stops, and moves complete first. Any worker can report that an item does not
-        exist.
+        The action runs after a pending start, stop, or reassignment has completed. It also runs if
+        the connector or task does not exist, because any worker can report that.
         """
 
         def can_run() -> bool:
@@ -113,14 +114,14 @@ class GroupRouter(RequestRouter):
             if can_run():
                 return action()
             url = self._group.owner_url(item)
-            if url == self._group.url:  # about to start or to stop
+            if url == self._group.url:  # the item is about to start or stop
                 raise RequestConflictError(STALE_CONFIG_MESSAGE)
             raise RequestTargetError(OWNER_MESSAGE, url)
 
         return self._submit(lambda: self._executor.submit_when(settled, run))
 
     def run_waiting(self) -> None:
-        """Run the requests that wait for an assignment, if there is one.
+        """Run the waiting requests if this worker has an assignment.
 
         Called on the herder's thread.
         """

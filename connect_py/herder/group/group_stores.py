@@ -1,4 +1,4 @@
-"""`GroupStores`: clients of the internal topics of a worker group."""
+"""`GroupStores`: the stores that read and write the internal topics of a worker group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from connect_py.storage.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
 
-# maximum time for which internal topics may be unreadable during startup
+# maximum time during startup in which the internal topics may be unreadable
 STARTUP_SECONDS = 15 * 60.0
 STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
@@ -34,7 +34,7 @@ READ_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GroupStores:
-    """Created, started, and stopped by the herder."""
+    """Stores for the internal topics. The herder creates, starts, and stops them."""
 
     config: ConfigStore
     status: StatusStore
@@ -53,9 +53,9 @@ class GroupStores:
         on_control: ControlListener,
         pause: Callable[[float], bool],
     ) -> Self:
-        """Create the stores without reading.
+        """Create the stores without reading the topics.
 
-        `on_config` and `on_control` receive new records; for `pause` see `TopicAdmin`.
+        `on_config` and `on_control` receive new records. `pause` is described in `TopicAdmin`.
         """
         leader = LeaderProducer(clients, config.group_id)
         create = config["internal.topics.automatic.creation.enable"]
@@ -71,7 +71,7 @@ class GroupStores:
 
     @property
     def logs(self) -> Sequence[ConfigStore | StatusStore | OffsetStore | ControlStore]:
-        """Stores that read a topic."""
+        """All stores that read a topic."""
         return self.config, self.status, self.offset, self.control
 
     def start(
@@ -82,9 +82,9 @@ class GroupStores:
         refusals: StartRefusals,
         stopping: threading.Event,
     ) -> bool:
-        """Create or check the topics and read them to their ends, within 15 minutes.
+        """Create or check the topics, and read them to their ends within 15 minutes.
 
-        Return False if the worker stops.
+        Returns False if the worker is stopping.
 
         Raises:
             ConfigError: The settings of a topic are invalid.
@@ -128,10 +128,10 @@ class GroupStores:
         return False
 
     def check_refusals(self, refusals: StartRefusals) -> None:
-        """Abort the startup if the cluster has denied a permission for a minute.
+        """Check if the cluster has denied a permission for one minute.
 
         Raises:
-            RefusedError: A permission has been denied.
+            RefusedError: The cluster has denied a permission for that long.
         """
         for store in self.logs:
             if store.refusal is not None:
@@ -139,7 +139,7 @@ class GroupStores:
         refusals.check()
 
     def stop(self) -> None:
-        """Stop reading, and release the leader's producer."""
+        """Stop reading the topics, and release the leader's producer."""
         for store in self.logs:
             store.stop()
         self.leader.release()

@@ -1,4 +1,4 @@
-"""`GroupView`: the state of the group as one worker has read it from the control topic."""
+"""`GroupView`: the state of the group that one worker has read from the control topic."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from connect_py.storage.control_records import Assignment, Epoch, Heartbeat
 
 @dataclass(slots=True)
 class MemberMetadata:
-    """A member, its latest heartbeat, and the time at which that heartbeat was read."""
+    """Latest heartbeat of a member, and the time at which it was read."""
 
     heartbeat: Heartbeat
-    at: float  # monotonic seconds; never earlier than the time at which the heartbeat was sent
-    since: int  # order of arrival: later members have higher numbers
+    at: float  # monotonic seconds; not earlier than the time at which the heartbeat was sent
+    since: int  # order of arrival; members that joined later have higher numbers
 
 
 class GroupView:
@@ -24,9 +24,8 @@ class GroupView:
 
     def __init__(self) -> None:
         self.members: dict[str, MemberMetadata] = {}
-        self.departed_members: set[str] = (
-            set()
-        )  # IDs of members that have left; IDs are never reused
+        # IDs of members that have left; IDs are never reused
+        self.departed_members: set[str] = set()
         self.epoch: Epoch | None = None  # highest epoch read so far
         self.assignment: Assignment | None = None  # latest assignment read so far
         self.version = 0  # increases with every change
@@ -46,15 +45,15 @@ class GroupView:
             member.heartbeat, member.at = heartbeat, now
 
     def remove_member(self, member: str) -> None:
-        """Remove a member that left after stopping all of its items, or whose session expired."""
+        """Remove a member that has stopped all of its items, or whose session has expired."""
         self.version += 1
         self.departed_members.add(member)
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:
-        """Extend all sessions after the topic was recreated.
+        """Extend all sessions after the topic has been recreated.
 
-        Heartbeats that were never read may have renewed any lease.
+        Heartbeats that were lost with the topic may have extended any lease.
         """
         self.version += 1
         for metadata in self.members.values():
@@ -66,7 +65,7 @@ class GroupView:
             self.epoch = epoch
 
     def apply_assignment(self, assignment: Assignment) -> bool:
-        """Return True if the assignment is newer than the last one and from the latest leader."""
+        """Apply an assignment. Return False if it is outdated or from an earlier leader."""
         if assignment.version.epoch < self.highest_epoch():
             return False
         if self.assignment is not None and assignment.version <= self.assignment.version:
@@ -76,16 +75,16 @@ class GroupView:
         return True
 
     def highest_epoch(self) -> int:
-        """Return the highest epoch that a leader announced, or 0."""
+        """Return the highest epoch that a leader has announced, or 0."""
         return max(
             0 if self.epoch is None else self.epoch.number,
             0 if self.assignment is None else self.assignment.version.epoch,
         )
 
     def highest_epoch_seen(self) -> int:
-        """Return the highest epoch that any member has seen.
+        """Return the highest epoch that any member has reported or a leader has announced.
 
-        Members remember epochs that a recreated topic no longer contains.
+        Heartbeats can report epochs that a recreated topic no longer contains.
         """
         return max(
             [

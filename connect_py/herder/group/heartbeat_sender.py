@@ -14,12 +14,12 @@ from connect_py.kafka.client_log import client_log
 from connect_py.storage.control_records import Heartbeat, heartbeat_key
 from connect_py.storage.storage_clients import Settings
 
-POLL_SECONDS = 0.05  # the client has no wakeup; a change waits at most this long
+POLL_SECONDS = 0.05  # maximum delay of a heartbeat, because a poll cannot be interrupted
 STOP_SECONDS = 3.0
 
 
 class HeartbeatSender:
-    """Sends heartbeats and leave records until it is stopped."""
+    """Sends heartbeats, and records of members that have left, on a dedicated thread."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class HeartbeatSender:
     ) -> None:
         """Create the sender without starting it.
 
-        `on_refused` is called on the sender's thread if the broker denies write access to the
-        topic.
+        `on_refused` is called on the sender's thread with a message if the broker does not
+        authorize this worker to write to the topic.
         """
         self._on_refused = on_refused
         self._topic = topic
@@ -90,6 +90,6 @@ class HeartbeatSender:
             return
         if error is None:
             self._group.acknowledged(heartbeat.member, heartbeat.number)
-        # after a timeout, the record may have been written anyway
+        # after a timeout, the record may nevertheless have been written
         elif error.code() != KafkaError._MSG_TIMED_OUT:
             self._group.undelivered(heartbeat.member, heartbeat.number)

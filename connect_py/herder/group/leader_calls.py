@@ -1,4 +1,4 @@
-"""`LeaderCalls`: requests of a worker to the leader over HTTP. The REST layer implements them."""
+"""`LeaderCalls`: interface for HTTP requests to the leader, implemented by the REST layer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ Signer: TypeAlias = Callable[[bytes], Mapping[str, str]]  # returns the headers 
 
 
 class LeaderCalls(Protocol):
-    """Requests with a deadline. Thread-safe; each call waits for its response."""
+    """Sends requests to the leader. Thread-safe. Calls wait for the response, with a timeout."""
 
     def put_task_configs(
         self, url: str, connector: str, configs: Sequence[Mapping[str, str]], sign: Signer
     ) -> None:
-        """Have the leader at this advertised URL publish a task set.
+        """Request that the leader at this advertised URL publish task configurations.
 
         Raises:
-            ConnectError: The leader rejected the request, with its message, or cannot be reached.
+            ConnectError: The leader rejected the request (with its message) or cannot be reached.
         """
 
     def request_stop(
         self, url: str, connector: str, start_number: int, reason: str, sign: Signer
     ) -> None:
-        """Have the leader stop a connector, as requested by a task. Errors: as above."""
+        """Request that the leader stop a connector on behalf of a task.
+
+        Raises the same errors as `put_task_configs`.
+        """
 
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
-        """Have the leader fence the producers of older source tasks. Errors: as above."""
+        """Request that the leader fence the producers of older source tasks.
+
+        Raises the same errors as `put_task_configs`.
+        """

@@ -1,4 +1,4 @@
-"""`GroupDuties`: the leader's work in addition to the assignment. Runs on the leader's thread."""
+"""`GroupDuties`: the leader's duties other than the assignment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FLUSH_SECONDS = 5.0
 
 
 class GroupDuties:
-    """See `LeaderDuties`."""
+    """Implements `LeaderDuties`. Used only on the leader's thread."""
 
     def __init__(self, config: DistributedConfig, stores: GroupStores, clock: Clock) -> None:
         self._config = config
         self._stores = stores
         self._clock = clock
-        # at this offset of the config topic
+        # configured connectors and tasks, with their offset in the config topic
         self._configured: tuple[Items, int] = (NO_ITEMS, -2)
 
     def configured(self) -> tuple[Items, int]:

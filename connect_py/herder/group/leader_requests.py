@@ -1,4 +1,4 @@
-"""`LeaderRequests`: requests of this worker to the leader of its group."""
+"""`LeaderRequests`: sends requests of this worker to the leader of its group."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from connect_py.storage.config_store import ConfigStore
 
 
 class LeaderRequests:
-    """Runs a request on the leader's thread if this worker leads, or else sends it over HTTP.
+    """Runs requests on the leader's thread if this worker leads, otherwise sends them over HTTP.
 
-    Requests over HTTP are signed with the session key. Thread-safe.
+    HTTP requests are signed with the session key. Thread-safe.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LeaderRequests:
         pool: ThreadPoolExecutor,
         stopping: threading.Event,
     ) -> None:
-        """Create the component. `calls` sends requests; without it, this worker must lead."""
+        """Create the component. If `calls` is None, this worker must always be the leader."""
         self._group = group
         self._leadership = leadership
         self._store = store
@@ -57,7 +57,7 @@ class LeaderRequests:
         return self._send(lambda calls, url: calls.put_task_configs(url, name, configs, sign))
 
     def stop_connector(self, name: str, start_number: int, reason: str) -> Future[None]:
-        """Stop a connector, as requested by a task."""
+        """Stop a connector at the request of one of its tasks."""
         if self._leadership.leads:
             return self._leadership.submit(
                 lambda: self._targets.stop_for_task(name, start_number, reason)
@@ -68,7 +68,7 @@ class LeaderRequests:
         )
 
     def fence_zombies(self, name: str) -> Future[None]:
-        """Fence the producers of older tasks of a source."""
+        """Fence the producers of older tasks of a source connector."""
         if self._leadership.leads:
             return self._leadership.submit(lambda: self._fencing.fence(name))
         sign = self._session_keys.headers

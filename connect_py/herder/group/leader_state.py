@@ -1,7 +1,7 @@
 """State of one leader term: live members, the items that each may run, and the next assignment.
 
-Plain data in, decisions out: no I/O, no clock. `leadership.py` feeds the state and writes its
-decisions.
+An item is a connector or a task. The state performs no I/O and reads no clock: `leadership.py`
+updates it and writes its decisions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LeaderState:
             view: The group as read from the control topic; it changes during the term.
             timings: Timeouts of the group.
             now: Monotonic seconds.
-            trusted: True if every member that may hold a lease has a record in the topic.
+            trusted: True if every member that may have a lease has a record in the topic.
         """
         self.epoch = epoch
         self._view = view
@@ -89,9 +89,9 @@ class LeaderState:
         # Members that still have items to stop, with the time of the request.
         self._revoking_since: dict[str, float] = {}
 
-        # Items by member: assigned and not lost.
+        # Items that are assigned to each member and not lost.
         self._assigned_items = self._inherit_assignments(previous)
-        # Items by member that the balance gives it, including items that others must stop first.
+        # Items of each member after the balance, including items that another member must stop.
         self._target_items = dict(self._assigned_items)
         # Rounds that at least one member has not applied yet.
         self._unconfirmed_rounds: dict[int, Mapping[str, MemberAssignment]] = {}
@@ -117,14 +117,15 @@ class LeaderState:
         self._behind_since: float | None = None
 
     def _inherit_assignments(self, previous: Assignment | None) -> dict[str, Items]:
-        """Return what earlier leaders assigned to each member.
+        """Return the items that earlier leaders assigned to each member.
 
-        The previous assignment counts, except for members that report a later one; without a
-        previous assignment, only the reports count. If two members claim an item for the same
-        version, neither has it. If they claim it for different versions, the later version wins.
+        For a member that reports a later assignment than the previous one, the report is used. If
+        there is no previous assignment, only the reports are used. If two members claim an item for
+        the same version, it is assigned to neither. If they claim it for different versions, it is
+        assigned to the member with the later version.
         """
         previous_version = AssignmentVersion() if previous is None else previous.version
-        previous_places = {} if previous is None else previous.members
+        previous_members = {} if previous is None else previous.members
         later_reports = {
             member: metadata.heartbeat
             for member, metadata in self._view.members.items()
@@ -137,7 +138,7 @@ class LeaderState:
         ]
         claims += [
             (previous_version, member, assigned_member.items)
-            for member, assigned_member in previous_places.items()
+            for member, assigned_member in previous_members.items()
             if member not in later_reports
         ]
         assigned_items: dict[str, Items] = dict.fromkeys(self._view.members, NO_ITEMS)
@@ -164,7 +165,7 @@ class LeaderState:
     def needs_catch_up(self, now: float) -> bool:
         """Return True if a session may have expired.
 
-        Only reading the control topic to its end can prove that it has.
+        To find out, the caller must read the control topic to its end.
         """
         return now >= self._earliest_expiry()
 
@@ -180,7 +181,7 @@ class LeaderState:
     def may_run(self, member: str) -> Items | None:
         """Return the items that a member can be running, or None if it can be running any item.
 
-        Assignments that are written and not yet applied count as well.
+        They include the items of assignments that have been written but not applied yet.
         """
         metadata = self._view.members.get(member)
         if metadata is not None and metadata.heartbeat.applied.epoch == self.epoch.number:
@@ -189,7 +190,7 @@ class LeaderState:
         elif self.may_follow_earlier_leader(member) or (
             metadata is not None and metadata.heartbeat.assigned | metadata.heartbeat.stopping
         ):
-            return None  # includes members whose first heartbeat arrived after the term had started
+            return None  # also if its first heartbeat arrived after the term had started
         else:
             items, applied_round = set(), 0
         for round_, assignments in self._unconfirmed_rounds.items():
@@ -198,9 +199,10 @@ class LeaderState:
         return frozenset(items)
 
     def may_follow_earlier_leader(self, member: str) -> bool:
-        """Return True if a member may still run anything that an earlier leader assigned to it.
+        """Return True if a member may still be running items that an earlier leader assigned to it.
 
-        This ends when the member applies an assignment of this term, or when its session expires.
+        This is no longer the case when the member has applied an assignment of this term, or its
+        session has expired.
         """
         return member in self._inherited_members
 
@@ -213,9 +215,9 @@ class LeaderState:
 
         Args:
             configured: All connectors and tasks, as read from the config topic by this leader.
-            config_offset: Offset in the config topic up to which it has read.
+            config_offset: Offset up to which this leader has read the config topic.
             now: Monotonic seconds.
-            caught_up: Monotonic time, in seconds, up to which the control topic has been read.
+            read_up_to: Time up to which the control topic has been read, in monotonic seconds.
         """
         versions = (self._view.version, config_offset)
         is_due = now >= self._next_decision_at or read_up_to >= self._earliest_expiry()
@@ -252,7 +254,7 @@ class LeaderState:
         )
 
     def failed(self, decision: Decision) -> None:
-        """Record that a decision may not have been written; a later round repeats it."""
+        """Record that a decision may not have been written. A later round repeats it."""
         self._last_content = None
         self._members_to_remove = [*decision.removed, *self._members_to_remove]
         self._last_versions = (-1, -1)
@@ -267,7 +269,7 @@ class LeaderState:
         lost_items: Mapping[Item, str],
         now: float,
     ) -> None:
-        """Compute the target items of every member that is eligible for items."""
+        """Compute the target items of all members that are eligible or retain their items."""
         loads = {
             member: MemberLoad(
                 self._urls[member],
@@ -316,12 +318,12 @@ class LeaderState:
     def _update_generation(
         self, configured: Items, assignments: Mapping[str, MemberAssignment]
     ) -> None:
-        """Start a new generation if a member lost an item that still exists.
+        """Start a new generation if a member has lost an item that still exists.
 
-        The generation orders the statuses of an item: UNASSIGNED in the new generation must win
-        over the last status of the previous owner. It grows no faster than that: Java workers that
-        take over the group continue with their own generation, and their statuses count only if
-        ours is not higher.
+        The generation orders the statuses of an item: the UNASSIGNED status with the new generation
+        must take precedence over the last status of the previous owner. In all other cases, the
+        generation does not increase, because Java workers that take over the group continue with
+        their own generation. Their statuses are ignored if our generation is higher.
         """
         owners = {
             item: member
@@ -336,10 +338,10 @@ class LeaderState:
         self._owners = owners
 
     def _refresh_time(self) -> float:
-        """Return the time at which the last round must be written again without a change.
+        """Return the time at which the last round must be written again even if it is unchanged.
 
-        A live member that has not applied the round within a session may never see it, and the
-        control topic deletes old records.
+        A live member that has not applied the round within a session timeout may have missed it.
+        In addition, old records are deleted from the control topic.
         """
         version = AssignmentVersion(self.epoch.number, self._round)
         applied_by_all = all(
@@ -350,9 +352,10 @@ class LeaderState:
         )
 
     def _is_waiting_for_configuration(self, config_offset: int, now: float) -> bool:
-        """Return True while this leader lags behind a member in reading the config topic.
+        """Return True if a member has read the config topic further than this leader.
 
-        It waits for at most one heartbeat interval, and schedules the decision after it.
+        The leader waits for at most one heartbeat interval. The next decision is scheduled for the
+        end of this wait.
         """
         newest = max(
             (metadata.heartbeat.config_offset for metadata in self._view.members.values()),
@@ -373,8 +376,8 @@ class LeaderState:
     def _remove_expired_members(self, read_up_to: float) -> None:
         """Remove members whose session has definitely expired.
 
-        The control topic has been read up to `caught_up` and contains no heartbeat from these
-        members for a full session timeout.
+        The control topic has been read up to the time `read_up_to`. It contains no heartbeats of
+        these members for a full session timeout before that time.
         """
         session = self._timings.session_timeout
         for member, metadata in list(self._view.members.items()):
@@ -388,7 +391,7 @@ class LeaderState:
                 del self._silent_since[member]
                 self._inherited_members.discard(member)
                 if member == UNKNOWN:
-                    self._last_content = None  # write the assignment again, marked as complete
+                    self._last_content = None  # write the assignment again and mark it as complete
                 else:
                     self._departed_members[member] = self._urls[member]
                     self._members_to_remove.append(member)
@@ -400,7 +403,7 @@ class LeaderState:
                 self._departed_members.setdefault(member, self._urls[member])
 
     def _track_revocations(self, now: float) -> None:
-        """Note since when each member has been stopping items, and schedule its timeout."""
+        """Record when each member started to stop revoked items, and schedule its timeout."""
         self._revoking_since = {
             member: self._revoking_since.get(member, now)
             for member in self._view.members
@@ -413,9 +416,9 @@ class LeaderState:
     def _eligible_members(self, now: float) -> set[str]:
         """Return the members that may receive items.
 
-        If several members have the same URL, only the oldest is eligible, and none while a silent
-        member has that URL. A member that takes longer than the rebalance timeout to stop revoked
-        items is not eligible.
+        If several members have the same URL, only the oldest is eligible. If a silent member has
+        that URL, none of them is eligible. A member that takes longer than the rebalance timeout to
+        stop revoked items is not eligible.
         """
         oldest_by_url: dict[str, str] = {}
         for member in sorted(
@@ -431,7 +434,7 @@ class LeaderState:
         }
 
     def _has_stopped_revoked(self, member: str) -> bool:
-        """Return True if a member can only be running its assigned items."""
+        """Return True if a member can be running no items other than its assigned items."""
         may_run = self.may_run(member)
         return may_run is not None and may_run <= self._assigned_items.get(member, NO_ITEMS)
 
@@ -441,9 +444,9 @@ class LeaderState:
 
     def _drop_confirmed_rounds(self) -> None:
         """Drop the rounds that every member has applied."""
-        turns = [metadata.heartbeat.applied for metadata in self._view.members.values()]
+        versions = [metadata.heartbeat.applied for metadata in self._view.members.values()]
         confirmed_round = min(
-            (version.round if version.epoch == self.epoch.number else 0 for version in turns),
+            (version.round if version.epoch == self.epoch.number else 0 for version in versions),
             default=self._round,
         )
         for round_ in list(self._unconfirmed_rounds):
@@ -453,7 +456,10 @@ class LeaderState:
     # Items
 
     def _collect_lost_items(self, eligible_members: set[str]) -> dict[Item, str]:
-        """Take the items of departed and slow members; return them with their last worker's URL."""
+        """Remove the items of departed and slow members from their assignments.
+
+        Returns these items with the URL of the worker that ran each of them last.
+        """
         former_owners = dict(self._departed_members)
         self._departed_members.clear()
         for member in self._view.members:
@@ -467,7 +473,10 @@ class LeaderState:
         return lost_items
 
     def _assignable_items(self) -> Mapping[str, MemberAssignment]:
-        """Return the target items of each member that no other member can be running."""
+        """Return the target items of each member that can be assigned now.
+
+        An item is not assigned to a member while another member may be running it.
+        """
         possible_items = {
             member: self.may_run(member) for member in (*self._view.members, *self._silent_since)
         }
@@ -492,9 +501,10 @@ class LeaderState:
     def _items_awaiting_revocation(
         self, assignments: Mapping[str, MemberAssignment]
     ) -> dict[Item, str]:
-        """Return the target items that others must stop first, with the URL of their next worker.
+        """Return the target items that another member must stop first.
 
-        They are part of the written assignment, which the next leader reads.
+        Each item is mapped to the URL of its next worker. The items are part of the written
+        assignment, so the next leader can read them.
         """
         return {
             item: assignments[member].url

@@ -1,6 +1,6 @@
-"""`Leadership`: acquires and retains leadership of the group, and writes the leader's records.
+"""`Leadership`: acquires and retains the leadership of the group, and writes the leader's records.
 
-Runs on a dedicated thread.
+It runs on a dedicated thread.
 """
 
 from __future__ import annotations
@@ -36,45 +36,44 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-# time for other workers to be discovered, and for an administrator who is just granting the ACL
+# time to discover other workers, and time for an administrator to grant a missing ACL
 ALONE_SECONDS = 15.0
 STOP_SECONDS = 5.0
-# if the last epoch is unknown, the next one is chosen at random up to this distance
+# if the last epoch may be unknown, the next epoch is chosen at random within this distance
 NEW_TOPIC_EPOCHS = 1 << 20
 
 
 class LeaderDuties(Protocol):
-    """Callbacks of the leader's term, called on the leader's thread."""
+    """Callbacks during a leader's term. Called on the leader's thread."""
 
     def configured(self) -> tuple[Items, int]:
-        """Return all configured connectors and tasks, and the config offset of this state."""
+        """Return all configured connectors and tasks, and the config topic offset of this state."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """Handle the loss of items by the workers with these URLs.
+        """Handle the loss of connectors and tasks by the workers with these URLs.
 
-        Called before the items start elsewhere.
+        Called before another worker can start them.
         """
 
     def housekeeping(self) -> None:
-        """Perform periodic work. ConnectError is logged; FencedError ends the term."""
+        """Perform periodic work. A ConnectError is logged; a FencedError ends the term."""
 
 
 class NotLeaderError(ConnectError):
-    """The worker does not lead the group, or does not lead it yet."""
+    """The worker is not the leader of the group, or is not the leader yet."""
 
 
 class Leadership:
-    """Leadership of one worker.
+    """Leads the group when this worker is elected.
 
-    The owner of partition 0 of the control topic is a candidate. It becomes the leader only by
-    fencing the transactional producer of the previous leader. A term starts in these steps:
+    The owner of partition 0 of the control topic is a candidate. It becomes the leader by fencing
+    the transactional producer of the previous leader. A term has these steps:
 
-    1. Fence the previous leader. A crash afterward leaves the group without a leader; the next
-      owner
-       of the partition repeats the step.
-    2. Read the topics to their end. A crash has the same effect as in step 1.
+    1. Fence the previous leader. A crash after this step leaves the group without a leader. The
+       next owner of the partition repeats the step.
+    2. Read the topics to their ends. A crash has the same effect as in step 1.
     3. Announce the epoch. Members then ignore earlier leaders.
-    4. Decide the rounds. Each is one transaction.
+    4. Decide on the rounds, and write each one in a transaction.
     """
 
     def __init__(
@@ -99,8 +98,9 @@ class Leadership:
             on_change: Called on the leader's thread when a term starts or ends.
             on_refused: Called on the leader's thread if the cluster denies an operation that a
                 leader needs.
-            on_alone: Called on the leader's thread with the reason when the worker leads without
-                transactions because it is the only worker of its group. None: never do this.
+            on_alone: Called on the leader's thread with the reason when this worker leads without
+                transactions, because it is the only worker of its group. If it is None, this
+                worker never leads without transactions.
         """
         self._on_refused = on_refused
         self._on_alone = on_alone
@@ -124,12 +124,12 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Return True if this worker currently leads."""
+        """Return True if this worker is the leader."""
         return self._state is not None
 
     @property
     def expected(self) -> bool:
-        """Return True if this worker leads or is about to lead."""
+        """Return True if this worker is the leader or a candidate."""
         return self._state is not None or self._owns_partition()
 
     def start(self) -> None:
@@ -144,34 +144,34 @@ class Leadership:
         self._state = None
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread, in order.
+        """Run an action on the leader's thread. Actions run in order.
 
-        It fails with NotLeaderError if no term is running then.
+        The future fails with NotLeaderError if this worker is not the leader at that time.
         """
-        answer: Future[T] = Future()
+        response: Future[T] = Future()
 
         def run() -> None:
             if self._state is None or self._stopping.is_set():
-                answer.set_exception(NotLeaderError("this worker is not the leader of its group"))
+                response.set_exception(NotLeaderError("this worker is not the leader of its group"))
                 return
             try:
                 result = action()
             except FencedError as error:
-                answer.set_exception(ConnectError(FENCED_MESSAGE))
+                response.set_exception(ConnectError(FENCED_MESSAGE))
                 self._end(str(error))
                 return
-            except Exception as error:  # noqa: BLE001 - passed on to the caller
-                answer.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - set on the caller's future
+                response.set_exception(error)
                 return
             if isinstance(result, Future):
-                result.add_done_callback(partial(pass_on, answer))
+                result.add_done_callback(partial(pass_on, response))
             else:
-                answer.set_result(result)
+                response.set_result(result)
 
         self._queue.put(run)
-        return answer
+        return response
 
-    # The thread
+    # The leader's thread
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -184,7 +184,7 @@ class Leadership:
                 if isinstance(error, RefusedError):
                     self._on_refused(str(error))
                 if not self._warned:
-                    log.warning("cannot lead the group, will retry: %s", error)
+                    log.warning("failed to lead the group, retrying: %s", error)
                 self._warned = True
                 self._next_attempt_at = self._clock.monotonic() + RETRY_SECONDS
             except Exception:
@@ -253,8 +253,8 @@ class Leadership:
             store.refresh(READ_SECONDS)
         self._read_up_to = read_started_at
         highest, generation, recorded = self._group.history()
-        # A recreated topic looks like a new one. If anything suggests that the group existed
-        # before, wait for the members that the topic does not contain.
+        # A recreated control topic looks like a new one. If there is any sign that the group
+        # existed before, wait for members that have no record in the topic.
         trusted = recorded or not (
             highest or self._configs.snapshot().configs or self._statuses.ids()
         )
@@ -270,10 +270,10 @@ class Leadership:
         self._on_change()
 
     def _go_alone(self, error: NoTransactionsError) -> None:
-        """Lead without transactions if this is the only worker.
+        """Lead without transactions if this worker is the only worker of the group.
 
         Raises:
-            NoTransactionsError: Other workers exist, or it is too early to rule them out.
+            NoTransactionsError: There are other workers, or it is too early to rule them out.
         """
         now = self._clock.monotonic()
         self._refused_since = now if self._refused_since is None else self._refused_since
@@ -284,9 +284,9 @@ class Leadership:
         ):
             raise error
         log.warning(
-            "running without transactions: %s. A second worker of this group could write to the "
-            "same topics undetected, and will therefore refuse to start. Connectors that write "
-            "in transactions, such as Iceberg sinks, are rejected",
+            "running without transactions: %s. Other workers of this group cannot start, because "
+            "concurrent writes to the internal topics would not be detected. Connectors that "
+            "write in transactions, such as Iceberg sinks, are rejected",
             error,
         )
         self._on_alone(str(error))
@@ -296,7 +296,8 @@ class Leadership:
     def _renew(self, state: LeaderState) -> None:
         """Acquire a new producer after a transaction with an unknown outcome.
 
-        Reading first shows whether another worker has become the leader; fencing it would be wrong.
+        The control topic is read first, because the acquisition must not fence another worker that
+        has become the leader.
         """
         self._control.refresh(CATCH_UP_SECONDS)
         if self._group.superseded(state):
@@ -310,7 +311,8 @@ class Leadership:
     def _write(self, state: LeaderState, decision: Decision) -> None:
         assignment = decision.assignment
         log.info(
-            "round %d of epoch %d: %d members, %d items, %d waiting for their worker for %d ms",
+            "round %d of epoch %d: %d members, %d connectors and tasks assigned, %d waiting "
+            "%d ms for their worker to return",
             assignment.version.round,
             assignment.version.epoch,
             len(assignment.members),

@@ -1,6 +1,6 @@
-"""`MemberState`: membership of one worker: its lease, its items, and its heartbeats.
+"""`MemberState`: the membership of one worker, with its lease, its items, and its heartbeats.
 
-Plain data: no I/O, no clock.
+An item is a connector or a task. The state performs no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from connect_py.storage.control_records import (
     Items,
 )
 
-# sessions after which a member without an assignment rejoins with a new ID: the leader may have
-# removed it
+# number of session timeouts after which a member that is missing from the assignment rejoins with
+# a new ID, because the leader may have removed it
 REJOIN_AFTER_SESSIONS = 3
-# a heartbeat that reports a change is sent after this fraction of the interval, at the earliest
+# a change may be reported after the heartbeat interval divided by this number
 CHANGE_SPEEDUP = 30
 
 
 class Phase(Enum):
     """Phase of a membership."""
 
-    WAITING = auto()  # for the session of an earlier member with the same URL to expire
+    WAITING = auto()  # waits until the session of an earlier member with the same URL expires
     MEMBER = auto()
-    ENDING = auto()  # the lease has ended: stop all items, then rejoin with a new ID
+    ENDING = auto()  # the lease has expired: stops all items, and then rejoins with a new ID
     LEAVING = auto()  # the worker is shutting down
 
 
 class UrlInUseError(Exception):
-    """Another running worker uses the URL of this worker."""
+    """Another running worker has the same URL as this worker."""
 
 
 class MemberState:
-    """Decides when to send a heartbeat, which items may run, and when everything must stop.
+    """Decides when to send a heartbeat, which items may run, and when all items must stop.
 
-    The owner reports events (`take_assignment`, `acknowledged`, `set_running`) and queries the
-    result (`hello`, `farewells`, `assigned`, `check`). Times are seconds on this worker's monotonic
-    clock. Not thread-safe.
+    The owner reports events (`apply_assignment`, `acknowledged`, `set_running`) and queries the
+    result (`heartbeat`, `members_to_announce`, `assigned`, `check`). Times are in seconds on this
+    worker's monotonic clock. Not thread-safe.
     """
 
     def __init__(self, url: str, timings: Timings, new_id: Callable[[], str], now: float) -> None:
@@ -52,16 +52,16 @@ class MemberState:
         self._new_id = new_id
         self._started_at = now
         self._former_ids: set[str] = set()  # earlier member IDs of this process
-        # member IDs to announce as left: all of their items have stopped
+        # member IDs to announce as left, because all of their items have stopped
         self._ids_to_announce: list[str] = []
         self.phase = Phase.WAITING
         self.epoch = 0
-        self.running: Items = NO_ITEMS  # items that may be running here, as reported by the owner
+        self.running: Items = NO_ITEMS  # items that may be running on this worker
         self._start_new_id(now)
 
     def _start_new_id(self, now: float) -> None:
         self.id = self._new_id()
-        # None while the assignment contains this member
+        # time since which no assignment has contained this member; None if the last one does
         self._omitted_since: float | None = now
         self._number = 0
         # send times of heartbeats that have not been acknowledged, by number
@@ -81,13 +81,13 @@ class MemberState:
     # Joining
 
     def join(self, view: GroupView, now: float) -> bool:
-        """Join the group, and return True if this worker is a member now.
+        """Join the group. Return True if this worker is now a member.
 
-        It waits until no earlier member with the same URL can hold a lease.
+        It cannot join while an earlier member with the same URL may still have a lease.
 
         Raises:
-            UrlInUseError: A worker with this URL still sends heartbeats one session timeout after
-                this one started.
+            UrlInUseError: A worker with the same URL has sent a heartbeat more than one session
+                timeout after this worker started.
         """
         if self.phase is not Phase.WAITING:
             return True
@@ -113,7 +113,7 @@ class MemberState:
     # Heartbeats and the lease
 
     def heartbeat(self, now: float, config_offset: int) -> Heartbeat | None:
-        """Return the heartbeat to send now, if one is due. Its send time is `now`."""
+        """Return the heartbeat to send now, or None if none is due. Its send time is `now`."""
         if self.phase is Phase.MEMBER and self._is_omitted_too_long(now):
             self._end()
         if now < self.next_heartbeat(now):
@@ -147,27 +147,26 @@ class MemberState:
         return self._sent_at + wait
 
     def _is_omitted_too_long(self, now: float) -> bool:
-        """Return True if assignments have omitted this member for so long that it must rejoin."""
+        """Return True if this member must rejoin because no recent assignment contains it."""
         return (
             self._omitted_since is not None
             and now - self._omitted_since > REJOIN_AFTER_SESSIONS * self._timings.session_timeout
         )
 
     def _must_let_lease_expire(self, now: float) -> bool:
-        """Return True if this member cannot follow its assignment and must let its lease expire."""
+        """Return True if this member cannot apply its assignment and must let its lease expire."""
         if (
             self._stopping_since is not None
             and now - self._stopping_since > self._timings.rebalance_timeout
         ):
-            self._let_lease_expire = True  # an item does not stop
+            self._let_lease_expire = True  # a revoked item has not stopped in time
         if self._unread and now - min(self._unread.values()) > self._timings.rebalance_timeout:
-            self._let_lease_expire = (
-                True  # heartbeats are written, but reading the topic does not progress
-            )
+            # heartbeats can be written, but reading the topic makes no progress
+            self._let_lease_expire = True
         return self._let_lease_expire and self.lease_until is not None
 
     def acknowledged(self, member: str, number: int, now: float) -> None:
-        """Extend the lease, counted from the time at which the acknowledged heartbeat was sent."""
+        """Extend the lease. It starts when the acknowledged heartbeat was sent."""
         sent = self._sent.pop(number, None) if member == self.id else None
         if (
             sent is None
@@ -186,7 +185,7 @@ class MemberState:
             self.lease_until = max(self.lease_until, until)
 
     def lost(self, member: str, number: int) -> None:
-        """Forget a heartbeat that was definitely not written."""
+        """Discard a heartbeat that was definitely not written."""
         if member == self.id:
             self._sent.pop(number, None)
             self._unread.pop(number, None)
@@ -194,7 +193,7 @@ class MemberState:
     def read_back(self, heartbeat: Heartbeat, now: float) -> None:
         """Process a heartbeat that was read from the topic.
 
-        Reading its own heartbeat proves that the member has read everything before it.
+        If it is a heartbeat of this member, the member has also read all earlier records.
         """
         if heartbeat.member == self.id:
             self.acknowledged(heartbeat.member, heartbeat.number, now)
@@ -203,18 +202,16 @@ class MemberState:
             }
 
     def deadline(self) -> float | None:
-        """Return the time by which all items here must have been terminated.
+        """Return the time by which all items on this worker must have been terminated.
 
-        None without a lease.
-
-        It holds even if this process hangs.
+        Returns None without a lease. The deadline must be met even if this process hangs.
         """
         return None if self.lease_until is None else self.lease_until + self._timings.grace
 
     def check(self, now: float) -> bool:
         """Return True if items may run.
 
-        False after the end of the lease: stop everything immediately.
+        Returns False if the lease has expired. All items must then be stopped immediately.
         """
         return not self._end_if_expired(now) and self.phase is not Phase.ENDING
 
@@ -233,7 +230,7 @@ class MemberState:
     # Items
 
     def apply_assignment(self, assignment: Assignment, now: float) -> bool:
-        """Apply an assignment. Return False if it does not concern this member any more."""
+        """Apply an assignment. Return False if it is outdated or this member cannot apply it."""
         if self.is_outdated(assignment.version):
             return False
         self.epoch = assignment.version.epoch
@@ -260,7 +257,7 @@ class MemberState:
         return True
 
     def is_outdated(self, version: AssignmentVersion) -> bool:
-        """Return True if a newer epoch is known, or if this assignment was already applied."""
+        """Return True if there is a newer epoch, or the assignment has already been applied."""
         return version.epoch < self.epoch or version <= self.applied
 
     def apply_epoch(self, number: int) -> None:
@@ -268,7 +265,7 @@ class MemberState:
         self.epoch = max(self.epoch, number)
 
     def set_running(self, items: Items, view: GroupView, now: float) -> None:
-        """Set the items that may be running here: started, and not known to have stopped."""
+        """Set the items that have been started and may not have stopped yet."""
         if items != self.running:
             self.running = items
             self._has_changes = True
@@ -290,21 +287,21 @@ class MemberState:
             self._stopping_since = now
 
     def removed(self, member: str) -> None:
-        """End the lease if a leader has removed this member."""
+        """End the membership if a leader has removed this member."""
         if member == self.id and self.phase is Phase.MEMBER:
             self._end()
 
     def leave(self, view: GroupView, now: float) -> None:
-        """Leave the group: drop all items, and announce the departure after they have stopped."""
+        """Leave the group. The departure is announced after all items have stopped."""
         joined = self.phase is Phase.MEMBER
         self.phase = Phase.LEAVING
         self.assigned = NO_ITEMS
         if not joined:
-            self._former_ids.add(self.id)  # no other member knows this ID
+            self._former_ids.add(self.id)  # not a member, so there is no departure to announce
         self.set_running(self.running, view, now)
 
     def members_to_announce(self) -> list[str]:
-        """Take the IDs of former members to announce as left, before the next heartbeat."""
+        """Remove and return the former member IDs to announce as left before the next heartbeat."""
         members, self._ids_to_announce = self._ids_to_announce, []
         return members
 

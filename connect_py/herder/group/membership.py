@@ -1,4 +1,4 @@
-"""`Membership`: joins the group, and checks that this worker may be a member."""
+"""`Membership`: joins the group and checks that this worker may be a member."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.2
 
 
 class Membership:
-    """Used only on the herder's thread."""
+    """Joins the group, and rejoins it if necessary. Used only on the herder's thread."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Membership:
         self._stopping = stopping
 
     def await_lone_leader(self) -> None:
-        """Wait until the lease of another worker that led without transactions has expired.
+        """Wait until the lease of another worker that leads without transactions has expired.
 
         Raises:
-            RefusedError: That worker is running.
+            RefusedError: That worker is still running.
         """
         self._group.read_to_end()
         deadline = self._clock.monotonic() + self._group.timings.session_timeout
@@ -48,18 +48,18 @@ class Membership:
                 return
 
     def join(self) -> bool:
-        """Join the group. Return True once the leader has assigned items to this worker."""
+        """Join the group. Return True if the leader has included this worker in the assignment."""
         self.check()
-        # a member ID that no other member has seen can be replaced
+        # nothing is running yet, so a member whose lease has expired can rejoin immediately
         self._group.set_running(NO_ITEMS)
         share = self._group.share()
         return self._group.join() and share.joined and share.working
 
     def check(self) -> None:
-        """Check that this worker can be a member, and join again if necessary.
+        """Check that this worker can be a member of the group, and rejoin if necessary.
 
         Raises:
-            ConnectError: It cannot, for example because another worker has the same URL.
+            ConnectError: It cannot be a member, for example because another worker has its URL.
         """
         if self._member.problem is not None:
             raise ConnectError(self._member.problem)
@@ -74,7 +74,7 @@ class Membership:
         if url is not None:
             raise RefusedError(
                 f"worker {url} of group '{self._group_id}' runs without transactions and therefore "
-                "must be the only one: grant Write and Describe on TransactionalId "
+                "must be the only worker: grant Write and Describe on TransactionalId "
                 f"'connect-cluster-{self._group_id}', or configure the brokers to support "
-                "transactions; then restart that worker and start this one again"
+                "transactions; then restart that worker before you start this worker"
             )

@@ -20,18 +20,17 @@ DEFAULT_BITS: Final = 256
 def successor(
     current: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
 ) -> SessionKey | None:
-    """Return a new key if one is due.
+    """Return a new session key if one is due, otherwise None.
 
-    A key is due if there is none, or if it has a different algorithm or size, or is too old.
-
-    Otherwise, return None.
+    A new key is due if there is none, or if the current key is too old or its algorithm or size
+    differs from the configuration.
 
     Args:
         current: The current key.
-        algorithm: Algorithm of the key.
-        bits: Configured size. None selects the default.
-        ttl_ms: Maximum age of a key. 0 or less: unlimited.
-        now_ms: Current time.
+        algorithm: Configured algorithm.
+        bits: Configured size in bits, or None for the default.
+        ttl_ms: Maximum age of a key in milliseconds. Unlimited if it is 0 or negative.
+        now_ms: Current time in milliseconds since the epoch.
     """
     if (
         current is not None
@@ -45,18 +44,19 @@ def successor(
 
 
 class SessionKeys:
-    """The current session key, and the previous one during a grace period.
+    """Signs and verifies requests with the current session key.
 
-    A new key does not reach all workers at the same time.
+    The previous key is accepted during a grace period, because workers do not read a new key at the
+    same time.
     """
 
     def __init__(
         self, signing: str, accepted: Sequence[str], grace_seconds: float, clock: Clock
     ) -> None:
-        """Create the keys without a session key.
+        """Create the object without a session key.
 
-        `signing` is the algorithm of this worker's requests; other workers may use any
-        of `accepted`.
+        This worker signs requests with the algorithm `signing`. Other workers may use any algorithm
+        in `accepted`.
         """
         self._signing = signing
         self._accepted = list(accepted)
@@ -64,7 +64,7 @@ class SessionKeys:
         self._clock = clock
         self._lock = threading.Lock()
         self._key: SessionKey | None = None
-        # with the end of its grace period, in monotonic seconds
+        # previous key and the end of its grace period, in monotonic seconds
         self._previous: tuple[SessionKey, float] | None = None
 
     def take(self, key: SessionKey) -> None:
@@ -92,7 +92,7 @@ class SessionKeys:
         Raises:
             BadRequestError: The request is not signed, or its algorithm is not accepted.
             UnavailableError: No key has been read yet.
-            PermissionError: It was signed with a different key.
+            PermissionError: The request was signed with a different key.
         """
         if signature is None:
             raise BadRequestError("Internal request missing required signature")

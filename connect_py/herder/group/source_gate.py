@@ -16,7 +16,7 @@ READ_SECONDS = 30.0
 
 
 class SourceGate(SourceTaskGate):
-    """Called on threads of the worker."""
+    """Implements `SourceTaskGate`. Methods are called on threads of the worker and may block."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class SourceGate(SourceTaskGate):
         def verify() -> None:
             if self._store.snapshot().start_numbers.get(id.connector, 0) != start_number:
                 raise TaskNotWantedError(
-                    f"task {id} must not write: its connector has a new set of tasks"
+                    f"task {id} must not write because its connector has a new set of tasks"
                 )
             if not self._requested.owns(id):
                 raise TaskNotWantedError(
-                    f"task {id} must not write: it was reassigned to another worker"
+                    f"task {id} must not write because it was reassigned to another worker"
                 )
 
         self._store.refresh(READ_SECONDS)

@@ -1,4 +1,4 @@
-"""`StartRefusals`: permissions that the cluster denies to a worker during startup."""
+"""`StartRefusals`: tracks permissions that the cluster denies to a worker during startup."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 from connect_py.clock import Clock
 from connect_py.kafka.authorization_errors import RefusedError
 
-PATIENCE_SECONDS: Final = 60.0  # an administrator may be granting the permission right now
+PATIENCE_SECONDS: Final = 60.0  # time for an administrator to grant a missing permission
 
 log = logging.getLogger(__name__)
 
 
 class StartRefusals:
-    """Denied permissions.
+    """Tracks denied permissions.
 
-    Reported on any thread, and checked by the herder's thread until it has started.
+    Any thread may report a denied permission. The herder's thread checks them during startup.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -34,15 +34,16 @@ class StartRefusals:
         log.warning("%s; retrying for %g s", refusal, PATIENCE_SECONDS)
 
     def withdraw(self, refusal: str) -> None:
-        """Remove a report because the worker can run without this permission."""
+        """Remove a report, because the worker can run without this permission."""
         with self._lock:
             self._since.pop(refusal, None)
 
     def check(self) -> None:
-        """Abort the startup if a permission has been denied for a minute.
+        """Check if a permission has been denied for one minute.
 
         Raises:
-            RefusedError: With all denied permissions.
+            RefusedError: A permission has been denied for that long. The message lists all denied
+                permissions.
         """
         with self._lock:
             refused = list(self._since)
@@ -53,6 +54,5 @@ class StartRefusals:
         if expired:
             raise RefusedError(
                 f"the cluster denies permissions that this worker needs: {'; '.join(refused)}. "
-                "The manual lists all access control entries of a worker under 'What the "
-                "worker may do in Kafka'"
+                "The documentation lists all ACLs that a worker needs in Kafka"
             )

@@ -16,7 +16,7 @@ REPAIR_SECONDS = 3.0
 
 
 class StatusRepairs:
-    """Used only on the herder's thread."""
+    """Corrects statuses periodically. Used only on the herder's thread."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class StatusRepairs:
         self._cleanup = cleanup
         self._clock = clock
         self._repaired_at = 0.0
-        # config offset, and items of the other workers, of the last cleanup
+        # config offset and items of the other workers at the last cleanup
         self._cleaned_up: tuple[int, Items] | None = None
 
     def run(self) -> None:
-        """Publish the statuses of running items again in case a late worker has overwritten them.
+        """Republish statuses of this worker that a slow former owner may have overwritten.
 
-        The leader also removes obsolete statuses.
+        If this worker is the leader, also remove obsolete statuses.
         """
         now = self._clock.monotonic()
         if self._assignment.working and now - self._repaired_at > REPAIR_SECONDS:

@@ -10,20 +10,20 @@ from connect_py.config.worker_config import DistributedConfig
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Timeouts that are equal on all workers of a group.
+    """Timeouts that are the same on all workers of a group.
 
-    Each worker measures them on its own monotonic clock.
+    Each worker measures them with its own monotonic clock.
     """
 
-    # a member without a heartbeat for this long has stopped all of its items
+    # a member that has sent no heartbeat for this long has stopped all connectors and tasks
     session_timeout: float
-    heartbeat_interval: float  # between two heartbeats
-    rebalance_timeout: float  # time that a member has to apply an assignment
-    max_delay: float  # time for which lost items wait for their worker to return
+    heartbeat_interval: float
+    rebalance_timeout: float  # maximum time for a member to apply an assignment
+    max_delay: float  # maximum time that lost items wait for their worker to return
 
     @classmethod
     def of(cls, config: DistributedConfig) -> Self:
-        """Return the timeouts of a worker configuration."""
+        """Return the timeouts from a worker configuration."""
         return cls(
             config["session.timeout.ms"] / 1000,
             config["heartbeat.interval.ms"] / 1000,
@@ -33,10 +33,10 @@ class Timings:
 
     @property
     def lease(self) -> float:
-        """Time that a member may run its items after sending its last acknowledged heartbeat."""
+        """Time for which a member may run its items after sending an acknowledged heartbeat."""
         return self.session_timeout - self.heartbeat_interval
 
     @property
     def grace(self) -> float:
-        """Time between the end of a lease and the forced termination; the leader waits longer."""
+        """Time from the end of a lease to the forced termination. The leader waits longer."""
         return self.heartbeat_interval / 2

@@ -1,6 +1,6 @@
 """`WorkerGroup`: thread-safe membership and leadership state of one worker.
 
-It holds the plain states under a lock; the reader of the control topic feeds them.
+It protects the state objects with a lock. The reader of the control topic updates them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from connect_py.storage.control_records import (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Items of this worker according to the assignment that it has applied."""
+    """Connectors and tasks of this worker in the assignment that it has applied."""
 
     version: AssignmentVersion
     generation: int
     config_offset: int
     items: Items
-    joined: bool  # the leader has assigned items to this member
-    working: bool  # it holds a lease
+    joined: bool  # True if the last assignment contains this member
+    working: bool  # True if this member has a lease
 
 
 class WorkerGroup:
-    """Implements `ControlListener`. All methods are thread-safe and never block."""
+    """Tracks the group for one worker, and implements `ControlListener`.
+
+    All methods are thread-safe and never block.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,10 @@ class WorkerGroup:
             url: URL at which other workers reach the REST API of this worker.
             timings: Timeouts of the group.
             clock: Source of monotonic time.
-            config_offset: Returns the offset up to which the config topic was read.
-            on_change: Called after a record was read or a decision was made, on any thread, without
-                the lock.
-            on_lease: Receives the time by which everything that runs here must have been
-                terminated, or None if there is no such time.
+            config_offset: Returns the offset up to which the config topic has been read.
+            on_change: Called after every change, on any thread and without the lock.
+            on_lease: Called with the time by which all connectors and tasks on this worker must
+                have been terminated, or None if there is no such time.
         """
         self.url = url
         self.timings = timings
@@ -69,7 +71,7 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
-        # serializes lease callbacks: the end of an older lease must not be reported last
+        # serializes lease callbacks, because the end of an older lease must not be reported last
         self._lease_callback_lock = threading.Lock()
         self._view = GroupView()
         self._member: MemberState | None = None
@@ -115,7 +117,7 @@ class WorkerGroup:
             self._view.topic_lost(self._clock.monotonic())
 
     def _notify(self) -> None:
-        """Notify the listeners: first of a changed lease, then of the change."""
+        """Report the lease if it has changed, and then report the change."""
         self._notify_lease()
         self._on_change()
 
@@ -127,10 +129,10 @@ class WorkerGroup:
             if changed:
                 self._on_lease(deadline)
 
-    # The member, for the herder
+    # Member methods for the herder
 
     def join(self) -> bool:
-        """Join the group once no other member with this URL can hold a lease.
+        """Join the group unless another member with this URL may have a lease.
 
         Returns:
             True if this worker is a member.
@@ -147,7 +149,7 @@ class WorkerGroup:
             return self._member.join(self._view, now)
 
     def share(self) -> Share:
-        """Return the items to run now. There are none after the lease has ended."""
+        """Return the share of this worker, which contains no items if the lease has expired."""
         with self._lock:
             member, last = self._member, self._view.assignment
             if member is None:
@@ -163,15 +165,15 @@ class WorkerGroup:
             )
 
     def working(self) -> bool:
-        """Return True if the lease has not ended.
+        """Return True if the lease has not expired.
 
-        Only then may this worker report the state of its items.
+        After that, this worker must not publish the statuses of its connectors and tasks.
         """
         with self._lock:
             return self._member is None or self._member.check(self._clock.monotonic())
 
     def claim(self, items: Items) -> Items:
-        """Return the items that may be started now, and count them as running from now on."""
+        """Return the items that may be started now. They count as running from then on."""
         now = self._clock.monotonic()
         with self._lock:
             if self._member is None:
@@ -181,11 +183,10 @@ class WorkerGroup:
             return claimed
 
     def set_running(self, items: Items) -> None:
-        """Set the items that may be running here.
+        """Set the items that have been started or claimed and may not have stopped yet.
 
-        They were started or claimed, and are not known to have stopped.
-
-        Repeating the same items, as during a broker outage, wakes no thread.
+        A call without a change does not wake any thread. Such calls are frequent during a broker
+        outage.
         """
         with self._lock:
             member = self._member
@@ -200,23 +201,20 @@ class WorkerGroup:
             self._notify_lease()
 
     def leave(self) -> None:
-        """Leave the group: accept no more items, and announce the departure when all stopped."""
+        """Leave the group. The departure is announced after all items have stopped."""
         with self._lock:
             if self._member is not None:
                 self._member.leave(self._view, self._clock.monotonic())
 
-    # The member, for the sender
+    # Member methods for the heartbeat sender
 
     def members_to_announce(self) -> Sequence[str]:
-        """Take the former member IDs of this worker.
-
-        They must be announced as left before the next heartbeat.
-        """
+        """Remove and return the former member IDs to announce as left before the next heartbeat."""
         with self._lock:
             return [] if self._member is None else self._member.members_to_announce()
 
     def heartbeat(self) -> Heartbeat | None:
-        """Return the heartbeat to send now, if one is due."""
+        """Return the heartbeat to send now, or None if none is due."""
         offset = self._config_offset()
         with self._lock:
             return (
@@ -233,13 +231,13 @@ class WorkerGroup:
         self._notify()
 
     def undelivered(self, member: str, number: int) -> None:
-        """Process the failure of a heartbeat that was not written, or written too late."""
+        """Process the failure of a heartbeat that was not written."""
         with self._lock:
             if self._member is not None:
                 self._member.lost(member, number)
 
     def check_lease(self) -> None:
-        """Detect the end of the lease. The sender calls this at short intervals."""
+        """Check if the lease has expired. Called frequently by the heartbeat sender."""
         with self._lock:
             member = self._member
             if (
@@ -267,7 +265,7 @@ class WorkerGroup:
             return epoch.worker_url if any(in_session) else None
 
     def urls(self) -> list[str]:
-        """Return the URLs of this worker and of all other workers in their session."""
+        """Return the URLs of this worker and of all other live workers, sorted."""
         now = self._clock.monotonic()
         with self._lock:
             members = self._view.members.values()
@@ -277,15 +275,18 @@ class WorkerGroup:
             )
 
     def read_to_end(self) -> None:
-        """Note that the topic has been read to its end: later records are from running workers."""
+        """Record that the topic has been read to its end.
+
+        Heartbeats that are read later come from running workers.
+        """
         with self._lock:
             self._has_read_to_end = True
 
     def lone_leader(self, *, surely: bool) -> str | None:
         """Return the URL of another worker that leads without transactions.
 
-        With `surely`, return it only if that worker has sent a heartbeat since the start of this
-        one.
+        If `surely` is true, return it only if that worker has sent a heartbeat since the start of
+        this worker.
         """
         with self._lock:
             epoch = self._view.epoch
@@ -296,9 +297,9 @@ class WorkerGroup:
             )
 
     def has_other_workers(self) -> bool:
-        """Return True if other workers are in their session.
+        """Return True if there are other workers whose session has not expired.
 
-        Only heartbeats since the start of this worker count.
+        Workers that have sent no heartbeat since the start of this worker are ignored.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -310,14 +311,14 @@ class WorkerGroup:
             return bool((urls & self._heartbeat_urls) - {self.url})
 
     def owner_url(self, item: Item) -> str | None:
-        """Return the URL of the worker that runs an item."""
+        """Return the URL of the worker to which an item is assigned, or None."""
         with self._lock:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Return True if an item has no worker but will get one soon.
+        """Return True if an item has no worker but will soon be assigned to one.
 
-        Items that wait for the return of their last worker do not count.
+        Returns False for an item that waits for its last worker to return.
         """
         with self._lock:
             last = self._view.assignment
@@ -326,7 +327,7 @@ class WorkerGroup:
             return item not in last.awaited or not last.delay_ms
 
     def running_elsewhere(self) -> Items:
-        """Return the items that other members reported as running or stopping."""
+        """Return the items that other members have reported as running or stopping."""
         with self._lock:
             own_id = None if self._member is None else self._member.id
             reported_items = (
@@ -336,10 +337,13 @@ class WorkerGroup:
             )
             return frozenset().union(*reported_items)
 
-    # The leader
+    # Leader methods
 
     def history(self) -> tuple[int, int, bool]:
-        """Return the highest epoch, the highest generation, and if leaders are recorded."""
+        """Return the highest epoch, the highest generation, and a flag.
+
+        The flag is True if the topic contains an epoch and a complete assignment.
+        """
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment
             generation = max(

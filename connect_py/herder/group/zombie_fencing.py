@@ -1,6 +1,6 @@
-"""`ZombieFencing`: fences the tasks of earlier task sets of a source.
+"""`ZombieFencing`: fences the tasks of earlier task sets of a source connector.
 
-Tasks of a new set may write only afterward.
+Tasks of a new task set must not write before that.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """A fencing in progress, with the requests that wait for it."""
+    """A round of fencing in progress, with the requests that wait for it."""
 
-    start_number: int  # of the new task set
+    start_number: int  # start number of the new task set
     waiting: list[Future[None]] = field(default_factory=list)
 
 
 class ZombieFencing:
-    """The leader's part of exactly-once sources. Runs on the leader's thread.
+    """Fences zombie tasks of exactly-once sources. Used only on the leader's thread.
 
-    The config topic contains the number of producers of the last task set that has written (the
-    task count record), and records whether a newer set has been published since. Effects of a
-    leader crash:
+    The task count record in the config topic contains the number of producers of the last task set
+    that may have written. The config topic also shows if a newer task set has been published since
+    then. The effect of a leader crash depends on the last completed step:
 
-    1. After fencing the producers: the next leader fences them again.
-    2. After recording the new count: tasks may start, and the next leader has nothing to do.
+    1. The producers have been fenced. The next leader fences them again.
+    2. The new task count record has been written. Tasks may start without further fencing.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ZombieFencing:
     def fence(self, name: str) -> Future[None]:
         """Fence the old tasks of a source connector.
 
-        Completes when tasks of the current set may write.
+        The future completes when tasks of the current task set may write.
         """
         state = self._configs.snapshot()
         if name not in state.pending_fencing:
@@ -66,7 +66,7 @@ class ZombieFencing:
             return done(None)
         before, count = state.task_count_records.get(name), state.task_counts.get(name, 0)
         if before is None or before == count == 1:
-            # There has never been a producer, or there is exactly one, which its successor fences.
+            # There has been no producer, or there is one, which the new task's producer fences.
             self._configs.put_task_count_record(name, count)
             return done(None)
         start_number = _start_number(state, name)
@@ -77,9 +77,9 @@ class ZombieFencing:
             fenced.add_done_callback(
                 lambda ended: self._queue.put(partial(self._fenced, name, active, ended))
             )
-        answer: Future[None] = Future()
-        active.waiting.append(answer)
-        return answer
+        response: Future[None] = Future()
+        active.waiting.append(response)
+        return response
 
     def _fenced(self, name: str, active: _Round, ended: Future[None]) -> None:
         if self._active.get(name) is active:
