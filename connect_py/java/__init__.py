@@ -1,1 +1,1 @@
-"""Semantics of Java: strings, numbers, dates, regular expressions, and errors."""
+"""Java semantics: strings, numbers, dates, regular expressions, and errors."""

@@ -1,21 +1,21 @@
-"""Dates of any year as days since the epoch, in two calendars.
+"""Converts dates of any year to days since the epoch, and back, in two calendars.
 
-These are the proleptic Gregorian calendar, and the calendar of `java.util.GregorianCalendar`. The
-year before 1 is 0. Internally, a year begins on March 1: the leap day is its last day.
+The calendars are the proleptic Gregorian calendar and `java.util.GregorianCalendar`. The year
+before 1 is 0. Internally, a year begins on March 1, so the leap day is its last day.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# October 15, 1582: GregorianCalendar uses the Julian calendar before that day
+# October 15, 1582. GregorianCalendar uses the Julian calendar before this day.
 _GREGORIAN_FROM: Final = -141_427
-_GREGORIAN_EPOCH: Final = 719_468  # days from 1 March of year 0 to the epoch
+_GREGORIAN_EPOCH: Final = 719_468  # days from March 1 of year 0 to the epoch
 _JULIAN_EPOCH: Final = 719_470
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Return the days since the epoch of a Gregorian date."""
+    """Return the days since the epoch for a Gregorian date."""
     shifted = _shifted(year, month)
     return (
         365 * shifted
@@ -28,14 +28,14 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """Return year, month, and day in the Gregorian calendar."""
+    """Return the Gregorian year, month, and day for days since the epoch."""
     era, day_of_era = divmod(days + _GREGORIAN_EPOCH, 146_097)
     year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     return _date(year + era * 400, day_of_era - (365 * year + year // 4 - year // 100))
 
 
 def java_days_of(year: int, month: int, day: int) -> int:
-    """Return the days since the epoch of a date of `java.util.GregorianCalendar`."""
+    """Return the days since the epoch for a date of `java.util.GregorianCalendar`."""
     days = days_of(year, month, day)
     if days >= _GREGORIAN_FROM:
         return days
@@ -44,7 +44,7 @@ def java_days_of(year: int, month: int, day: int) -> int:
 
 
 def java_date_of(days: int) -> tuple[int, int, int]:
-    """Return year, month, and day of `java.util.GregorianCalendar`."""
+    """Return year, month, and day in `java.util.GregorianCalendar` for days since the epoch."""
     if days >= _GREGORIAN_FROM:
         return date_of(days)
     era, day_of_era = divmod(days + _JULIAN_EPOCH, 1461)

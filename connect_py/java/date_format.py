@@ -1,7 +1,7 @@
-"""`SimpleDateFormat` of the English locale in UTC, lenient, as in Java's built-in transformations.
+"""Java's `SimpleDateFormat` for the English locale and UTC, with lenient parsing.
 
-Moments are milliseconds since the epoch, of any year; days before October 15, 1582, are dates of
-the Julian calendar.
+Java's built-in transformations use it in this form. Times are milliseconds since the epoch, for any
+year. Days before October 15, 1582, are dates of the Julian calendar.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[ \t]*(-?\d+)")
 _ZONE = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2}):?(\d\d)?)?")
 _LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
 _NUMERIC: Final = frozenset("yYwWDdFuHkKhmsS")
-_YEARS_AHEAD: Final = 20  # two-digit years are at most this far in the future
+_YEARS_AHEAD: Final = 20  # a two-digit year is at most this many years in the future
 
 
 class JavaDateFormatError(ValueError):
@@ -45,22 +45,22 @@ class JavaDateFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    letter: str  # empty: a literal
+    letter: str  # empty for a literal
     count: int
     text: str = ""
 
 
 @dataclass(slots=True)
 class _Fields:
-    """Parsed fields. Parsing is lenient: a field may have any number."""
+    """Parsed fields. Parsing is lenient, so a field can have any value."""
 
     era: int = 1
     year: int = 1970
-    month: int = 0  # from 0
+    month: int = 0  # zero-based
     day: int = 1
     day_of_year: int | None = None
     afternoon: int = 0
-    half_hour: int | None = None  # in a half day
+    half_hour: int | None = None  # hour within a half day
     hour: int = 0
     minute: int = 0
     second: int = 0
@@ -80,13 +80,13 @@ class _Fields:
 
 
 class JavaDateFormat:
-    """A compiled pattern that formats and parses."""
+    """A compiled pattern that formats and parses times."""
 
     def __init__(self, pattern: str, this_year: int) -> None:
-        """Compile a pattern; `this_year` determines the century of two-digit years.
+        """Compile a pattern. `this_year` determines the century of two-digit years.
 
         Raises:
-            JavaDateFormatError: A letter is unknown, or a quote is not closed.
+            JavaDateFormatError: A pattern letter is unknown, or a quote is not closed.
         """
         self.pattern = pattern
         self._century_from = this_year - 100 + _YEARS_AHEAD
@@ -101,10 +101,10 @@ class JavaDateFormat:
         )
 
     def parse(self, text: str) -> int:
-        """Parse a moment at the start of a string; the rest of the string is ignored.
+        """Parse the time at the start of a string. The rest of the string is ignored.
 
         Raises:
-            JavaDateFormatError: The string does not match.
+            JavaDateFormatError: The string does not match the pattern.
         """
         fields = _Fields()
         at = 0
@@ -112,7 +112,7 @@ class JavaDateFormat:
             if part.letter:
                 at = self._parse_part(part, self._parts[index + 1 : index + 2], text, at, fields)
                 continue
-            for character in part.text:  # a blank in the pattern matches any number of blanks
+            for character in part.text:  # one blank in the pattern matches one or more blanks
                 if character == " ":
                     start = at
                     while at < len(text) and text[at] in " \t":
@@ -156,7 +156,7 @@ class JavaDateFormat:
         return match.end()
 
 
-# week numbers and days of the week are parsed but ignored: the date takes precedence
+# Week numbers and days of the week are parsed but ignored, because the date takes precedence.
 _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
     "M": lambda f, n: setattr(f, "month", n - 1),
     "L": lambda f, n: setattr(f, "month", n - 1),
@@ -173,19 +173,19 @@ _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
 
 
 class _DateTime:
-    """Fields of a day and its milliseconds."""
+    """Calendar fields of a day and a time of day in milliseconds."""
 
     def __init__(self, days: int, millis: int) -> None:
         self.year, self.month, self.day = java_date_of(days)
         self.day_of_year = days - java_days_of(self.year, 1, 1) + 1
-        self.weekday = (days + 4) % 7  # 0: Sunday
+        self.weekday = (days + 4) % 7  # 0 is Sunday
         self.hour, rest = divmod(millis, 3_600_000)
         self.minute, rest = divmod(rest, 60_000)
         self.second, self.milli = divmod(rest, 1000)
 
     @property
     def week(self) -> tuple[int, int]:
-        """Week year and week: weeks begin on Sunday, and week 1 contains January 1."""
+        """Week year and week number. Weeks begin on Sunday, and week 1 contains January 1."""
         first = (self.weekday - self.day_of_year + 1) % 7  # weekday of January 1
         length = java_days_of(self.year + 1, 1, 1) - java_days_of(self.year, 1, 1)
         if self.day_of_year - self.weekday + 6 > length:  # the week's Saturday is in the next year
@@ -203,7 +203,7 @@ def _padded(number: int, count: int) -> str:
 
 
 def _year_text(year: int, count: int) -> str:
-    displayed_year = year if year > 0 else 1 - year  # with the era
+    displayed_year = year if year > 0 else 1 - year  # the year within its era
     return f"{displayed_year % 100:02d}" if count == 2 else _padded(displayed_year, count)
 
 
@@ -261,7 +261,7 @@ def _parts(pattern: str) -> list[_Part]:
 
 
 def _name(names: Sequence[str], text: str, at: int, set_index: Callable[[int], None]) -> int:
-    """Parse one of some names, long or short; the longest match wins, in any case."""
+    """Parse a full or abbreviated name, ignoring case. The longest match wins."""
     rest = text[at:].lower()
     best, index = max((_matched(name.lower(), rest), i) for i, name in enumerate(names))
     if not best:
@@ -285,7 +285,7 @@ def _zone(text: str, at: int, fields: _Fields) -> int:
 
 
 def java_date_format(pattern: str) -> JavaDateFormat:
-    """Compile a pattern, with the century of two-digit years relative to today.
+    """Compile a pattern. The century of two-digit years is relative to the current year.
 
     Raises:
         JavaDateFormatError: The pattern is invalid.

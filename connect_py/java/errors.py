@@ -1,4 +1,4 @@
-"""Errors with the names of Java exceptions, which dead-letter records contain."""
+"""Errors with the names of Java exceptions, which appear in dead-letter records."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class NullPointerError(ConnectError):
 
 
 class ClassCastError(ConnectError):
-    """A value has a different type than the option requires."""
+    """A value has a type that the option does not support."""
 
     java_name = "java.lang.ClassCastException"
 
 
 class IllegalArgumentError(ConnectError):
-    """An option is invalid for the record."""
+    """An option is not valid for the record."""
 
     java_name = "java.lang.IllegalArgumentException"
 
 
 class IllegalStateError(ConnectError):
-    """The record is not allowed here."""
+    """The record is not allowed in this state."""
 
     java_name = "java.lang.IllegalStateException"
 

@@ -1,4 +1,4 @@
-"""Java's `sasl.jaas.config`: a login module and its options."""
+"""Parser for Java's `sasl.jaas.config`, which contains a login module and its options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     """Split a `sasl.jaas.config` into the login module's class name and its options.
 
     Raises:
-        ConfigError: The format is invalid. The message does not contain the value, which has
-            secrets.
+        ConfigError: The format is invalid. The message does not contain the value, which may
+            include secrets.
     """
     stripped = text.strip()
     match = re.match(

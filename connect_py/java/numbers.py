@@ -1,4 +1,4 @@
-"""Number parsing and narrowing as in Java."""
+"""Parses and narrows numbers as Java does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from connect_py.java.strings import to_float32, wrap
 
-_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script
+_INTEGER = re.compile(r"[+-]?\d+")  # accepts the digits of any script
 _FLOAT = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?"
     r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
@@ -19,10 +19,10 @@ _BLANKS: Final = "".join(map(chr, range(33)))  # characters that Java's trim rem
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Parse an integer of `bits` bits.
+    """Parse a signed integer of the specified number of bits.
 
     Raises:
-        ValueError: It is invalid or out of range.
+        ValueError: The string is not an integer, or the integer is out of range.
     """
     if _INTEGER.fullmatch(text) is None:
         raise ValueError(text)
@@ -36,7 +36,7 @@ def parse_float(text: str) -> float:
     """Parse a double.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: The string is not a number in Java's format.
     """
     match = _FLOAT.fullmatch(text.strip(_BLANKS))
     if match is None:
@@ -50,9 +50,9 @@ def parse_float(text: str) -> float:
 
 
 def float_to_integer(number: float, bits: int) -> int:
-    """Narrow a float: truncate it, and limit it to the range of the type.
+    """Truncate a float and limit it to the range of an integer type.
 
-    Types of less than 32 bits are narrowed from 32 bits, as in Java.
+    As in Java, types with fewer than 32 bits are narrowed from 32 bits.
     """
     if math.isnan(number):
         return 0
@@ -64,14 +64,14 @@ def float_to_integer(number: float, bits: int) -> int:
 
 
 def to_integer(number: float | Decimal, bits: int) -> int:
-    """Narrow a number of any type."""
+    """Narrow a number to an integer of the specified number of bits."""
     if isinstance(number, float):
         return float_to_integer(number, bits)
     return wrap(int(number), bits)
 
 
 def to_double(number: float | Decimal, bits: int) -> float:
-    """Convert a number to a float of 32 or 64 bits; numbers out of range become infinite."""
+    """Convert a number to a 32-bit or 64-bit float. Numbers out of range become infinite."""
     try:
         double = float(number)
     except OverflowError:

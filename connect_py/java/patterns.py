@@ -9,30 +9,29 @@ from connect_py.java.regex import compile_java_regex
 
 
 class JavaPattern:
-    """A compiled pattern that matches complete strings, like `Matcher.matches`."""
+    """A compiled pattern that matches entire strings, like `Matcher.matches`."""
 
     def __init__(self, pattern: str) -> None:
         """Compile a pattern.
 
         Raises:
-            JavaRegexError: It cannot be compiled.
+            JavaRegexError: The pattern cannot be compiled.
         """
         self._compiled = compile_java_regex(pattern)
 
     def matches(self, text: str) -> bool:
-        """Return True if the complete string matches."""
+        """Return True if the entire string matches."""
         return self._compiled.fullmatch(text) is not None
 
     def replace_first(self, text: str, replacement: Replacement) -> str:
         """Replace the first match.
 
-        It may be part of the string even if the complete string matches.
+        The first match can be shorter than the string, even if the entire string matches.
 
         Raises:
             IndexOutOfBoundsError: The replacement refers to a group number that does not exist.
             IllegalArgumentError: The replacement is malformed, or refers to a group name that does
-                not
-                exist.
+                not exist.
         """
         match = self._compiled.search(text)
         if match is None:
@@ -41,13 +40,13 @@ class JavaPattern:
 
 
 class Replacement:
-    """A replacement in Java's syntax: `$1`, `${name}`, and escapes with backslashes."""
+    """A replacement string in Java's syntax: `$1`, `${name}`, and backslash escapes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def expand(self, match: re.Match[str]) -> str:
-        """Return the replacement of a match. Errors: see `JavaPattern.replace_first`."""
+        """Return the replacement for a match. See `JavaPattern.replace_first` for errors."""
         text, result, at = self._text, [], 0
         while at < len(text):
             char = text[at]

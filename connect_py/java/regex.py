@@ -1,8 +1,8 @@
-"""Java's regular expressions on Python's engine. Uses the standard library only.
+"""Translates Java regular expressions to Python's `re` module, using only the standard library.
 
-Supported: named groups, quoting, POSIX and a few Unicode classes, unions and intersections of
-classes, possessive quantifiers, and flags at the start. Other patterns are rejected when they are
-compiled.
+Supported features are named groups, quoting, POSIX classes and a few Unicode classes, unions and
+intersections of classes, possessive quantifiers, and flags at the start. Patterns with other
+features are rejected when they are compiled.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SPECIAL_IN_CLASS = frozenset("[]\\^-&|~")
 
 
 class JavaRegexError(ValueError):
-    """The pattern is invalid, or Python's engine has no equivalent."""
+    """The pattern is invalid, or Python has no equivalent."""
 
 
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
     r"""Compile a Java regular expression. `\d`, `\w`, and `\s` are limited to ASCII, as in Java.
 
     Raises:
-        JavaRegexError: It is invalid, or Python has no equivalent.
+        JavaRegexError: The pattern is invalid, or Python has no equivalent.
     """
     try:
         return re.compile(_Translator(pattern).translate(), re.ASCII)
@@ -64,7 +64,7 @@ class _Translator:
 
     def _next(self) -> str:
         if self._at == len(self._pattern):
-            raise JavaRegexError("the pattern ends too early")
+            raise JavaRegexError("unexpected end of the pattern")
         char = self._pattern[self._at]
         self._at += 1
         return char
@@ -100,7 +100,7 @@ class _Translator:
         if rest.startswith("<"):
             return "(?P"
         flags = re.match(r"([imsxud]*)(-[imsxud]+)?([:)])", rest)
-        # applies to the rest of the pattern instead of a group
+        # the flags apply to the rest of the pattern instead of to a group
         whole = flags is not None and flags[3] == ")"
         if flags is None or set(flags[0]) & set("ud") or (whole and (flags[2] or not first)):
             raise JavaRegexError(f"(?{rest[:5]} has no equivalent in Python")
@@ -134,7 +134,7 @@ class _Translator:
         return self._character(char)
 
     def _character(self, char: str) -> str:
-        """Return the rest of an escape for one character, or for a class that Python also has."""
+        """Translate an escape for one character, or for a class that Python has, too."""
         if char == "x" and self._skip("{"):
             digits = self._pattern[self._at :].partition("}")[0]
             self._at += len(digits) + 1
@@ -165,7 +165,7 @@ class _Translator:
         return _PROPERTIES[name]
 
     def _class(self) -> str:
-        """Return the rest of a character class, as an expression that matches one character."""
+        """Translate the rest of a character class to an expression that matches one character."""
         negated = self._skip("^")
         operands: list[str] = []
         members: list[str] = []

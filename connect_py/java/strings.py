@@ -1,4 +1,4 @@
-"""Values as Java prints them, and numbers as Java narrows them."""
+"""Formats values as Java's `toString` methods do, and narrows numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def java_text(schema: Schema | None, value: Value) -> str:
     """Return the result of `Object.toString` for a value.
 
-    The schema, if known, identifies 32-bit floats, and moments, which are printed in UTC. Bytes,
-    for which Java prints an identity hash, are encoded in base64.
+    The schema, if known, identifies 32-bit floats, and dates and times, which are formatted in UTC.
+    Bytes are encoded in base64, because Java returns an identity hash.
     """
     if value is None:
         return "null"
@@ -61,7 +61,7 @@ def java_text(schema: Schema | None, value: Value) -> str:
             return _date_text(
                 timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value)
             )
-        except OverflowError:  # before the year 1 or after 9999
+        except OverflowError:  # before year 1 or after year 9999
             return str(value)
     return str(value)
 
@@ -82,7 +82,8 @@ def decimal_text(value: Decimal) -> str:
 def double_text(value: float) -> str:
     """Return the result of Java's `Double.toString`.
 
-    It has the shortest digits, and an exponent below 10^-3 and from 10^7.
+    It contains the fewest digits that identify the number. Absolute values below 10^-3 and from
+    10^7 have an exponent.
     """
     if math.isnan(value):
         return "NaN"
@@ -92,7 +93,7 @@ def double_text(value: float) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the result of Java's `Float.toString`: the shortest digits of this 32-bit float."""
+    """Return the result of Java's `Float.toString`, with the fewest digits for a 32-bit float."""
     if not math.isfinite(value):
         return double_text(value)
     for digits in range(1, 10):
@@ -119,7 +120,7 @@ def _java_number(text: str) -> str:
 
 
 def to_float32(value: float) -> float:
-    """Round to the nearest 32-bit float; numbers out of range become infinite, as in Java."""
+    """Round to the nearest 32-bit float. As in Java, numbers out of range become infinite."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except OverflowError:

@@ -1,4 +1,4 @@
-"""`org.apache.kafka.connect.data.Values`: parse and print values of unknown types."""
+"""Parses and formats values of unknown types, like `org.apache.kafka.connect.data.Values`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from connect_py.api.schema import (
 from connect_py.java.civil_days import date_of, days_of
 from connect_py.java.strings import java_text, to_float32
 
-# no leading decimal point
+# a number must not start with a decimal point
 _NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
@@ -47,7 +47,7 @@ _TOKEN = re.compile(
 )
 _INTEGERS = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
 _WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
-# larger numbers are not expanded to check if they are integers
+# Larger numbers are not expanded to test whether they are integers.
 _LARGEST_INTEGRAL = Decimal("1e19")
 _MILLIS_PER_DAY = 86_400_000
 
@@ -57,9 +57,9 @@ class _NoValueError(ValueError):
 
 
 def parse_string(text: str) -> SchemaAndValue:
-    """Parse a value and guess its type; everything else is a STRING, including quotes.
+    """Parse a value and infer its type. Anything unrecognized is a STRING, including its quotes.
 
-    Arrays whose items have no common type, and empty arrays and maps, have no schema.
+    Empty arrays and maps, and arrays whose items have no common type, have no schema.
     """
     if not text:
         return SchemaAndValue(STRING, "")
@@ -119,7 +119,7 @@ def _temporal(text: str) -> SchemaAndValue | None:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return the days since the epoch; months and days overflow, as in a lenient calendar."""
+    """Return the days since the epoch. Months and days overflow, as in a lenient calendar."""
     year, month, day = map(int, match.groups())
     years, month = divmod(month - 1, 12)
     return days_of(year + years, month + 1, 1) + day - 1
@@ -214,9 +214,10 @@ class _Parser:
 
 
 def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
-    """Return the common schema of all items and the values, with widened numbers.
+    """Return the common schema of all items, and the values with widened numbers.
 
-    The schema is None if there is no common one. Like Java, reject nulls among values of one type.
+    The schema is None if the items have no common schema. As in Java, nulls are rejected if all
+    other items have the same type.
     """
     values = [item.value for item in items]
     schemas = {item.schema for item in items if item.value is not None}
@@ -235,7 +236,7 @@ def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
 
 
 def to_text(schema: Schema | None, value: Value) -> str:
-    """Format a value for `parse_string`: strings are only quoted inside arrays and maps."""
+    """Format a value for `parse_string`. Strings are quoted only inside arrays and maps."""
     return value if isinstance(value, str) else _embedded(schema, value)
 
 
@@ -269,7 +270,7 @@ def _embedded(schema: Schema | None, value: Any) -> str:
 
 
 def _iso_timestamp(millis: int) -> str:
-    """Return the ISO format of milliseconds since the epoch, in UTC, for any year."""
+    """Format milliseconds since the epoch as an ISO 8601 timestamp in UTC, for any year."""
     days, rest = divmod(millis, _MILLIS_PER_DAY)
     year, month, day = date_of(days)
     seconds, millis = divmod(rest, 1000)

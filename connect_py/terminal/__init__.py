@@ -1,1 +1,1 @@
-"""Commands for people who operate workers: they ask a worker over REST."""
+"""Commands for operators, which send requests to a worker's REST API."""

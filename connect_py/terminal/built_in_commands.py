@@ -1,4 +1,4 @@
-"""The commands of `connect-py` itself, in the order of its help. Each plugin has its own table."""
+"""The commands of `connect-py` itself, in the order of its help. Plugins have their own tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "status",
-        "Show a worker, and the connectors and tasks of its group, with their failures and the "
-        "reasons why they wait.",
+        "Show a worker and its group's connectors and tasks, with failures and reasons for "
+        "waiting.",
         f"{_TERMINAL}.status_command:status",
     ),
     CommandEntry(
@@ -36,7 +36,8 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "quickstart",
-        "Start everything on this machine and watch the changes of a small shop arrive in Iceberg.",
+        "Run Kafka, a worker, and a demo shop on this machine, and watch its changes arrive in "
+        "Iceberg.",
         "connect_py.quickstart.quickstart_command:quickstart",
     ),
     CommandEntry(
@@ -46,7 +47,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "java-connect",
-        "Run Java's Kafka Connect worker, for connectors written in Java such as Debezium's. "
+        "Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's. "
         "Ctrl-C stops it.",
         f"{_EMBEDDED}:java_connect",
     ),
@@ -57,34 +58,35 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "archives",
-        "Create the class data archives that halve the startup time of Kafka and Spark. Runs "
-        "for half a minute, once.",
+        "Create class data archives, which halve the startup time of Kafka and Spark. Takes "
+        "about 30 seconds and is needed only once.",
         f"{_EMBEDDED}:archives",
     ),
     CommandEntry(
         "spark-archive",
-        "Pack this Python and connect-py for Spark executors of clusters that do not have them.",
+        "Package this Python environment and connect-py for Spark executors on clusters that do "
+        "not have them.",
         f"{_EMBEDDED}:spark_archive",
     ),
     CommandEntry(
         "kafka",
-        "Run a real Apache Kafka broker on this machine, reachable from this machine only. "
-        "Read and write topics of any cluster.",
+        "Run an Apache Kafka broker that only this machine can reach. Read and write topics of "
+        "any cluster.",
     ),
     CommandEntry(
         "kafka topics",
-        "List topics with their partitions, replicas, and records; or create a topic.",
+        "List topics with their partition, replica, and record counts, or create a topic.",
         f"{_TERMINAL}.kafka_commands:topics",
     ),
     CommandEntry(
         "kafka produce",
-        "Write each line as a record. A line without the separator is rejected.",
+        "Write each line as a record. Lines without the key separator are rejected.",
         f"{_TERMINAL}.kafka_commands:produce",
     ),
     CommandEntry(
         "kafka consume",
-        "Print the records of a topic, one per line: the value, or the whole record as JSON. "
-        "Offsets of groups do not change.",
+        "Print the records of a topic, one per line, as the value or as JSON. Consumer group "
+        "offsets do not change.",
         f"{_TERMINAL}.kafka_commands:consume",
     ),
     CommandEntry(
@@ -94,14 +96,14 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "kafka stop",
-        "Stop the broker. Its topics are retained for the next start.",
+        "Stop the broker. Its topics are retained.",
         f"{_EMBEDDED}:kafka_stop",
     ),
     CommandEntry(
         "connectors",
-        "Manage the connectors of a worker group. Exit status 0: done; 1: the worker refused "
-        "the request, or a connector failed; 2: no worker answers, wrong usage, or the state "
-        "was not reached in time.",
+        "Manage the connectors of a worker group. The exit status is 0 on success; 1 if the "
+        "worker refuses the request or a connector fails; 2 if no worker responds, the usage is "
+        "wrong, or a state is not reached in time.",
     ),
     CommandEntry("connectors ls", "List all connectors with their states.", f"{_CONNECTORS}:ls"),
     CommandEntry(
@@ -111,13 +113,13 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "connectors create",
-        "Create a connector from a file, after the worker has validated it. Each invalid key is "
+        "Create a connector from a file after the worker has validated it. Each invalid key is "
         "printed with its error.",
         f"{_CONNECTORS}:create",
     ),
     CommandEntry(
         "connectors pause",
-        "Pause connectors. Their tasks keep their partitions and receive no records.",
+        "Pause connectors. Their tasks retain their partitions but receive no records.",
         f"{_CONNECTORS}:pause",
     ),
     CommandEntry(
@@ -125,7 +127,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "connectors stop",
-        "Stop connectors. Their tasks end, and their offsets can be changed.",
+        "Stop connectors and shut down their tasks. Their offsets can be changed afterward.",
         f"{_CONNECTORS}:stop",
     ),
     CommandEntry(

@@ -1,4 +1,4 @@
-"""`LocalContext`: the services that `connect-py` provides to one run of a command."""
+"""`LocalContext`: services that `connect-py` provides to one run of a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """Functions that run parts of a worker inside a command. Each imports its part when called."""
+    """Functions that run parts of a worker inside a command. Each function imports its part."""
 
     services: Callable[[], AbstractContextManager[SharedServices]]
     sink_host: Callable[
@@ -35,7 +35,8 @@ class WorkerParts:
     ]
     pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory]
     resolve: Callable[[Mapping[str, str], Path], dict[str, str]]
-    export_java: Callable[[Iterable[str]], None]  # Java and the jars, to the environment
+    # exports the locations of Java and of the requested jars to the environment
+    export_java: Callable[[Iterable[str]], None]
 
 
 class LocalContext:
@@ -50,14 +51,14 @@ class LocalContext:
         as_json: bool = False,
         worker: WorkerOptions | None = None,
     ) -> None:
-        """Start nothing yet.
+        """Create the context without starting any service.
 
         Args:
             traits: Traits of the command.
             parts: Functions that start parts of a worker.
-            closing: Stops everything that was started. The caller closes it.
-            as_json: True if the command line has `--json`.
-            worker: Options that name a worker; None if the command does not have them.
+            closing: Stack that stops everything that was started. The caller closes it.
+            as_json: True if the command line contains `--json`.
+            worker: Options that specify a worker, or None if the command does not have them.
         """
         self._traits = traits
         self._parts = parts
@@ -68,7 +69,7 @@ class LocalContext:
         self._services: SharedServices | None = None
         self._java_exported = False
 
-    # --- input and output
+    # --- Input and output
 
     @property
     def as_json(self) -> bool:
@@ -92,7 +93,7 @@ class LocalContext:
     def mask(self, message: str) -> str:
         return masked(message)
 
-    # --- the running worker
+    # --- Running worker
 
     def worker(self) -> RestClient | None:
         return None if self._worker_options is None else self.rest_client()
@@ -106,7 +107,7 @@ class LocalContext:
             self._client = self._closing.enter_context(RestClient(address))
         return self._client
 
-    # --- parts of a worker in this process
+    # --- Parts of a worker in this process
 
     def services(self) -> SharedServices:
         if self._services is None:

@@ -1,6 +1,6 @@
-"""`command_line`: the parser of `connect-py`, built from the tables of all packages.
+"""`command_line`: the parser of `connect-py`, built from the command tables of all packages.
 
-Help and completion read the tables only. The module of a command is imported when the command runs.
+Help and completion read only the tables. A command's module is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from connect_py.terminal.command_context import LocalContext, WorkerParts
 from connect_py.terminal.exit_status import UNKNOWN, errors_exit, print_error
 from connect_py.terminal.worker_options import WorkerOptions
 
-# Kafka's own commands have `--bootstrap-server`, its clients `bootstrap.servers`: accept both.
+# Kafka's commands use `--bootstrap-server`, and its clients `bootstrap.servers`. Accept both.
 _OTHER_SPELLINGS = {"bootstrap-servers": "bootstrap-server"}
 
 _HELP = "A Kafka Connect-compatible worker in Python, and the tools to run it on a laptop."
@@ -31,16 +31,18 @@ Command = Callable[..., None]
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are declared in a table and imported when they run."""
+    """A command group that is declared in a table. Commands are imported when they run."""
 
     def __init__(
         self, entries: Iterable[CommandEntry], load: Callable[[CommandEntry], Any], **settings: Any
     ) -> None:
-        """Accept entries with names of one word, or of a word of this group and further words.
+        """Create the group.
+
+        An entry's name is one word, or the name of a nested group followed by more words.
 
         Args:
             entries: The commands. Each group precedes its commands.
-            load: Imports a command, and returns it as a click command.
+            load: Imports a command and returns it as a click command.
             settings: Arguments of `TyperGroup`.
         """
         self._load = load
@@ -64,15 +66,15 @@ class LazyGroup(TyperGroup):
             )
         super().__init__(commands=commands, **settings)
 
-    # typer bundles click in a private package: its types have no public name
+    # typer bundles click in a private package, so click's types have no public name
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that the arguments name, imported."""
+        """Import and return the command that the arguments specify."""
         name, command, rest = super().resolve_command(ctx, args)
         entry = self._targets.get(name or "")
         return name, command if entry is None else self._load(entry), rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the whole summary of each command: click would cut it off after one line."""
+        """Write the full summary of each command, which click would truncate to one line."""
         rows = [(name, command.help or "") for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -90,7 +92,7 @@ def command_line(entries: Iterable[CommandEntry], parts: WorkerParts) -> typer.T
         return typer_command(entry.name.rpartition(" ")[2], _import(entry), parts)
 
     class Program(LazyGroup):
-        """The root group. Typer accepts a class only, and passes it no commands."""
+        """The root group, as a class because Typer accepts only a class without commands."""
 
         def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
             super().__init__(entries, load, **settings)
@@ -100,7 +102,7 @@ def command_line(entries: Iterable[CommandEntry], parts: WorkerParts) -> typer.T
         cls=Program,
         help=_HELP,
         no_args_is_help=True,
-        rich_markup_mode=None,  # rich alone would take 0.3 CPU seconds to import
+        rich_markup_mode=None,  # importing rich would take 0.3 CPU seconds
         pretty_exceptions_enable=False,
         context_settings={"token_normalize_func": lambda name: _OTHER_SPELLINGS.get(name, name)},
     )
@@ -132,8 +134,8 @@ def all_entries(
 ) -> list[CommandEntry]:
     """Return the built-in commands and the commands of plugins.
 
-    A table that cannot be imported, a command whose name exists already, and a command without its
-    group are left out with a warning: a defective plugin must not disable `connect-py`.
+    Tables that cannot be imported, commands whose name already exists, and commands without a group
+    are skipped with a warning, because a defective plugin must not disable `connect-py`.
     """
     entries = {entry.name: entry for entry in built_in}
     for plugin in plugins:
@@ -145,24 +147,24 @@ def all_entries(
         for entry in table:
             group = entry.name.rpartition(" ")[0]
             if group and (group not in entries or entries[group].target):
-                print_error(f"plugin {plugin.name}: {entry.name!r} belongs to no group of commands")
+                print_error(f"plugin {plugin.name}: {entry.name!r} has no command group")
             elif entries.setdefault(entry.name, entry) is not entry:
-                print_error(f"plugin {plugin.name}: command {entry.name!r} exists already")
+                print_error(f"plugin {plugin.name}: command {entry.name!r} already exists")
     return list(entries.values())
 
 
 def typer_command(name: str, function: Command, parts: WorkerParts) -> Any:
-    """Return a command function as a click command."""
+    """Convert a command function to a click command."""
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
     program.command(name)(bind(function, parts))
     return typer.main.get_command(program)
 
 
 def bind(function: Command, parts: WorkerParts) -> Command:
-    """Return a function without the context parameter, for typer.
+    """Wrap a function for typer, without the context parameter.
 
-    Its signature has the options that all commands share. Each call creates a context, maps errors
-    to an exit status, and stops everything that the command has started.
+    The signature of the wrapper includes the options that all commands share. Each call creates a
+    context, maps errors to an exit status, and stops everything that the command has started.
     """
     traits = command_traits(function)
     _, *declared = inspect.signature(function, eval_str=True).parameters.values()

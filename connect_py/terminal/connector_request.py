@@ -1,4 +1,4 @@
-"""`read_request`: reads a connector file, and describes its errors."""
+"""`read_request`: reads a connector file and describes its errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_request(path: Path) -> ConnectorFile:
 
     Raises:
         OSError: The file cannot be read.
-        ConnectError: The file has none of these forms. The message names the line or the key.
+        ConnectError: The file has none of these formats. The message names the line or the key.
     """
     from connect_py.connector_file import ConnectorFile
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FAILED: Final = "FAILED"
-NOT_RUN: Final = frozenset({FAILED, "UNASSIGNED"})  # states that no user requests
+NOT_RUN: Final = frozenset({FAILED, "UNASSIGNED"})  # states that a user cannot request
 
 
 @dataclass(frozen=True, slots=True)
 class ItemView:
-    """A connector instance, or one of its tasks."""
+    """A connector instance or one of its tasks."""
 
     label: str  # `connector` or `task 0`
     state: str
@@ -26,7 +26,7 @@ class ItemView:
 
     @staticmethod
     def of(label: str, status: Mapping[str, Any]) -> ItemView:
-        """Parse the part of a status that describes one item."""
+        """Parse the part of a status that describes one connector instance or task."""
         waiting = status.get("waiting") or {}
         return ItemView(
             label,
@@ -39,7 +39,7 @@ class ItemView:
         )
 
     def remark(self) -> str:
-        """Return the first line of the trace, or the reason why a running item waits."""
+        """Return the first line of the trace, or the reason why a running instance waits."""
         if self.trace:
             return first_line(self.trace)
         return f"waits for {self.waits_for}: {self.reason}" if self.waits_for else ""
@@ -57,7 +57,7 @@ class ConnectorView:
 
     @staticmethod
     def of(name: str, info: Mapping[str, Any], status: Mapping[str, Any] | None) -> ConnectorView:
-        """Parse responses of the REST API. The status is None until the worker has reported one."""
+        """Parse REST API responses. The status is None until the worker has reported a status."""
         status = status or {}
         connector = ItemView.of("connector", status.get("connector", {}))
         tasks = tuple(ItemView.of(f"task {task['id']}", task) for task in status.get("tasks", []))
@@ -68,7 +68,7 @@ class ConnectorView:
 
     @staticmethod
     def all_of(connectors: Mapping[str, Any]) -> list[ConnectorView]:
-        """Parse the response about all connectors; sorted by name."""
+        """Parse the response about all connectors. The result is sorted by name."""
         return [
             ConnectorView.of(name, each.get("info", {}), each.get("status"))
             for name, each in sorted(connectors.items())
@@ -81,7 +81,7 @@ class ConnectorView:
 
     @property
     def runs(self) -> bool:
-        """Return True if each item is in a state that a user requested."""
+        """Return True if the connector and all tasks are in states that a user can request."""
         return not any(item.state in NOT_RUN for item in self.items())
 
     def tasks_by_state(self) -> str:
@@ -90,14 +90,14 @@ class ConnectorView:
         return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
 
     def remark(self) -> str:
-        """Return the reason why the connector or one of its tasks failed or waits."""
+        """Return why the connector or one of its tasks failed or waits, or an empty string."""
         items = [item for item in self.items() if item.remark()]
-        # the sort is stable: the first failed item, else the first waiting one
+        # the sort is stable, so the first failed item precedes the first waiting item
         items.sort(key=lambda item: item.state != FAILED)
         return f"{items[0].label}: {items[0].remark()}" if items else ""
 
 
 def first_line(trace: str) -> str:
-    """Return the first line of a trace, with the class name without its package."""
+    """Return the first line of a stack trace, with the class name without its package."""
     line = next((line.strip() for line in trace.splitlines() if line.strip()), "")
     return re.sub(r"^(?:\w+\.)+(?=\w+: )", "", line)

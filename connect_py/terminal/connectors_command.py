@@ -1,4 +1,4 @@
-"""`connect-py connectors`: list, create, change, and delete the connectors of a worker group."""
+"""`connect-py connectors`: lists, creates, changes, and deletes connectors of a worker group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from connect_py.terminal.worker_options import complete_names
 
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_names)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_names)]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class WaitOptions:
 
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Return when the state is reached, or show the failure."),
+        typer.Option("--wait", help="Wait until the state is reached, or show the failure."),
     ] = False
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Maximum number of seconds of --wait.")
+        float, typer.Option("--timeout", min=1, help="Maximum time for --wait, in seconds.")
     ] = 60.0
 
 
@@ -63,11 +63,11 @@ def show(
     context: LocalContext,
     name: Name,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Show whole traces, not only their first lines.")
+        bool, typer.Option("--trace", help="Show full stack traces, not only their first lines.")
     ] = False,
     config: Annotated[
         bool,
-        typer.Option("--config", help="Show only the configuration, in the format of `create`."),
+        typer.Option("--config", help="Show only the configuration, in the format for `create`."),
     ] = False,
 ) -> None:
     """Show the states, topics, and configuration of a connector."""
@@ -111,20 +111,20 @@ def create(
     ],
     *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Change an existing connector.")
+        bool, typer.Option("--replace", help="Change the connector if it exists.")
     ] = False,
     state: Annotated[
         InitialState, typer.Option(help="State of a new connector.")
     ] = InitialState.RUNNING,
     check: Annotated[
-        bool, typer.Option("--check", help="Only let the worker validate the configuration.")
+        bool, typer.Option("--check", help="Only validate the configuration on the worker.")
     ] = False,
     waiting: WaitOptions,
 ) -> None:
-    """Create a connector from a file, after the worker has validated it. Each invalid key is
+    """Create a connector from a file after the worker has validated it. Each invalid key is
     printed with its error."""
     if replace and state is not InitialState.RUNNING:
-        raise typer.BadParameter("an existing connector keeps its state", param_hint="--state")
+        raise typer.BadParameter("is only valid for a new connector", param_hint="--state")
     request = read_request(file)
     worker = context.rest_client()
     errors = worker.validate(request.config)
@@ -149,7 +149,7 @@ def create(
 
 @command(worker=True)
 def pause(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None:
-    """Pause connectors. Their tasks keep their partitions and receive no records."""
+    """Pause connectors. Their tasks retain their partitions but receive no records."""
     _change(context, names, "pause", "PAUSED", waiting)
 
 
@@ -161,7 +161,7 @@ def resume(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None
 
 @command(worker=True)
 def stop(context: LocalContext, names: Names, *, waiting: WaitOptions) -> None:
-    """Stop connectors. Their tasks end, and their offsets can be changed."""
+    """Stop connectors and shut down their tasks. Their offsets can be changed afterward."""
     _change(context, names, "stop", "STOPPED", waiting)
 
 
@@ -171,10 +171,10 @@ def restart(
     names: Names,
     *,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only failed connectors and tasks.")
+        bool, typer.Option("--failed", help="Restart only failed connectors and tasks.")
     ] = False,
     task: Annotated[
-        int | None, typer.Option(min=0, help="Only this task.", show_default="all")
+        int | None, typer.Option(min=0, help="Restart only this task.", show_default="all")
     ] = None,
     waiting: WaitOptions,
 ) -> None:
@@ -215,7 +215,7 @@ def offsets(
         typer.Option(
             "--set",
             metavar="TOPIC/PARTITION=OFFSET",
-            help="Of a sink: the next offset to read. Repeatable.",
+            help="Next offset that a sink connector reads. Repeatable.",
         ),
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete all offsets.")] = False,
@@ -290,7 +290,7 @@ def _wait(
     *,
     failed_before: bool,
 ) -> None:
-    """Wait for a state if the user asked for it, and end the command if it is not reached."""
+    """Wait for a state if requested, and exit with an error if it is not reached."""
     if not options.wait:
         return
     state_wait = StateWait(context.rest_client(), options.timeout)

@@ -1,4 +1,4 @@
-"""Exit statuses of commands: the one place that maps errors to them."""
+"""Exit statuses of commands. This module is the only one that maps errors to exit statuses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from connect_py.secret_mask import masked
 from connect_py.terminal.rest_client import WorkerUnreachableError
 
 REFUSED: Final = 1  # the worker refused the request, or a connector is not in the requested state
-UNKNOWN: Final = 2  # wrong usage, or the command could not get an answer
+UNKNOWN: Final = 2  # wrong usage, or the command could not determine the result
 
-_EXPECTED: Final = (ConnectError, OSError, ValueError)  # their messages are written for users
+_EXPECTED: Final = (ConnectError, OSError, ValueError)  # errors with messages for users
 
 
 @contextmanager
 def errors_exit(failure_status: int) -> Iterator[None]:
-    """Print an error of the block on standard error, and end with an exit status.
+    """Print an error raised in the block to standard error, and exit with a status.
 
-    The status is 2 if no worker answers or a prerequisite is missing, and `failure_status` for
-    every other error. The traceback of an unexpected error follows its first line.
+    The status is 2 if no worker responds or a prerequisite is missing, and `failure_status` for any
+    other error. The first line of an unexpected error is followed by its traceback.
     """
     try:
         yield
@@ -42,5 +42,5 @@ def errors_exit(failure_status: int) -> Iterator[None]:
 
 
 def print_error(message: str) -> None:
-    """Print one message of `connect-py` on standard error; secrets are masked."""
+    """Print a message of `connect-py` to standard error, with secrets masked."""
     typer.echo(f"connect-py: {masked(message)}", err=True)

@@ -1,4 +1,4 @@
-"""`KafkaClient`: topics and records, for commands."""
+"""`KafkaClient`: Kafka client for commands that read and write topics."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ class TopicView:
     name: str
     partitions: int
     replicas: int
-    # offsets in its logs; compaction and transactions leave offsets without a record
+    # number of offsets in the logs; compaction and transactions leave offsets without a record
     records: int
 
 
 class KafkaClient:
-    """Client of one cluster. Errors of Kafka become `ConnectError`s with a readable message."""
+    """Client of one cluster. Raises Kafka errors as ConnectError with a readable message."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Accept client settings in Java's names, including `bootstrap.servers`."""
+        """Create a client from settings under Java's names, including `bootstrap.servers`."""
         self._settings = settings
 
     def topics(self, *, internal: bool) -> list[TopicView]:
-        """Return all topics, sorted by name; with `internal`, also those that begin with `__`.
+        """Return all topics, sorted by name.
+
+        Topics whose names begin with `__` are included only with `internal`.
 
         Raises:
-            ConnectError: The cluster does not answer.
+            ConnectError: The cluster does not respond.
         """
         from confluent_kafka import KafkaException
 
@@ -67,7 +69,7 @@ class KafkaClient:
         """Create a topic.
 
         Raises:
-            ConnectError: The cluster does not answer, or rejects the request.
+            ConnectError: The cluster does not respond or rejects the request.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -82,10 +84,10 @@ class KafkaClient:
             raise _connect_error(error, self._servers) from error
 
     def produce(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """Write records, and return their number after the brokers have acknowledged them.
+        """Write records and return their number when all of them are acknowledged.
 
         Raises:
-            ConnectError: The brokers did not acknowledge all of them.
+            ConnectError: The brokers did not acknowledge all records.
         """
         from confluent_kafka import KafkaException, Producer
 
@@ -119,16 +121,16 @@ class KafkaClient:
         return count
 
     def consume(self, topic: str, *, newest: int | None, follow: bool) -> Iterator[Message]:
-        """Yield the records of a topic, oldest first within each partition.
+        """Yield the records of a topic, in offset order within each partition.
 
         Args:
             topic: The topic.
-            newest: Read only this many of the last offsets of each partition.
-            follow: Continue with new records. Otherwise the iterator ends after the records that
+            newest: Read only this many offsets at the end of each partition. None reads all.
+            follow: Continue with new records. Otherwise, the iterator ends after the records that
                 existed at the time of the call.
 
         Raises:
-            ConnectError: The topic does not exist, or the cluster does not answer.
+            ConnectError: The topic does not exist, or the cluster does not respond.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -164,7 +166,7 @@ class KafkaClient:
         finally:
             consumer.close()
 
-    # --- clients
+    # --- Clients
 
     @property
     def _servers(self) -> str:

@@ -1,6 +1,6 @@
 """`connect-py kafka topics`, `produce`, and `consume`.
 
-The default cluster is the broker of `connect-py kafka start`.
+By default, they use the broker started by `connect-py kafka start`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Options that name a Kafka cluster."""
+    """Options that specify a Kafka cluster."""
 
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
             "--bootstrap-server",
-            help="host:port.",
+            help="Bootstrap server, as host:port.",
             show_default="the broker of `connect-py kafka start`",
         ),
     ] = None
@@ -44,21 +44,26 @@ class ClusterOptions:
         Path | None,
         typer.Option(
             "--client-config",
-            help="Client properties in Java's names.",
+            help="Properties file with Java client settings.",
             exists=True,
             dir_okay=False,
         ),
     ] = None
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="Of that broker.", show_default="per user", file_okay=False),
+        typer.Option(
+            "--dir",
+            help="Directory of the broker of `connect-py kafka start`.",
+            show_default="per user",
+            file_okay=False,
+        ),
     ] = None
 
     def client(self) -> KafkaClient:
         """Return a client of the cluster.
 
         Raises:
-            ConnectError: No cluster is named, and the embedded broker is not running.
+            ConnectError: No cluster is specified, and the embedded broker is not running.
         """
         settings = {} if self.client_config is None else read_properties(self.client_config)
         servers = self.bootstrap_server or settings.get("bootstrap.servers")
@@ -66,8 +71,8 @@ class ClusterOptions:
             servers = DetachedBroker(self.directory or default_directory()).bootstrap_servers()
         if servers is None:
             raise ConnectError(
-                "no broker is running here: start one with `connect-py kafka start`, or name one "
-                "with --bootstrap-server"
+                "no broker is running on this machine: start one with `connect-py kafka start`, or "
+                "specify one with --bootstrap-server"
             )
         return KafkaClient({**settings, "bootstrap.servers": servers})
 
@@ -77,14 +82,16 @@ def topics(
     context: CommandContext,
     *,
     create: Annotated[str | None, typer.Option(metavar="TOPIC", help="Create this topic.")] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Of the new topic.")] = 1,
-    replicas: Annotated[int, typer.Option(min=1, help="Of the new topic.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Number of partitions of the new topic.")
+    ] = 1,
+    replicas: Annotated[int, typer.Option(min=1, help="Replication factor of the new topic.")] = 1,
     internal: Annotated[
         bool, typer.Option("--internal", help="Include topics whose names begin with __.")
     ] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """List topics with their partitions, replicas, and records; or create a topic."""
+    """List topics with their partition, replica, and record counts, or create a topic."""
     client = cluster.client()
     if create is not None:
         client.create_topic(create, partitions, replicas)
@@ -111,12 +118,12 @@ def produce(
     key_separator: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Separator of key and value; records have no keys without it."
+            metavar="TEXT", help="Separator between key and value. Without it, keys are null."
         ),
     ] = None,
     cluster: ClusterOptions,
 ) -> None:
-    """Write each line as a record. A line without the separator is rejected."""
+    """Write each line as a record. Lines without the key separator are rejected."""
     client = cluster.client()
     source: BinaryIO = sys.stdin.buffer if file is None else file.open("rb")
     with source:
@@ -130,21 +137,21 @@ def consume(
     topic: Topic,
     *,
     newest: Annotated[
-        int | None, typer.Option(min=1, help="Only this many of the last records per partition.")
+        int | None, typer.Option(min=1, help="Print only the last records of each partition.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue with new records until Ctrl-C.")
+        bool, typer.Option("--follow", help="Continue with new records until Ctrl-C is pressed.")
     ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="One JSON object per record: position, time, key, value, headers."
+            "--json", help="Print each record as JSON, with its location, timestamp, and headers."
         ),
     ] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Print the records of a topic, one per line: the value, or the whole record as JSON. Offsets
-    of groups do not change."""
+    """Print the records of a topic, one per line, as the value or as JSON. Consumer group offsets
+    do not change."""
     with suppress(KeyboardInterrupt):
         for message in cluster.client().consume(topic, newest=newest, follow=follow):
             value = message.value()
@@ -179,7 +186,7 @@ def _document(message: Message) -> dict[str, Any]:
 
 
 def _decoded(data: bytes | str | None) -> str | dict[str, str] | None:
-    """Return UTF-8 as a string, and other bytes as an object with their base64 form."""
+    """Return UTF-8 data as a string, and any other data as an object with base64."""
     if data is None or isinstance(data, str):
         return data
     try:

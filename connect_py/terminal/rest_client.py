@@ -1,4 +1,4 @@
-"""`RestClient`: client of a worker's REST API, for commands."""
+"""`RestClient`: client for a worker's REST API, used by commands."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_SECONDS: Final = 5.0
-# a worker aborts a request after 90 s, and reports the operation in progress
+# a worker aborts a request after 90 seconds and reports the operation that was in progress
 REQUEST_SECONDS: Final = 100.0
-# a request that the worker refuses because of a rebalance is repeated for this long
+# a request that is refused because of a rebalance is retried for this long
 CONFLICT_SECONDS: Final = 30.0
 CONFLICT_PAUSE_SECONDS: Final = 0.5
-_BODY_CHARACTERS: Final = 300  # shown of a response that is not a worker's
-SILENCE_SECONDS: Final = 60.0  # between two lines of an operation; a worker sends one per second
+_BODY_CHARACTERS: Final = 300  # displayed length of a response that is not from a worker
+SILENCE_SECONDS: Final = 60.0  # timeout between two progress lines; a worker sends one per second
 _LINES: Final = "application/x-ndjson"
 _EXISTS: Final = "already exists"
 
 
 class WorkerUnreachableError(ConnectError):
-    """No worker answers at the address."""
+    """No worker responds at the address."""
 
 
 class RequestRefusedError(ConnectError):
@@ -40,18 +40,18 @@ class RequestRefusedError(ConnectError):
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status = status  # of HTTP
+        self.status = status  # HTTP status code
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """Address of a worker, and the credentials and certificates for it."""
+    """Address of a worker, with credentials and certificates."""
 
     url: str
     user: str | None = None
     password: str = ""
-    authorities: Path | None = None  # PEM; None: the system's
-    certificate: Path | None = None  # PEM: a private key and its certificates
+    authorities: Path | None = None  # PEM file, or None for the system's certificate authorities
+    certificate: Path | None = None  # PEM file with a private key and its certificates
 
     def tls(self) -> ssl.SSLContext | bool:
         """Return the TLS setting for `httpx`.
@@ -71,11 +71,11 @@ class WorkerAddress:
 
 
 class RestClient:
-    """Client of one worker; a context manager.
+    """Client of one worker. Use it as a context manager.
 
-    Methods raise a `WorkerUnreachableError` if no worker answers, and a `RequestRefusedError` if
-    the worker refuses the request. A request that is refused because of a rebalance (409) is
-    repeated for 30 seconds.
+    Methods raise WorkerUnreachableError if no worker responds, and RequestRefusedError if the
+    worker refuses the request. A request that is refused because of a rebalance (409) is retried
+    for 30 seconds.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RestClient:
         *,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        """Prepare the client; the first request connects.
+        """Create the client. The first request opens a connection.
 
         Raises:
             ConfigError: A certificate file cannot be read.
@@ -113,7 +113,7 @@ class RestClient:
     ) -> None:
         self._http.close()
 
-    # --- the worker
+    # --- Worker
 
     @property
     def url(self) -> str:
@@ -121,32 +121,32 @@ class RestClient:
         return self._address.url.rstrip("/")
 
     def server(self) -> Mapping[str, str]:
-        """Return the version, the commit, and the cluster ID."""
+        """Return the version, the commit, and the ID of the Kafka cluster."""
         info: Mapping[str, str] = self._json("GET", rest_paths.ROOT)
         return info
 
     def health(self) -> tuple[bool, str]:
-        """Return True if the worker is healthy, and its message."""
+        """Return whether the worker is healthy, with its message."""
         response = self._request("GET", rest_paths.HEALTH)
         if response.status_code not in (200, 500, 503):
             self._check(response)
         return response.status_code == 200, str(_object(response).get("message") or response.text)
 
     def metrics(self, worker_id: str | None = None) -> str:
-        """Return the Prometheus metrics of this worker, or of a group member (`host:port`)."""
+        """Return the Prometheus metrics of this worker or of a group member (`host:port`)."""
         base = self.url if worker_id is None else f"{self.url.partition('://')[0]}://{worker_id}"
         response = self._request("GET", rest_paths.METRICS, base=base)
         self._check(response)
         return response.text
 
-    # --- connectors
+    # --- Connectors
 
     def names(self) -> list[str]:
         """Return the names of all connectors, sorted."""
         return sorted(self._json("GET", rest_paths.CONNECTORS))
 
     def connectors(self) -> Mapping[str, Any]:
-        """Return `info` and `status` of all connectors, by name."""
+        """Return `info` and `status` of all connectors, keyed by name."""
         query = "?expand=info&expand=status"
         connectors: Mapping[str, Any] = self._json("GET", rest_paths.CONNECTORS + query)
         return connectors
@@ -157,7 +157,7 @@ class RestClient:
         return info
 
     def status(self, name: str) -> Mapping[str, Any] | None:
-        """Return the states of a connector and its tasks; None while a new connector has none."""
+        """Return the states of a connector and its tasks, or None if it has no status yet."""
         response = self._request("GET", path(rest_paths.CONNECTOR_STATUS, connector=name))
         if response.status_code == 404 and "No status found" in response.text:
             return None
@@ -165,7 +165,7 @@ class RestClient:
         return _object(response)
 
     def topics(self, name: str) -> list[str]:
-        """Return the topics that a connector has used; none if the worker does not track them."""
+        """Return the topics that a connector has used. Empty if the worker does not track them."""
         response = self._request("GET", path(rest_paths.CONNECTOR_TOPICS, connector=name))
         if response.status_code == 403:
             return []
@@ -173,7 +173,7 @@ class RestClient:
         return sorted(_object(response)[name]["topics"])
 
     def validate(self, config: Mapping[str, str | None]) -> dict[str, list[str]]:
-        """Return the errors of a configuration by key; none if the worker accepts it."""
+        """Return the errors of a configuration by key. Empty if the worker accepts it."""
         plugin = config.get("connector.class") or ""
         target = path(rest_paths.PLUGIN_VALIDATE, plugin=plugin)
         infos = self._json("PUT", target, dict(config))
@@ -186,7 +186,7 @@ class RestClient:
     def create(
         self, name: str, config: Mapping[str, str | None], initial_state: str | None = None
     ) -> None:
-        """Create a connector. The worker refuses an existing name with 409."""
+        """Create a connector. The worker refuses an existing name with status 409."""
         body = {"name": name, "config": dict(config)}
         self._json(
             "POST",
@@ -195,7 +195,7 @@ class RestClient:
         )
 
     def replace(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Set the configuration of a connector. A missing connector is created."""
+        """Set the configuration of a connector. If it does not exist, it is created."""
         self._json("PUT", path(rest_paths.CONNECTOR_CONFIG, connector=name), dict(config))
 
     def change_state(self, name: str, change: str) -> None:
@@ -208,7 +208,7 @@ class RestClient:
         self._json("PUT", path(template, connector=name))
 
     def restart(self, name: str, *, only_failed: bool) -> None:
-        """Restart a connector and its tasks, or only those that have failed."""
+        """Restart a connector and its tasks, or only the failed instances."""
         query = f"?includeTasks=true&onlyFailed={str(only_failed).lower()}"
         self._json("POST", path(rest_paths.CONNECTOR_RESTART, connector=name) + query)
 
@@ -221,18 +221,18 @@ class RestClient:
         self._json("DELETE", path(rest_paths.CONNECTOR, connector=name))
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return the committed offsets of a connector: objects with `partition` and `offset`."""
+        """Return a connector's committed offsets, as objects with `partition` and `offset`."""
         target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
         offsets: list[dict[str, Any]] = self._json("GET", target)["offsets"]
         return offsets
 
     def alter_offsets(self, name: str, offsets: list[dict[str, Any]]) -> str:
-        """Set offsets of a stopped connector, and return the worker's message."""
+        """Set offsets of a stopped connector and return the worker's message."""
         target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
         return str(self._json("PATCH", target, {"offsets": offsets})["message"])
 
     def reset_offsets(self, name: str) -> str:
-        """Delete all offsets of a stopped connector, and return the worker's message."""
+        """Delete all offsets of a stopped connector and return the worker's message."""
         target = path(rest_paths.CONNECTOR_OFFSETS, connector=name)
         return str(self._json("DELETE", target)["message"])
 
@@ -244,7 +244,7 @@ class RestClient:
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector, and wait for its result.
+        """Call an operation of a connector and wait for its result.
 
         See `connect_py.api.command.WorkerClient`.
         """
@@ -265,7 +265,7 @@ class RestClient:
     def _operate(
         self, url: str, arguments: Mapping[str, Any], progress: Callable[[str], None]
     ) -> Any:
-        """Send the request of an operation and read its response, or its stream of JSON lines."""
+        """Call an operation and read its result, either directly or from a stream of JSON lines."""
         import httpx
 
         headers = {"accept": f"{_LINES}, application/json"}
@@ -296,10 +296,10 @@ class RestClient:
             ) from error
         except ValueError as error:
             raise WorkerUnreachableError(
-                f"the response of {url} is not a worker's: {error}"
+                f"the response from {url} is not from a Connect worker: {error}"
             ) from error
         raise WorkerUnreachableError(
-            f"the worker at {url} ended the response before the result: it may be stopping"
+            f"the worker at {url} closed the response before sending a result; it may be stopping"
         )
 
     def _check_operation(self, response: httpx.Response) -> None:
@@ -335,12 +335,13 @@ class RestClient:
             raise WorkerUnreachableError(f"{address} is not a valid address: {error}") from error
         except httpx.TimeoutException as error:
             raise WorkerUnreachableError(
-                f"the worker at {address} did not answer in time"
+                f"the worker at {address} did not respond in time"
             ) from error
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise WorkerUnreachableError(
-                f"no worker answers at {address}: {reason}. Name one with --url or CONNECT_PY_URL"
+                f"no worker responds at {address}: {reason}. Set the address with --url or "
+                "CONNECT_PY_URL"
             ) from error
 
     def _check(self, response: httpx.Response) -> None:
@@ -352,13 +353,13 @@ class RestClient:
             )
         message = _object(response).get("message") if "error_code" in response.text else None
         if not message:
-            message = f"{response.request.url} answers {response.status_code}: {response.text}"
+            message = f"{response.request.url} returned {response.status_code}: {response.text}"
             message = message[:_BODY_CHARACTERS]
         raise RequestRefusedError(response.status_code, str(message))
 
 
 def _not_sent() -> tuple[type[Exception], ...]:
-    """Return the errors of requests that did not reach a worker."""
+    """Return the error classes for requests that did not reach a worker."""
     import httpx
 
     return (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)
@@ -369,7 +370,7 @@ def _parsed(response: httpx.Response) -> Any:
         return response.json()
     except json.JSONDecodeError as error:
         raise WorkerUnreachableError(
-            f"the response of {response.request.url} is not a worker's: "
+            f"the response from {response.request.url} is not from a Connect worker: "
             f"{response.text[:_BODY_CHARACTERS]}"
         ) from error
 

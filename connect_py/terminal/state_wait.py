@@ -10,13 +10,13 @@ from connect_py.terminal.connector_view import FAILED, ConnectorView, ItemView
 from connect_py.terminal.rest_client import RestClient
 
 PAUSE_SECONDS: Final = 0.25
-# the status from before the request may be reported for this long
+# a worker may continue to report the status from before the request for this long
 OLD_FAILURE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class WaitResult:
-    """Outcome of a wait: the state was reached, an item failed, or the time is up."""
+    """Outcome of a wait: the state was reached, an instance failed, or the wait timed out."""
 
     view: ConnectorView
     reached: bool
@@ -32,15 +32,15 @@ class StateWait:
         self._clock = clock or SystemClock()
 
     def wait(self, name: str, state: str, *, failed_before: bool = False) -> WaitResult:
-        """Wait until the connector and its tasks are in a state: RUNNING, PAUSED, or STOPPED.
+        """Wait until the connector and its tasks are RUNNING, PAUSED, or STOPPED.
 
-        A running connector has at least one task; a stopped connector has none.
+        A running connector has at least one task. A stopped connector has none.
 
         Args:
-            name: The connector.
+            name: Name of the connector.
             state: The requested state.
-            failed_before: The connector may have failed before the request. Failures count only
-                after 3 seconds.
+            failed_before: True if the connector may have failed before the request. In that case,
+                failures are ignored for 3 seconds.
         """
         start = self._clock.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""`connect-py status`: the state of a worker and of everything that its group runs."""
+"""`connect-py status`: shows a worker and all connectors and tasks of its group."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ HEADINGS: Final = ("CONNECTOR", "PART", "STATE", "WORKER", "REMARK")
 
 @command(worker=True, json=True)
 def status(context: LocalContext) -> None:
-    """Show a worker, and the connectors and tasks of its group, with their failures and the reasons
-    why they wait.
+    """Show a worker and its group's connectors and tasks, with failures and reasons for waiting.
 
-    Exit status 0: everything is running, or was paused or stopped by a user; 1: a connector or task
-    is FAILED or UNASSIGNED; 2: unknown, because no worker answers or it is not ready.
+    The exit status is 0 if everything is running, or was paused or stopped by a user; 1 if a
+    connector or task is FAILED or UNASSIGNED; 2 if no worker responds or the worker is not ready.
     """
     worker = context.rest_client()
     healthy, message = worker.health()
-    # a worker that is starting answers requests about connectors only after a delay
+    # a worker that is starting delays its responses to requests about connectors
     connectors = worker.connectors() if healthy else {}
     views = ConnectorView.all_of(connectors)
     running = all(view.runs for view in views)

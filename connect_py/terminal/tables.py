@@ -1,4 +1,4 @@
-"""Tables on the terminal: columns as wide as their contents, no wider than the terminal."""
+"""Tables for the terminal. Columns fit their contents but do not exceed the terminal's width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NO_TERMINAL_COLUMNS: Final = 2_000  # programs that read a pipe expect one line per row
+NO_TERMINAL_COLUMNS: Final = 2_000  # a program that reads a pipe expects one line per row
 STYLES: Final = {
     "RUNNING": "green",
     "FAILED": "bold red",
@@ -26,7 +26,7 @@ STYLES: Final = {
 
 
 def console() -> Console:
-    """Return a console on standard output, as wide as the terminal or as COLUMNS."""
+    """Return a console for standard output that uses the width of the terminal or COLUMNS."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else NO_TERMINAL_COLUMNS
@@ -49,7 +49,7 @@ def table_lines(
 
 
 def rendered_lines(table: Table) -> Iterator[str]:
-    """Yield the lines of a renderable, with the colors that standard output supports."""
+    """Yield the lines of a table with the colors that standard output supports."""
     output = console()
     with output.capture() as capture:
         output.print(table)

@@ -1,4 +1,4 @@
-"""`TaskMetrics`: activity of tasks, read from the Prometheus metrics of workers."""
+"""`TaskMetrics`: task activity, read from the Prometheus metrics of workers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
-Key = tuple[str, str]  # connector, task
+Key = tuple[str, str]  # connector and task number
 
-# suffixes, common to all families of metric names that a worker may be configured to serve
+# name suffixes that are common to all naming schemes that a worker can be configured to use
 RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")
 LAGS: Final = (
     "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
@@ -28,12 +28,12 @@ _CONSUMER: Final = "connector-consumer-"
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """Metrics by connector and task. A key that no worker reports is missing."""
+    """Metrics by connector and task. Keys without a reported value are missing."""
 
     records_per_second: Mapping[Key, float]
     lag: Mapping[Key, float]  # records between the position and the end of the log
     dead_letters: Mapping[Key, float]  # since the task started
-    last_commits: Mapping[str, float]  # by connector, of all its tables: seconds since 1970
+    last_commits: Mapping[str, float]  # last commit to any table, by connector, in epoch seconds
 
     @staticmethod
     def read(responses: Iterable[str], tasks: Iterable[Key]) -> TaskMetrics:
@@ -41,7 +41,7 @@ class TaskMetrics:
         clients = {f"{_CONSUMER}{connector}-{task}": (connector, task) for connector, task in tasks}
         rates: dict[Key, float] = {}
         dead_letters: defaultdict[Key, float] = defaultdict(float)
-        # a mapping, because a worker may report a partition under the names of two families
+        # keyed by partition, because a worker may report a partition under two naming schemes
         lags: dict[tuple[Key, str, str], float] = {}
         last_commits: dict[str, float] = {}
         for sample in (sample for response in responses for sample in _samples(response)):
@@ -62,13 +62,13 @@ class TaskMetrics:
 
 
 def worker_group(response: str) -> str | None:
-    """Return the group of the worker with these metrics; None if the worker has or reports none."""
+    """Return the group of the worker that returned the metrics, or None if it has no group."""
     samples = _samples(response)
     return next((each.labels["group"] for each in samples if each.name == WORKER_GROUP), None)
 
 
 def _samples(response: str) -> Iterator[Sample]:
-    """Yield the samples of these metrics; a large worker reports thousands of others."""
+    """Yield only the samples used here, because a large worker reports thousands of others."""
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = [line for line in response.splitlines() if any(part in line for part in _LINE_PARTS)]

@@ -1,4 +1,4 @@
-"""`connect-py top`: activity of connectors and tasks, redrawn every second."""
+"""`connect-py top`: shows the activity of connectors and tasks, updated every second."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from connect_py.terminal.top_view import top_frame
 @command(worker=True)
 def top(
     context: LocalContext,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two frames.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between frames.")] = 1.0,
 ) -> None:
     """Watch records per second, consumer lag, the time since the last commit, and dead-letter
     records of all connectors and tasks.
 
-    The numbers are read from the metrics of all workers of the group. REC/S: records that tasks
-    read, averaged by Connect over the last 30 seconds. LAG: records that the consumer has not read.
-    COMMIT: time since the last commit to a table of an Iceberg sink. DEAD: dead-letter records
-    since the task started. Ctrl-C ends the command. Exit status 2: no worker answers.
+    The values are read from the metrics of all workers in the group. REC/S: records that tasks
+    read per second, averaged over the last 30 seconds. LAG: records that the consumer has not
+    read. COMMIT: time since the last commit to a table of an Iceberg sink. DEAD: dead-letter
+    records since the task started. Ctrl-C exits. The exit status is 2 if no worker responds.
     """
     worker, clock, output = context.rest_client(), SystemClock(), console()
     first = top_frame(worker, clock.time_ms() / 1000)

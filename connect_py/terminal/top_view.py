@@ -1,4 +1,4 @@
-"""`top_frame`: one frame of `connect-py top`."""
+"""`top_frame`: renders one frame of `connect-py top`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Row = tuple[str, str, str, str, str, str]
 
 
 def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
-    """Return a frame with the states of all connectors and the metrics of all workers of the group.
+    """Return a frame with the states of all connectors and the metrics of the group's workers.
 
     Raises:
-        WorkerUnreachableError: The worker does not answer.
+        WorkerUnreachableError: The worker does not respond.
         RequestRefusedError: The worker refuses the request.
     """
     from rich.console import Group
@@ -44,7 +44,7 @@ def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
 
 
 def _metrics(worker: RestClient, workers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the metrics of the workers, and an error message for each that does not answer."""
+    """Return the metrics of the workers, and an error message for each unreachable worker."""
     responses, failures = [], []
     for worker_id in workers:
         try:
@@ -114,7 +114,7 @@ def _total(metric: Mapping[Key, float], keys: Sequence[Key], missing: str = NO_V
 
 
 def _number(value: float) -> str:
-    """Return a number of at most six characters, for example 950, 12.3k, or 1.2M."""
+    """Format a number with at most six characters, for example 950, 12.3k, or 1.2M."""
     if value < 10:
         return f"{value:.1f}".removesuffix(".0")
     for limit, divisor, unit in ((10_000, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):

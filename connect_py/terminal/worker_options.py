@@ -1,4 +1,4 @@
-"""`WorkerOptions`: the options with which commands name a running worker."""
+"""`WorkerOptions`: the options with which commands specify a running worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkerOptions:
     """Address of a worker, credentials, and certificates."""
 
     url: Annotated[
-        str, typer.Option("--url", envvar="CONNECT_PY_URL", help="A worker of the group.")
+        str, typer.Option("--url", envvar="CONNECT_PY_URL", help="URL of any worker in the group.")
     ] = DEFAULT_URL
     user: Annotated[
         str | None,
@@ -28,7 +28,7 @@ class WorkerOptions:
             "--user",
             envvar="CONNECT_PY_USER",
             metavar="NAME[:PASSWORD]",
-            help="Asks for a missing password.",
+            help="Basic authentication. A missing password is requested on the terminal.",
         ),
     ] = None
     ca_file: Annotated[
@@ -39,8 +39,8 @@ class WorkerOptions:
             exists=True,
             dir_okay=False,
             metavar="PEM",
-            help="Whose certificates to trust over HTTPS.",
-            show_default="the system's",
+            help="Certificate authorities to trust for HTTPS.",
+            show_default="system authorities",
         ),
     ] = None
     cert_file: Annotated[
@@ -51,12 +51,12 @@ class WorkerOptions:
             exists=True,
             dir_okay=False,
             metavar="PEM",
-            help="An own key and its certificate, if the worker asks for one.",
+            help="Client key and certificate, if the worker requires one.",
         ),
     ] = None
 
     def address(self) -> WorkerAddress:
-        """Return the address; ask for a missing password on the terminal."""
+        """Return the address. Prompt for a missing password on the terminal."""
         url = self.url if "://" in self.url else f"http://{self.url}"
         name, separator, password = (self.user or "").partition(":")
         if self.user is not None and not separator:
@@ -68,13 +68,13 @@ class WorkerOptions:
 def complete_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of connectors with this prefix, for shell completion.
 
-    There are none if no worker answers within two seconds.
+    The result is empty if no worker responds within two seconds.
     """
     names = ("url", "user", "ca_file", "cert_file")
     values = {name: value for name in names if (value := context.params.get(name)) is not None}
     options = WorkerOptions(**values)
     if options.user and ":" not in options.user:
-        return []  # completion cannot ask for a password
+        return []  # completion cannot prompt for a password
     try:
         with RestClient(options.address(), request_seconds=COMPLETION_SECONDS) as worker:
             return [name for name in worker.names() if name.startswith(incomplete)]

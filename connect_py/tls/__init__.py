@@ -1,1 +1,1 @@
-"""TLS settings of Java: key stores, cipher suites, and contexts for HTTP clients and servers."""
+"""Java's TLS settings: key stores, cipher suites, and contexts for HTTP clients and servers."""

@@ -1,4 +1,4 @@
-"""Names of cipher suites in Java and OpenSSL."""
+"""Translates Java's names of cipher suites to OpenSSL's names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def openssl_ciphers(names: Iterable[str]) -> str | None:
-    """Return OpenSSL's cipher list, or None if it is empty.
+    """Return OpenSSL's cipher list for cipher suite names, or None if the list is empty.
 
-    Suites of TLS 1.3 are omitted, because they cannot be selected with this list. OpenSSL's names
-    remain unchanged.
+    TLS 1.3 suites are omitted because OpenSSL does not select them with this list. Names that are
+    already in OpenSSL's form remain unchanged.
     """
     stripped = [name.strip() for name in names if name.strip()]
     older = [
@@ -20,9 +20,9 @@ def openssl_ciphers(names: Iterable[str]) -> str | None:
 
 
 def _openssl_name(name: str) -> str:
-    """Translate Java's name of a cipher suite to OpenSSL's.
+    """Translate Java's name of a cipher suite to OpenSSL's name.
 
-    For example, `TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` is `ECDHE-RSA-AES128-SHA256`.
+    For example, `TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` becomes `ECDHE-RSA-AES128-SHA256`.
     """
     if "_WITH_" not in name:
         return name

@@ -1,4 +1,4 @@
-"""Java's own key store formats, JKS and JCEKS, which Python and C libraries no longer support."""
+"""Parser for Java's JKS and JCEKS key stores, which Python and C libraries no longer support."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 
 _JKS: Final = 0xFEEDFEED
 _JCEKS: Final = 0xCECECECE
-_VERSIONS: Final = (1, 2)  # version 1 has no type before each certificate
-# types of entries; type 3 is a secret key, which is a serialized Java object
+_VERSIONS: Final = (1, 2)  # version 1 has no type field before each certificate
+# entry types; type 3 is a secret key, stored as a serialized Java object
 _KEY, _CERTIFICATE = (1, 2)
-_SALT: Final = b"Mighty Aphrodite"  # of the digest at the end of the file, after the password
+_SALT: Final = b"Mighty Aphrodite"  # hashed after the password in the digest at the file's end
 _DIGEST_BYTES: Final = 20
-# 1.3.6.1.4.1.42.2.17.1.1: SHA-1 as a key stream
+# 1.3.6.1.4.1.42.2.17.1.1: XOR with a key stream of SHA-1 digests
 _JKS_CIPHER: Final = bytes.fromhex("2b060104012a02110101")
 # 1.3.6.1.4.1.42.2.19.1: PBEWithMD5AndTripleDES
 _JCEKS_CIPHER: Final = bytes.fromhex("2b060104012a021301")
@@ -23,26 +23,26 @@ _MAX_ITERATIONS: Final = 5_000_000  # the same limit as in Java
 
 
 class KeyStoreError(ValueError):
-    """The file is not a key store, has another password, or cannot be read.
+    """The file is not a key store, has a different password, or cannot be read.
 
     The message does not contain secrets.
     """
 
 
 def is_java_key_store(data: bytes) -> bool:
-    """Return True if a file starts like a JKS or JCEKS store, unlike PKCS12 stores."""
+    """Return True if a file starts like a JKS or JCEKS store and is therefore not PKCS12."""
     return data[:4] in (_JKS.to_bytes(4, "big"), _JCEKS.to_bytes(4, "big"))
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedKey:
-    """An encrypted private key, and its certificates, starting with the key's own certificate."""
+    """An encrypted private key and its certificate chain, which starts with its own certificate."""
 
-    protected: bytes  # PKCS 8 EncryptedPrivateKeyInfo, in DER, with a cipher of Java
+    protected: bytes  # PKCS #8 EncryptedPrivateKeyInfo in DER, with a Java-specific cipher
     chain: tuple[bytes, ...]  # X.509 in DER
 
     def decrypt(self, password: str) -> bytes:
-        """Return the key as PKCS 8 in DER.
+        """Return the key as PKCS #8 in DER.
 
         Raises:
             KeyStoreError: The password is wrong, or the cipher is unknown.
@@ -57,14 +57,14 @@ class ProtectedKey:
 
 @dataclass(frozen=True, slots=True)
 class JavaKeyStore:
-    """The entries of a key store, by alias, in the order of the file."""
+    """Entries of a key store by alias, in the order of the file."""
 
-    certificates: Mapping[str, bytes]  # trusted certificates: X.509 in DER
+    certificates: Mapping[str, bytes]  # trusted X.509 certificates in DER
     keys: Mapping[str, ProtectedKey]
 
     @staticmethod
     def parse(data: bytes, password: str | None) -> JavaKeyStore:
-        """Parse a file. Without a password, the digest at its end is not verified, as in Java.
+        """Parse a file. As in Java, the digest at its end is not verified without a password.
 
         Raises:
             KeyStoreError: The file is damaged, the password is wrong, or the file contains a secret
@@ -83,7 +83,7 @@ class JavaKeyStore:
 
 
 class _Reader:
-    """Reader of a file. Lengths beyond the end are errors."""
+    """Reads fields of a file and raises KeyStoreError if a length exceeds the file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -102,7 +102,7 @@ class _Reader:
     def string(self) -> str:
         """Read a string in Java's modified UTF-8.
 
-        Supplementary characters are returned as two surrogates.
+        Supplementary characters are returned as surrogate pairs.
         """
         return (
             self.read(self.number(2)).replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
@@ -146,7 +146,7 @@ def _certificate(file: _Reader, version: int) -> bytes:
 
 
 def _encrypted_key_info(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return cipher, parameters of the cipher, and the encrypted key.
+    """Return the cipher, its parameters, and the encrypted key.
 
     The structure is SEQUENCE {SEQUENCE {OID, any}, OCTET STRING}.
     """
@@ -158,7 +158,7 @@ def _encrypted_key_info(data: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _der(file: _Reader, tag: int | None) -> bytes:
-    """Return the content of the next value in DER, which must have this tag unless it is None."""
+    """Return the content of the next DER value, which must have this tag unless the tag is None."""
     actual_tag, length = file.number(1), file.number(1)
     if tag not in (None, actual_tag):
         raise KeyStoreError("the private key is damaged: its cipher is missing")
@@ -168,9 +168,10 @@ def _der(file: _Reader, tag: int | None) -> bytes:
 
 
 def _decrypt_jks(data: bytes, password: str) -> bytes:
-    """Decrypt with SHA-1 as a key stream.
+    """Decrypt a key with a key stream of SHA-1 digests.
 
-    Each block is the digest of the password and the previous block; the first block is a salt.
+    Each block of the key stream is the digest of the password and the previous block. The first
+    block is a salt.
     """
     secret = _utf16(password)
     block, encrypted, digest = (
@@ -189,7 +190,7 @@ def _decrypt_jks(data: bytes, password: str) -> bytes:
 
 
 def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
-    """Decrypt triple DES in CBC mode; key and initialization vector are derived as in Java."""
+    """Decrypt a key with triple DES in CBC mode, with Java's derivation of key and IV."""
     from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.modes import CBC
@@ -202,7 +203,7 @@ def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
             "the private key cannot be decrypted: unexpected salt, iteration count, or password"
         )
     derived = b""
-    # Java treats equal halves differently, which is one case in 4 billion
+    # Java handles equal halves differently, which affects one salt in 4 billion
     for half in (salt[:4], salt[4:]):
         digest = half
         for _ in range(rounds):
@@ -212,7 +213,7 @@ def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
     padding = PKCS7(64).unpadder()
     try:
         return padding.update(cipher.update(data) + cipher.finalize()) + padding.finalize()
-    except ValueError as error:  # of the padding, because of a wrong password
+    except ValueError as error:  # invalid padding, which indicates a wrong password
         raise KeyStoreError("the password of the private key is wrong") from error
 
 

@@ -1,4 +1,4 @@
-"""Java key stores (JKS, PKCS12) as PEM data in memory: librdkafka cannot read them."""
+"""Converts Java key stores (JKS, PKCS12), which librdkafka cannot read, to PEM data in memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from connect_py.tls.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """Return the certificates of a trust store, as PEM.
+    """Return the certificates of a trust store as PEM data.
 
-    As in Java, JKS and PKCS12 are detected from the file itself.
+    As in Java, JKS and PKCS12 are detected from the file's contents.
 
     Raises:
         ConfigError: The file cannot be read with this password, or contains no certificate.
@@ -52,10 +52,10 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
 def key_and_chain(
     location: str, kind: str, password: str | None, key_password: str | None
 ) -> tuple[str, str]:
-    """Return the decrypted private key and its certificate chain, as PEM.
+    """Return the decrypted private key and its certificate chain as PEM data.
 
-    A file of type PEM contains both. JKS (including JCEKS) and PKCS12 are detected from the file
-    itself, as in Java.
+    A file of type PEM contains both. As in Java, JKS (including JCEKS) and PKCS12 are detected from
+    the file's contents.
 
     Raises:
         ConfigError: The file cannot be read with these passwords, or contains no key.
@@ -85,10 +85,10 @@ def key_and_chain(
 
 
 def certificates_of(pem: str, key: str) -> str:
-    """Return the certificates in PEM data, regardless of its line breaks.
+    """Return the certificates in PEM data, with normalized line breaks.
 
     Raises:
-        ConfigError: There is no certificate. The error names `key`.
+        ConfigError: The data contains no valid certificate. The error names `key`.
     """
     blocks = _blocks(pem, "CERTIFICATE")
     try:
@@ -108,7 +108,7 @@ def private_key_of(pem: str, password: str | None, key: str) -> str:
     """Return the decrypted private key in PEM data.
 
     Raises:
-        ConfigError: There is no private key. The error names `key`.
+        ConfigError: The data contains no valid private key. The error names `key`.
     """
     blocks = _blocks(pem, "[A-Z ]*PRIVATE KEY")
     if not blocks:
@@ -124,7 +124,7 @@ def private_key_of(pem: str, password: str | None, key: str) -> str:
 
 
 def _blocks(pem: str, label: str) -> list[str]:
-    """Return PEM blocks with line breaks, which may be missing in properties."""
+    """Return PEM blocks with line breaks, which properties files may omit."""
     blocks = re.findall(rf"-----BEGIN ({label})-----(.*?)-----END \1-----", pem, re.DOTALL)
     return [
         "\n".join([f"-----BEGIN {name}-----", *_body_lines(body), f"-----END {name}-----", ""])
@@ -133,7 +133,7 @@ def _blocks(pem: str, label: str) -> list[str]:
 
 
 def _body_lines(body: str) -> list[str]:
-    if ":" in body:  # an encrypted key of the old format, with header lines
+    if ":" in body:  # an encrypted key in the legacy format, with header lines
         return body.strip().splitlines()
     text = "".join(body.split())
     return [text[at : at + 64] for at in range(0, len(text), 64)]

@@ -26,10 +26,10 @@ _CLIENT_AUTH: Final = {
 
 
 def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the context of an HTTPS listener.
+    """Return the TLS context of an HTTPS listener.
 
-    `ssl.client.auth` determines whether clients present a certificate that the trust store
-    verifies.
+    `ssl.client.auth` determines whether clients must present a certificate, which is verified
+    against the trust store.
 
     Raises:
         ConfigError: The key is missing, or a store cannot be read.
@@ -48,9 +48,9 @@ def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the context of requests, which trusts the trust store or the system's authorities.
+    """Return the TLS context for requests. It trusts the trust store or the system's authorities.
 
-    The key, if there is one, is presented on request. Host names are checked if
+    The client key, if any, is presented if the server requests one. Host names are verified only if
     `ssl.endpoint.identification.algorithm` is `https`.
 
     Raises:
@@ -65,14 +65,15 @@ def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
-    """Apply the settings' restrictions and key to a context, and return all settings as PEM."""
+    """Apply protocols, ciphers, and the key to a context, and return all material as PEM data."""
     enabled = [
         item.strip() for item in props.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
     ]
     unknown = [name for name in enabled if name not in _VERSIONS]
     if unknown:
         raise ConfigError(
-            "ssl.enabled.protocols", f"supports {', '.join(_VERSIONS)}, found {', '.join(unknown)}"
+            "ssl.enabled.protocols",
+            f"expected values from {', '.join(_VERSIONS)}; found {', '.join(unknown)}",
         )
     versions = sorted(ssl.TLSVersion[_VERSIONS[name]] for name in enabled)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -88,9 +89,9 @@ def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
 
 
 def _add_key(context: ssl.SSLContext, pem: str) -> None:
-    """Add a key to a context through a temporary file that only this user can read.
+    """Add a key to a context through a temporary file that only the current user can read.
 
-    OpenSSL reads keys from files only.
+    OpenSSL reads keys only from files.
     """
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:

@@ -1,6 +1,6 @@
-"""Keys and certificates of Java's `ssl.*` settings, as PEM data in memory.
+"""Keys and certificates from Java's `ssl.*` settings, as PEM data in memory.
 
-Requires cryptography if there are any.
+The package cryptography is required only if the settings contain any.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from connect_py.tls.cipher_suites import openssl_ciphers
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """Certificates and key of one side of a connection; None: not set. Keys are not encrypted."""
+    """Certificates and unencrypted key of one side of a connection. None means not configured."""
 
     authorities: str | None = None
     key: str | None = None
     chain: str | None = None
-    ciphers: str | None = None  # with OpenSSL's names
+    ciphers: str | None = None  # OpenSSL's names
 
     @staticmethod
     def of(props: Mapping[str, str]) -> TlsMaterial:
-        """Read PEM data, and PEM, JKS, and PKCS12 files.
+        """Read the settings from inline PEM data and from PEM, JKS, and PKCS12 files.
 
         Raises:
             ConfigError: A store cannot be read. The message does not contain secrets.
@@ -33,7 +33,7 @@ class TlsMaterial:
 
 
 def trusted_authorities(props: Mapping[str, str]) -> str | None:
-    """Return the trusted certificates, or None if there are none in the settings.
+    """Return the trusted certificates as PEM data, or None if the settings specify none.
 
     Raises:
         ConfigError: See `TlsMaterial.of`.

@@ -251,7 +251,7 @@ def test_catalog_without_a_connector_is_found_on_the_worker(commands: Commands) 
 def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> None:
     """Here it cannot start: Java fails."""
     absent = commands.first_line("history", url="http://127.0.0.1:9")
-    assert f"{SEPARATE}: no worker answers at http://127.0.0.1:9" in absent
+    assert f"{SEPARATE}: no worker responds at http://127.0.0.1:9" in absent
     commands.post({**commands.case.config(), "iceberg.tables.default-commit-branch": "other"})
     changed = commands.first_line("history")
     assert f"connector {commands.case.name} at {commands.case.worker.url} has another" in changed

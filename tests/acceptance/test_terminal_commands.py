@@ -155,4 +155,4 @@ def test_status_and_top_show_failures_and_scripts_see_them(
     assert "/no/such/folder/x" in frame
     for words in (("status",), ("top", "--once"), ("connectors", "ls")):
         silent = run(*words, "--url", f"http://127.0.0.1:{free_port()}", status=2)
-        assert silent.stderr.startswith("connect-py: no worker answers at")
+        assert silent.stderr.startswith("connect-py: no worker responds at")

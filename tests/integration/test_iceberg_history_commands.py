@@ -149,5 +149,5 @@ def test_the_commands_start_a_driver_of_their_own(lake: Lake) -> None:
     assert difference.returncode == 1
     [announced] = difference.stderr.splitlines()
     assert announced.startswith(
-        "connect-py: starting a separate Spark driver: no worker answers at "
+        "connect-py: starting a separate Spark driver: no worker responds at "
     )

@@ -82,9 +82,9 @@ def test_plugin_cannot_replace_commands_or_omit_groups(capsys: pytest.CaptureFix
     entries = {entry.name: entry for entry in all_entries(BUILT_IN_COMMANDS, [plugin])}
     assert entries["status"] in BUILT_IN_COMMANDS
     assert capsys.readouterr().err.splitlines() == [
-        "connect-py: plugin greetings: command 'status' exists already",
-        "connect-py: plugin greetings: 'status all' belongs to no group of commands",
-        "connect-py: plugin greetings: 'nowhere one' belongs to no group of commands",
+        "connect-py: plugin greetings: command 'status' already exists",
+        "connect-py: plugin greetings: 'status all' has no command group",
+        "connect-py: plugin greetings: 'nowhere one' has no command group",
     ]
 
 

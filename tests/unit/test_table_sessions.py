@@ -155,8 +155,8 @@ def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
     ("worker", "reason"),
     [
         (
-            FakeWorker({}, error=ConnectError("no worker answers at http://x")),
-            "no worker answers at http://x",
+            FakeWorker({}, error=ConnectError("no worker responds at http://x")),
+            "no worker responds at http://x",
         ),
         (FakeWorker({"other": SINK}), "the worker at http://worker has no Iceberg sink sink"),
         (FakeWorker({"sink": {"connector.class": "FileStreamSink"}}), "has no Iceberg sink sink"),

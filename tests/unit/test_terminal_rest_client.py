@@ -122,10 +122,10 @@ def test_wrong_password_and_foreign_servers_are_named_as_such(
     with pytest.raises(RequestRefusedError, match="--user"):
         worker.names()
     scripted.answers = [(200, "<html>hello</html>")]
-    with pytest.raises(WorkerUnreachableError, match="is not a worker's: <html>hello"):
+    with pytest.raises(WorkerUnreachableError, match="is not from a Connect worker: <html>hello"):
         worker.names()
     scripted.answers = [(404, "<html>not here</html>")]
-    with pytest.raises(RequestRefusedError, match="/connectors answers 404: <html>not here"):
+    with pytest.raises(RequestRefusedError, match="/connectors returned 404: <html>not here"):
         worker.names()
 
 

@@ -74,7 +74,7 @@ class AnsweringWorker(RestClient):
 
     def metrics(self, worker_id: str | None = None) -> str:
         if worker_id == "h2:8083":
-            raise WorkerUnreachableError("no worker answers at http://h2:8083")
+            raise WorkerUnreachableError("no worker responds at http://h2:8083")
         return METRICS
 
 
@@ -99,7 +99,7 @@ def test_a_frame_of_top_fits_eighty_columns_whatever_it_shows() -> None:
     assert lines[2].startswith("a-connector-with-a-name-")
     assert "…" in lines[2]
     assert "orders, task 1: ConnectException: no disk" in lines
-    assert "no worker answers at http://h2:8083" in lines
+    assert "no worker responds at http://h2:8083" in lines
 
 
 def test_failures_are_shown_before_what_waits() -> None:
