@@ -23,7 +23,9 @@ PURPOSE = "field extraction"
 
 
 class ExtractField(SideTransformation[R]):
-    """Replaces a struct or map with one of its fields. A null has the schema of the field.
+    """Replaces a struct or map with one of its fields.
+
+    A null remains null and has the schema of the field in the result.
 
     The row form and the columnar form are both handwritten, because the result is not a struct, and
     its nulls depend on every struct on the path to the field.

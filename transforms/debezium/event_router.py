@@ -321,7 +321,11 @@ class EventRouter(Transformation[R]):
         return None if name is None else _of_type(row, name, SchemaType.INT32)
 
     def _timestamp(self, event: Struct, row: Struct) -> int | None:
-        """Return the timestamp in the configured column, or else of the change, in milliseconds."""
+        """Return the timestamp of the event in milliseconds.
+
+        If the configured column is null or no column is configured, this is the `ts_ms` of the
+        change event.
+        """
         name = self._columns["timestamp"]
         timestamp: int | None = None if name is None else _of_type(row, name, SchemaType.INT64)
         if name is None or timestamp is None:
