@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import DataError
@@ -22,11 +22,6 @@ from transforms.field_changes import (
 from transforms.rebuild import rebuilt
 from transforms.requirements import require_map, require_struct
 from transforms.side import Side, SideTransformation
-
-if TYPE_CHECKING:
-    pass
-
-_MAX_NAMES: Final = 10_000  # cached names of map entries
 
 
 class FieldTransformation(SideTransformation[R]):
