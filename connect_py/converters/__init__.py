@@ -37,7 +37,7 @@ PRELOAD = (
     f"{_PACKAGE}.json.json_converter",
     f"{_PACKAGE}.simple_converters",
     f"{_PACKAGE}.avro.avro_converter",
-    "confluent_kafka.schema_registry",  # otherwise 0.2 s of CPU and 16 MB in every Avro task
+    "confluent_kafka.schema_registry",  # saves 0.2 s of CPU time and 16 MB in every Avro task
 )
 PLUGINS: tuple[Plugin, ...] = tuple(
     Plugin(kind, name, f"{_PACKAGE}.{python}")

@@ -1,4 +1,4 @@
-"""Parts of columnar forms that all formats share: runs, and rows that the row form converted."""
+"""Columnar conversion code that all formats share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect_py.api.schema import Schema, Value
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FREE_CUTS: Final = 8  # per call
+_FREE_CUTS: Final = 8  # number of runs that each call may have regardless of their length
 
 
 def column_runs(
@@ -22,10 +22,11 @@ def column_runs(
     """Convert messages run by run.
 
     Args:
-        rows: The number of messages.
-        run_from: Returns the run that starts at a message.
-        rows_per_cut: The smallest average length of a run; more cuts cost more than rows do.
-        reason: The reason for cuts, for the error.
+        rows: Number of messages.
+        run_from: Returns the run that starts at the message with this index.
+        rows_per_cut: Minimum average number of rows per run. For shorter runs, row-by-row
+            conversion is faster.
+        reason: Reason why runs end, for the error message.
 
     Raises:
         NotColumnar: The runs are too short.
@@ -46,13 +47,13 @@ def replace_rows(
     values: Mapping[int, Value],
     absent: Mapping[Path, pa.BooleanArray] | None = None,
 ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-    """Replace null rows of a column with values of the row form.
+    """Replace null rows of a column with values that were converted row by row.
 
     Args:
-        schema: The schema of the column, or None if it has none.
+        schema: Schema of the column, or None if it is schemaless.
         data: The column.
-        values: The values by row.
-        absent: `Column.absent` of a column without a schema.
+        values: Values by row index.
+        absent: `Column.absent` of a schemaless column.
 
     Returns:
         The new column, and its absent members.
@@ -78,7 +79,7 @@ def replace_rows(
 def column_of_rows(
     schema: Schema | None, values: list[Value]
 ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-    """Return a column of values of the row form, and its absent members.
+    """Create a column from row values, and return it with its absent members.
 
     Raises:
         NotColumnar: Columns cannot represent the values exactly.

@@ -1,4 +1,4 @@
-"""Converters of simple types: strings, bytes, numbers, and headers of any simple type.
+"""Converters for simple types: strings, bytes, numbers, and headers of any simple type.
 
 Java names: `org.apache.kafka.connect.storage.{StringConverter,SimpleHeaderConverter}` and
 `org.apache.kafka.connect.converters.{ByteArray,Short,Integer,Long,Float,Double,Boolean}Converter`.
@@ -35,11 +35,12 @@ from connect_py.converters.value_and_header_converter import ValueAndHeaderConve
 from connect_py.java.strings import java_text
 from connect_py.java.values import parse_string, to_text
 
-_MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP})  # java.util.Date, whatever their type is
+# java.util.Date in Java, regardless of their schema type
+_MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP})
 
 
 class StringConverter(ValueAndHeaderConverter):
-    """Strings. Bytes that are invalid in the encoding become U+FFFD."""
+    """Converts strings. Bytes that are invalid in the encoding become U+FFFD."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
         "converter.encoding",
@@ -83,7 +84,8 @@ class StringConverter(ValueAndHeaderConverter):
         try:
             if self._encoding != "utf-8":
                 raise pa.ArrowInvalid("not UTF-8")
-            column = pa.array(data, pa.binary()).cast(pa.string())  # checks that it is UTF-8
+            # rejects bytes that are not UTF-8
+            column = pa.array(data, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid:
             column = pa.array(
                 [None if d is None else d.decode(self._encoding, "replace") for d in data],
@@ -93,7 +95,7 @@ class StringConverter(ValueAndHeaderConverter):
 
 
 class ByteArrayConverter(ValueAndHeaderConverter):
-    """Unchanged bytes."""
+    """Passes bytes through unchanged."""
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         """Do nothing, because the converter has no properties."""
@@ -130,7 +132,7 @@ class ByteArrayConverter(ValueAndHeaderConverter):
 
 
 class _PrimitiveConverter(ValueAndHeaderConverter):
-    """A big-endian primitive."""
+    """Converts big-endian primitives."""
 
     _label: ClassVar[str]  # in error messages
     _format: ClassVar[struct.Struct]
@@ -194,7 +196,7 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
 
 
 class ShortConverter(_PrimitiveConverter):
-    """INT16."""
+    """Converts INT16 values."""
 
     _label = "short"
     _format = struct.Struct(">h")
@@ -202,7 +204,7 @@ class ShortConverter(_PrimitiveConverter):
 
 
 class IntegerConverter(_PrimitiveConverter):
-    """INT32."""
+    """Converts INT32 values."""
 
     _label = "integer"
     _format = struct.Struct(">i")
@@ -210,7 +212,7 @@ class IntegerConverter(_PrimitiveConverter):
 
 
 class LongConverter(_PrimitiveConverter):
-    """INT64."""
+    """Converts INT64 values."""
 
     _label = "long"
     _format = struct.Struct(">q")
@@ -218,7 +220,7 @@ class LongConverter(_PrimitiveConverter):
 
 
 class FloatConverter(_PrimitiveConverter):
-    """FLOAT32."""
+    """Converts FLOAT32 values."""
 
     _label = "float"
     _format = struct.Struct(">f")
@@ -226,7 +228,7 @@ class FloatConverter(_PrimitiveConverter):
 
 
 class DoubleConverter(_PrimitiveConverter):
-    """FLOAT64."""
+    """Converts FLOAT64 values."""
 
     _label = "double"
     _format = struct.Struct(">d")
@@ -234,7 +236,7 @@ class DoubleConverter(_PrimitiveConverter):
 
 
 class BooleanConverter(_PrimitiveConverter):
-    """BOOLEAN: one byte, 0 or 1."""
+    """Converts BOOLEAN values, which are one byte: 0 or 1."""
 
     _label = "boolean"
     _format = struct.Struct("?")
@@ -260,7 +262,7 @@ class BooleanConverter(_PrimitiveConverter):
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Infers the type of each header from its characters. Accepts all bytes."""
+    """Infers the type of each header value from its characters. Accepts all bytes."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Do nothing, because the converter has no properties."""

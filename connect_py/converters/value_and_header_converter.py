@@ -1,4 +1,4 @@
-"""`ValueAndHeaderConverter`: base class of converters that also convert headers."""
+"""Base class of converters that also convert headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.api.schema import Schema, SchemaAndValue, Value
 
 
 class ValueAndHeaderConverter(Converter, HeaderConverter):
-    """Converts headers with the methods for values, and ignores the key of the header."""
+    """Converts headers with the methods for values. The key of the header is ignored."""
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Row form of Avro message bodies, which may be damaged or malicious.
+"""Row-by-row decoding of Avro message bodies, which may be corrupt or malicious.
 
-Every length and count is compared with the remaining bytes before it is used. A damaged body
-therefore does not cost more time and memory than a valid one of the same size.
+Every length and count is compared with the number of remaining bytes before it is used. Decoding a
+corrupt body therefore costs no more time or memory than decoding a valid body of the same size.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
 
-# a plain Avro schema, see avro_schema.py
+# plain Avro schema (see avro_schema.py)
 Tree: TypeAlias = Any
-# (message, start of the value) -> (value, its end)
+# (message, start of the value) -> (value, end of the value)
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
-_LAST_SHIFT: Final = 63  # a number has ten bytes at most
+_LAST_SHIFT: Final = 63  # a number has at most ten bytes
 _LONG_MASK: Final = (1 << 64) - 1
 _INT_LIMIT: Final = 1 << 31
 _FLOAT: Final = struct.Struct("<f")
@@ -25,18 +25,18 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class AvroBodyReader:
-    """Decodes bodies of one plain schema.
+    """Decodes message bodies of one plain schema.
 
-    Records become lists of their members, maps lists of [key, value], and unions of several types
-    pairs of the index among the branches other than null and the value. Invalid UTF-8 becomes
-    U+FFFD, as in Java.
+    Records become lists of their members, and maps become lists of [key, value] lists. A value of a
+    union of several types becomes a pair: the index of its branch, not counting null, and the
+    value. Invalid UTF-8 becomes U+FFFD, as in Java.
     """
 
     def __init__(self, plain: Tree) -> None:
         self._read = self._reader(plain)
 
     def read(self, message: bytes, start: int = 0) -> Any:
-        """Decode the body that starts at `start`; bytes after it are ignored.
+        """Decode the body that starts at `start`. Bytes after the body are ignored.
 
         Raises:
             DataError: The bytes do not match the schema.
@@ -91,11 +91,11 @@ class AvroBodyReader:
         return read
 
 
-_TOO_SHORT: Final = "the message ends too early"
+_TOO_SHORT: Final = "the message is truncated"
 
 
 def width(plain: Tree) -> int:
-    """Return the smallest number of bytes of a value."""
+    """Return the minimum number of bytes of a value with this schema."""
     if isinstance(plain, str):
         return _WIDTHS.get(plain, 1)
     if isinstance(plain, dict) and plain["type"] == "record":
@@ -117,7 +117,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
     shift = 0
     while byte >= 0x80:
         if shift == _LAST_SHIFT:
-            raise DataError("a number of more than ten bytes")
+            raise DataError("a number has more than ten bytes")
         number |= (byte & 0x7F) << shift
         shift += 7
         at += 1
@@ -155,7 +155,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = _long(data, at)
     end = at + size
     if size < 0 or end > len(data):
-        raise DataError(f"a length of {size}, but only {len(data) - at} bytes remain")
+        raise DataError(f"invalid length {size}: {len(data) - at} bytes remain")
     return data[at:end], end
 
 
@@ -197,7 +197,7 @@ def _record(members: Sequence[Read]) -> Read:
 
 
 def _array(item: Read, item_width: int) -> Read:
-    """Return a reader of blocks of items up to an empty block.
+    """Return a function that reads blocks of items up to and including an empty block.
 
     A negative count is followed by the size of the block in bytes.
     """
@@ -213,7 +213,7 @@ def _array(item: Read, item_width: int) -> Read:
             if not size:
                 return values, at
             if size * item_width > len(data) - at:
-                raise DataError(f"{size} items, but only {len(data) - at} bytes remain")
+                raise DataError(f"invalid number of items {size}: {len(data) - at} bytes remain")
             for _ in range(size):
                 value, at = item(data, at)
                 values.append(value)

@@ -1,4 +1,4 @@
-"""`io.confluent.connect.avro.AvroConverter`."""
+"""Converter for Avro, equivalent to `io.confluent.connect.avro.AvroConverter`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AvroConverter(RegistryConverter):
-    """Avro in Confluent's wire format, with schemas of a registry."""
+    """Converts Avro in Confluent's wire format, with schemas from a schema registry."""
 
     kind = "AVRO"
     label = "Avro"
@@ -40,14 +40,14 @@ class AvroConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Add the names, versions, and parameters of Connect to written schemas.",
+            doc="Add Connect names, versions, and parameters to written schemas.",
         )
         .define(
             "scrub.invalid.names",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Replace characters of invalid names instead of failing.",
+            doc="Replace invalid characters in names instead of failing.",
         )
         .define(
             "enhanced.avro.schema.support",
@@ -61,43 +61,44 @@ class AvroConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Name members of unions (connect_union_field_0, ...) and enums like other formats.",
+            doc="Use the same names for union members (connect_union_field_0, ...) and enums as "
+            "in other formats.",
         )
         .define(
             "flatten.singleton.unions",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Read a union of one type as this type.",
+            doc="Read a union with a single type as that type.",
         )
         .define(
             "ignore.default.for.nullables",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Write nulls of optional members as null instead of the default.",
+            doc="Write null values of optional members as null instead of the default.",
         )
         .define(
             "allow.optional.map.keys",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Write maps with optional string keys as maps.",
+            doc="Write maps with optional string keys as Avro maps.",
         )
         .define(
             "discard.type.doc.default",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Ignored; the doc of records and members becomes the doc of the schema.",
+            doc="Ignored. The doc of records and members becomes the doc of the Connect schema.",
         )
         .define(
             "connect_py.aliases",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Store aliases of fields in a schema parameter of this name; Iceberg sinks "
-            "rename columns with them.",
+            doc="Store field aliases in a schema parameter of this name. Iceberg sinks use them "
+            "to rename columns.",
         )
     )
 

@@ -1,8 +1,9 @@
-"""Connect schemas of Avro schemas, as in Confluent's AvroData, and conversion of their values.
+"""Conversion of Avro schemas to Connect schemas, as in Confluent's AvroData.
 
-`avro_type` returns an `AvroType`: the Connect schema, a plain Avro schema with the same binary
-format, and two functions that convert decoded data. In the plain schema, names are inlined, logical
-types and enums are replaced by their base types, and maps are arrays of entries.
+`avro_type` returns an `AvroType`, which contains the Connect schema, a plain Avro schema with the
+same binary format, and two functions that convert decoded data. In the plain schema, named types
+are inlined, logical types and enums are replaced with their base types, and maps are represented as
+arrays of entries.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM_PARAMETER: Final = "io.confluent.connect.avro.Enum"
 UNION_NAME: Final = "io.confluent.connect.avro.Union"
 FIXED_SIZE: Final = "connect.fixed.size"
-LARGEST_FIXED: Final = (1 << 31) - 1  # bytes, the limit of a column
+LARGEST_FIXED: Final = (1 << 31) - 1  # bytes; limit of an Arrow column
 NAMELESS: Final = "io.confluent.connect.avro.ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
-DEFAULT_PRECISION: Final = 64  # omitted by Java
+DEFAULT_PRECISION: Final = 64  # Java does not store this precision in the schema
 LOGICAL_NAMES: Final = frozenset({DECIMAL, DATE, TIME, TIMESTAMP})
 LOGICAL_TYPE: Final = (
     "logicalType"  # also a schema parameter, for types without an equivalent in Connect
@@ -114,15 +115,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """An Avro type."""
+    """An Avro type, and its conversion to a Connect type."""
 
     schema: Schema
     plain: Tree
     value: ToValue
-    """Converts a decoded value of `plain`, except None, to a value, or raises DataError."""
+    """Converts a decoded value of `plain`, other than None. Raises DataError if it is invalid."""
     column: ToColumn
-    """Converts an Arrow column of `plain` to the Arrow type of `schema`, or raises NotColumnar."""
-    # False if it contains a union of several types, or a map with keys that may be null or equal
+    """Converts an Arrow column of `plain` to the type of `schema`, or raises NotColumnar."""
+    # False if the type contains a union of several types, or a map whose keys may be null or equal
     columnar: bool = True
 
 
@@ -132,16 +133,16 @@ def avro_type(
     version: int | None = None,
     options: Options | None = None,
 ) -> AvroType:
-    """Return the type of a schema.
+    """Convert an Avro schema.
 
     Args:
-        text: The schema.
-        references: The referenced schemas by name.
-        version: The version in the registry.
-        options: The options of the converter.
+        text: The schema in JSON.
+        references: Referenced schemas by name.
+        version: Version of the schema in the registry.
+        options: Options of the converter.
 
     Raises:
-        DataError: The schema is invalid, or has no equivalent in Connect.
+        DataError: The schema is invalid or has no equivalent in Connect.
     """
     reader = _SchemaReader(options or Options())
     try:
@@ -159,7 +160,7 @@ class _SchemaReader:
         self._options = options
         self._declared: dict[
             str, tuple[Tree, str]
-        ] = {}  # by full name: the definition and its outer namespace
+        ] = {}  # definition and enclosing namespace, by full name
         self._open: list[str] = []
         self._numbers = count()
         self._unions = count()
@@ -193,7 +194,7 @@ class _SchemaReader:
         doc: str | None = None,
         version: int | None = None,
     ) -> AvroType:
-        """Return the type of a schema; `default` and `doc` belong to the field of this type."""
+        """Convert a schema. `default` and `doc` are attributes of the field that has this type."""
         if isinstance(tree, list):
             return self._union(tree, namespace, default, doc)
         if isinstance(tree, str):
@@ -242,7 +243,7 @@ class _SchemaReader:
             size = tree["size"]
             if type(size) is not int or not 0 <= size <= LARGEST_FIXED:
                 raise DataError(
-                    f"A fixed type of {size} bytes is not supported: at most {LARGEST_FIXED}"
+                    f"A fixed type of {size} bytes is not supported; the maximum is {LARGEST_FIXED}"
                 )
             plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": size}
             parameters[FIXED_SIZE] = str(size)
@@ -289,7 +290,7 @@ class _SchemaReader:
 
     def _array_of(self, items: Tree) -> Tree:
         if not width(items):
-            raise DataError("An array whose items have no bytes could have any length")
+            raise DataError("Arrays whose items have no bytes are not supported")
         return {"type": "array", "items": items}
 
     def _array(self, tree: Tree, namespace: str) -> AvroType:
@@ -505,14 +506,14 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:
-    """Return the default value of its JSON in an Avro schema."""
+    """Convert the JSON of a default in an Avro schema to a Connect value."""
     if schema.type is Type.BYTES and isinstance(tree, str):
         data = tree.encode("latin-1")
         return decimal_value(schema, data) if schema.name == DECIMAL else data
     if schema.type in (Type.FLOAT32, Type.FLOAT64):
         return float(tree)
     if schema.type is Type.ARRAY:
-        return [_default_value(schema.value_schema, t) for t in tree]  # type: ignore[arg-type] # an ARRAY has one
+        return [_default_value(schema.value_schema, t) for t in tree]  # type: ignore[arg-type] # an ARRAY has a value schema
     if schema.type is Type.MAP and isinstance(tree, dict):
-        return {k: _default_value(schema.value_schema, t) for k, t in tree.items()}  # type: ignore[arg-type] # a MAP has one
+        return {k: _default_value(schema.value_schema, t) for k, t in tree.items()}  # type: ignore[arg-type] # a MAP has a value schema
     return tree

@@ -23,7 +23,7 @@ def leaf(schema: Schema, data: pa.Array) -> pa.Array:
 
 
 def narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
-    """Convert integers to a schema with fewer bits; Java drops the high bits."""
+    """Convert integers to a schema with fewer bits. The high bits are discarded, as in Java."""
     from connect_py.columns import arrow
 
     return data.cast(arrow.arrow_type(schema), safe=False)
@@ -101,7 +101,7 @@ def array_column(item: ToColumn) -> ToColumn:
 
 
 def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
-    """Convert a list of records with a key and a value, whose schema is `entry`."""
+    """Return a function that converts lists of records with the schema `entry` to maps."""
 
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -113,7 +113,7 @@ def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
         keys, items = entries.field(0), entries.field(1)
         rows = pc.list_parent_indices(data).to_pylist()
         if len(set(zip(rows, keys.to_pylist(), strict=True))) < len(keys):
-            raise NotColumnar("a map contains a key twice")
+            raise NotColumnar("a map contains a duplicate key")
         mask = data.is_null() if data.null_count else None
         return pa.MapArray.from_arrays(
             data.offsets, keys, items, type=arrow.arrow_type(schema), mask=mask

@@ -1,4 +1,4 @@
-"""Avro schemas and data of Connect schemas and values, as in Confluent's AvroData."""
+"""Conversion of Connect schemas and values to Avro, as in Confluent's AvroData."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from connect_py.converters.json.json_values import unscaled, unscaled_bytes
 from connect_py.converters.registry import generalized_sums
 from connect_py.converters.registry.schema_registry import RegisteredSchema
 
-Tree: TypeAlias = Any  # of JSON
+Tree: TypeAlias = Any  # parsed JSON
 ToDatum: TypeAlias = Callable[[Value], Any]
 
 _PRIMITIVES: Final = {
@@ -75,13 +75,13 @@ class Options:
     optional_map_keys: bool = False  # allow.optional.map.keys
 
     def enum_parameter(self, schema: Schema) -> str | None:
-        """Return the parameter that describes an enum, or None if it is written as a string."""
+        """Return the parameter that describes an enum, or None if it is not written as an enum."""
         parameter = generalized_sums.ENUM if self.generalized_sums else ENUM_PARAMETER
         is_enum = schema.type is Type.STRING and parameter in schema.parameters
         return parameter if is_enum and (self.enums or self.generalized_sums) else None
 
     def is_map(self, keys: Schema) -> bool:
-        """Return True if maps with these keys are maps in Avro."""
+        """Return True if maps with these keys are written as Avro maps."""
         return keys.type is Type.STRING and (self.optional_map_keys or not keys.optional)
 
 
@@ -94,7 +94,7 @@ class AvroWriter:
         """Create the Avro schema.
 
         Raises:
-            DataError: Avro has no equivalent of the schema.
+            DataError: The schema has no equivalent in Avro.
         """
         import fastavro
 
@@ -115,9 +115,9 @@ class AvroWriter:
         self._write = fastavro.schemaless_writer
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> AvroWriter:
-        """Return a writer of the same values with another schema.
+        """Return a writer that writes the same values with another schema.
 
-        Members are matched by name; missing members get the default of the other schema.
+        Members are matched by name. Missing members get their default in the other schema.
 
         Raises:
             DataError: The schema is invalid.
@@ -127,7 +127,7 @@ class AvroWriter:
         return writer
 
     def write(self, value: Value) -> bytes:
-        """Return the message body of a value.
+        """Serialize a value to a message body.
 
         Raises:
             DataError: The value does not match its schema.
@@ -141,7 +141,10 @@ class AvroWriter:
 
 
 def _parsed(text: str, references: Mapping[str, str]) -> Tree:
-    """Return the schema for fastavro, without logical types, because values have base types."""
+    """Parse a schema for fastavro.
+
+    Logical types are removed, because values have the base types.
+    """
     import fastavro
 
     names: dict[str, Any] = {}
@@ -162,10 +165,10 @@ def _without_logical_types(tree: Tree) -> Tree:
 
 
 def schema_of(value: Value) -> Schema:
-    """Return the schema of a value without one.
+    """Return the schema of a schemaless value.
 
     Raises:
-        DataError: The value requires a schema.
+        DataError: No schema can be inferred from the value.
     """
     for python, kind in _SCALARS:
         if isinstance(value, python):
@@ -176,8 +179,9 @@ def schema_of(value: Value) -> Schema:
 class _SchemaMaker:
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._written: dict[str, Schema] = {}  # records and enums, by full name
-        self._maps = 0  # with keys other than strings
+        # written records, enums, and fixed types by full name
+        self._written: dict[str, Schema] = {}
+        self._maps = 0  # number of maps with keys other than strings
 
     def tree(self, schema: Schema) -> Tree:
         """Return the Avro schema, which is a union with null if the Connect schema is optional."""
@@ -241,7 +245,7 @@ class _SchemaMaker:
         return self._attributed({"type": "array", "items": entry}, schema)
 
     def _entry_name(self) -> str:
-        """Return a unique name: `MapEntry` for the first map."""
+        """Return a unique name for the entries of a map. The first name is `MapEntry`."""
         self._maps += 1
         return MAP_ENTRY if self._maps == 1 else f"Map{self._maps}{MAP_ENTRY}"
 
@@ -272,7 +276,7 @@ class _SchemaMaker:
         return field
 
     def _fixed(self, schema: Schema) -> dict[str, Any]:
-        """Return a fixed type with a unique name, because its attributes may differ."""
+        """Return a fixed type with a unique name, because other attributes may differ."""
         is_named = schema.name is not None and schema.name != DECIMAL
         name = f"{NAMELESS}{len(self._written)}"
         if is_named:
@@ -327,7 +331,7 @@ class _SchemaMaker:
         return ".".join(map(self.scrubbed, name.split(".")))
 
     def scrubbed(self, name: str) -> str:
-        """Return a name that is valid in Avro."""
+        """Return a valid Avro name."""
         if _NAME.fullmatch(name):
             return name
         if not self.options.scrub_names:
@@ -354,7 +358,7 @@ def _default(schema: Schema, value: Value) -> Tree:
 
 
 def _datum(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """Return a function that converts a value, which may be null, for fastavro."""
+    """Return a function that converts a nullable value for fastavro."""
     make = _not_null(schema, maker)
     return (lambda value: None if value is None else make(value)) if schema.optional else make
 
@@ -382,9 +386,9 @@ def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """Return a function that converts a member of a struct for fastavro.
+    """Return a function that converts a struct member for fastavro.
 
-    Nulls become the default, unless `ignore_defaults` is set.
+    Nulls become the default unless `ignore_defaults` is set.
     """
     make = _datum(schema, maker)
     if schema.default is None or (maker.options.ignore_defaults and schema.optional):
@@ -393,7 +397,7 @@ def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _decimal(scale: int, size: int, value: Value) -> bytes:
-    """Return the unscaled bytes, padded to `size`."""
+    """Return the unscaled bytes of a decimal, padded to `size`."""
     if -value.as_tuple().exponent != scale:
         raise DataError(f"the decimal {value} does not have the scale of its schema, {scale}")
     data = unscaled_bytes(unscaled(value, scale))

@@ -1,4 +1,4 @@
-"""Connect schemas in the envelope of JsonConverter."""
+"""Reading and writing Connect schemas in JsonConverter envelopes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
             raise DataError(f"Invalid schema {attribute}: it must be a string")
         arguments[attribute] = text
     version = tree.get("version")
-    # Java ignores other values, too
+    # Java also ignores values of other types
     arguments["version"] = wrap(version, 32) if type(version) is int else None
     arguments["parameters"] = _parameters(tree.get("parameters"))
     schema = Schema(kind, **arguments)
@@ -81,7 +81,7 @@ def _fields(tree: Tree, values: JsonValueReader) -> list[tuple[str, Schema]]:
         if not isinstance(name, str):
             raise DataError("Struct schema's field name not specified properly")
         schema = read_schema(field, values)
-        assert schema is not None  # a dict
+        assert schema is not None  # `field` is a dict
         result.append((name, schema))
     return result
 
@@ -97,12 +97,12 @@ def _parameters(tree: Tree) -> dict[str, str]:
 
 
 def write_schema(schema: Schema | None, values: JsonValueWriter, field: str | None = None) -> str:
-    """Return the JSON of a schema, with members in the order of Java.
+    """Return the JSON of a schema. The members are in the same order as in Java.
 
     Args:
         schema: The schema.
         values: Writes default values.
-        field: The name of the field in a struct; None outside of structs.
+        field: Name of the struct field that has this schema, or None if there is no such field.
     """
     if schema is None:
         return "null"

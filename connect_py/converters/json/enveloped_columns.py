@@ -1,8 +1,9 @@
 """Columnar form of JsonConverter with schemas.
 
-Each message contains its schema, which consists of the same bytes in message after message. It is
-parsed once; messages that start with exactly these bytes contain a payload of that schema. The
-native decoder reads the payloads, and the row form reads odd payloads and other messages.
+Each message contains its schema, and most messages of a topic start with exactly the same bytes.
+The schema is parsed once. Each message that starts with these bytes contains a payload of that
+schema. The native decoder decodes the payloads. The row form converts odd payloads and all other
+messages.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 MAX_ENVELOPES: Final = 64  # cached per topic
 MIN_ROWS_PER_CUT: Final = 100
 
-_END: Final = b"}"  # of the envelope
+_END: Final = b"}"  # end of the envelope
 _HEAD = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*')
 _NECK = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:[ \t\n\r]*')
 
 REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Errors of msgspec for input that it does not accept."""
+"""Errors that msgspec raises for input that it does not accept."""
 
 
 class EnvelopeText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The two members of a message, unparsed."""
+    """The two members of an envelope, unparsed."""
 
     schema: msgspec.Raw
     payload: msgspec.Raw
@@ -52,14 +53,14 @@ ENVELOPES: Final = msgspec.json.Decoder(EnvelopeText)
 
 @dataclass(frozen=True, slots=True)
 class _Envelope:
-    """Messages of one schema."""
+    """Envelope of the messages that have one schema."""
 
     schema: Schema
-    columns: SchemaColumns | None  # None: all messages are converted by the row form
-    prefix: bytes | None  # before each payload; None: messages are payloads
+    columns: SchemaColumns | None  # None if the row form converts all messages
+    prefix: bytes | None  # bytes before each payload; None if messages are payloads
 
     def payload(self, message: bytes) -> bytes | None:
-        """Return the payload of a message, or None if it has another prefix."""
+        """Return the payload of a message, or None if it has a different prefix."""
         if self.prefix is None:
             return message
         if not message.startswith(self.prefix) or not message.endswith(_END):
@@ -67,7 +68,7 @@ class _Envelope:
         return message[len(self.prefix) : -len(_END)]
 
     def payloads(self, messages: Sequence[bytes | None]) -> Sequence[bytes | None] | None:
-        """Return the payloads of all messages, or None if a message has another prefix."""
+        """Return the payloads of all messages, or None if a message has a different prefix."""
         prefix = self.prefix
         if prefix is None:
             return messages
@@ -82,9 +83,9 @@ class _Envelope:
 
 
 def _payloads_of_joined(messages: JoinedBytes, prefix: bytes) -> list[bytes | None] | None:
-    """Return the payloads, or None if a message has another prefix.
+    """Return the payloads, or None if a message has a different prefix.
 
-    The prefix, some kilobytes of schema, is compared in place.
+    The prefix contains several kilobytes of schema and is compared without copying.
     """
     data, head, start = messages.data, len(prefix), 0
     payloads: list[bytes | None] = []
@@ -117,10 +118,10 @@ class EnvelopedColumns:
 
         Args:
             row_form: Converts one message.
-            parse_schema: Returns the schema that JSON describes.
-            fixed_schema: The schema of all messages, which are payloads then; None: each message
-                contains its schema.
-            replace_null_with_default: True if nulls become the default of the field.
+            parse_schema: Parses a schema.
+            fixed_schema: Schema of all messages, which are payloads without an envelope. None if
+                each message contains its schema.
+            replace_null_with_default: True to replace null with the default of the field.
         """
         self._row_form = row_form
         self._parse_schema = parse_schema
@@ -144,7 +145,7 @@ class EnvelopedColumns:
         return self._columns[schema]
 
     def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
-        """Convert messages; a run ends where the schema changes.
+        """Convert messages to runs. A run ends where the schema changes.
 
         Raises:
             NotColumnar: Schemas change too often, a message has no schema, or columns cannot
@@ -185,14 +186,14 @@ class EnvelopedColumns:
         return next((each for prefix, each in envelopes if message.startswith(prefix)), None)
 
     def _new_envelope(self, message: bytes) -> _Envelope | None:
-        """Return the envelope of a message with an unknown prefix, or None without a schema."""
+        """Return the envelope of a message with a new prefix, or None if it has no schema."""
         prefix_and_schema = self._parse_prefix(message)
         if prefix_and_schema is None:
             try:
                 schema = self._row_form(message).schema
             except DataError:
                 return None
-            # an unusual spelling, such as the payload before the schema
+            # unusual JSON, such as a payload that precedes the schema
             return None if schema is None else _Envelope(schema, None, b"")
         prefix, schema = prefix_and_schema
         envelope = self._envelopes[prefix] = _Envelope(schema, self._columns_of(schema), prefix)
@@ -203,7 +204,7 @@ class EnvelopedColumns:
     def _parse_prefix(self, message: bytes) -> tuple[bytes, Schema] | None:
         """Return the bytes before the payload and the schema that they contain.
 
-        The result is None without a schema, or if the schema does not precede the payload.
+        Return None if there is no schema or it does not precede the payload.
         """
         try:
             schema_text = bytes(ENVELOPES.decode(message).schema)
@@ -232,14 +233,15 @@ class _Rows:
         self._start = start
         self._envelope = envelope
         self._schema = None if envelope is None else envelope.schema
-        # by row of the run
+        # by row index in the run
         self._values: dict[int, Value] = {}
         self._failures: dict[int, DataError] = {}
 
     def payloads(self) -> list[bytes | None]:
-        """Return the payloads for the native decoder up to the first message of another schema.
+        """Return the payloads for the native decoder, up to the first message with another schema.
 
-        All other messages are converted; their payload is None.
+        Messages that the native decoder cannot decode are converted by the row form, and their
+        payload is None.
         """
         envelope = self._envelope
         is_native = envelope is not None and envelope.columns is not None
@@ -256,7 +258,7 @@ class _Rows:
         return payloads
 
     def _convert(self, row: int, message: bytes) -> bool:
-        """Convert a message; return False if it has another schema."""
+        """Convert a message. Return False if it has another schema."""
         try:
             result = self._row_form(message)
         except DataError as error:
@@ -272,7 +274,7 @@ class _Rows:
         return True
 
     def column_run(self, payloads: Sequence[bytes | None]) -> ColumnRun:
-        """Return the run of these payloads and the converted messages."""
+        """Create the run of these payloads and of the messages that the row form converted."""
         columns = None if self._envelope is None else self._envelope.columns
         if columns is None:
             data, tombstone = self._column_of_values(len(payloads))
@@ -288,7 +290,7 @@ class _Rows:
         return ColumnRun(self._start, self._start + len(payloads), column, failures)
 
     def _column_of_values(self, rows: int) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Return the column of a run without native columns, and its null messages."""
+        """Return the column of a run without native columns, and a mask of its null messages."""
         import pyarrow as pa
 
         data, _ = column_of_rows(self._schema, [self._values.get(row) for row in range(rows)])

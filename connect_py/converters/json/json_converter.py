@@ -1,4 +1,4 @@
-"""`org.apache.kafka.connect.json.JsonConverter`."""
+"""Converter for JSON, equivalent to `org.apache.kafka.connect.json.JsonConverter`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BAD_SCHEMA_CONTENT = "Failed to parse schema in converter config due to serializ
 
 
 class JsonConverter(ValueAndHeaderConverter):
-    """JSON with a Connect schema in each message, or without schemas."""
+    """Converts JSON, either with a Connect schema in each message or without schemas."""
 
     config_def: ClassVar[ConfigDef] = (
         ConfigDef()
@@ -63,8 +63,8 @@ class JsonConverter(ValueAndHeaderConverter):
             width=Width.MEDIUM,
             display_name="Decimal Format",
             validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-            doc="Format of written decimals: base64 of the unscaled bytes, or a number. Both are "
-            "are read.",
+            doc="Format of written decimals: BASE64 for the base64-encoded unscaled bytes, or "
+            "NUMERIC for a number. Both formats can be read.",
         )
         .define(
             "replace.null.with.default",
@@ -83,7 +83,8 @@ class JsonConverter(ValueAndHeaderConverter):
             Type.STRING,
             default=None,
             importance=Importance.HIGH,
-            doc="Connect schema of all messages, in JSON. Messages contain only the payload then.",
+            doc="Connect schema of all messages, in JSON. If it is set, messages contain only the "
+            "payload.",
         )
     )
 
@@ -118,7 +119,7 @@ class JsonConverter(ValueAndHeaderConverter):
                 self._values.read(self._fixed_schema, read_json(data, exact=True)),
             )
         if data.count(b"[") + data.count(b"{") < MAX_DEPTH:
-            try:  # does not parse the schema, most of the message, if it is cached
+            try:  # does not parse a cached schema, which is most of the message
                 envelope = ENVELOPES.decode(data)
             except REFUSALS:
                 pass
@@ -140,7 +141,7 @@ class JsonConverter(ValueAndHeaderConverter):
         try:
             return read_schema(tree, self._values)
         except RecursionError as error:
-            raise DataError("The schema is nested too deep") from error
+            raise DataError("The schema is nested too deeply") from error
 
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None

@@ -1,4 +1,4 @@
-"""Reading and writing of JSON like Jackson with the settings of Connect's JsonConverter."""
+"""Reading and writing JSON like Jackson with the settings of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SERIALIZATION_ERROR: Final = (
 LARGE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 1000
 MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
-_LARGEST_EXPONENT: Final = 1 << 31  # of a BigDecimal
+_LARGEST_EXPONENT: Final = 1 << 31  # maximum exponent of a BigDecimal
 MAX_NAME_LENGTH: Final = 50_000  # characters
 MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
-# replaces bytes that are not UTF-8: they may follow a value, but not directly a number or literal
+# replaces undecodable bytes, which may follow a value, but not directly after a number or literal
 _UNDECODABLE = "\xaa"
 _STRING = (
     r'"(?:[^"\\]++|\\.)*+"'  # possessive: backtracking would cost memory and time per character
@@ -91,17 +91,18 @@ _AS_WRITTEN = json.JSONDecoder(
 def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> Any:
     """Parse the first JSON value.
 
-    Text after the value is ignored, leading zeros are allowed, and blank bytes are None. Lone
-    surrogates become U+FFFD in strings, and are not allowed in names.
+    Characters after the value are ignored, leading zeros are allowed, and blank input is parsed as
+    None. Unpaired surrogates become U+FFFD in strings and are not allowed in names.
 
     Args:
         data: The bytes, in UTF-8, UTF-16, or UTF-32.
-        exact: False: integers are wrapped to 64 bits, like `longValue` in Java, and other numbers
-            are `float`. True: numbers are `int` and `Decimal` with their exact values.
-        levels: Maximum nesting of objects and arrays: the limit of Jackson or of values.
+        exact: If False, integers are wrapped to 64 bits, like `longValue` in Java, and other
+            numbers are `float`. If True, numbers are `int` and `Decimal` with their exact values.
+        levels: Maximum nesting depth of objects and arrays: the limit of Jackson or of Connect
+            values.
 
     Raises:
-        DataError: The JSON is invalid, or exceeds a limit of Jackson.
+        DataError: The JSON is invalid or exceeds a limit of Jackson.
     """
     try:
         return _read(data, _AS_WRITTEN if exact else _LONGS_AND_DOUBLES, levels)
@@ -112,17 +113,17 @@ def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> A
 
 
 def _release_text(error: Exception) -> None:
-    """Remove the text from an error, which is referenced for longer than the message."""
+    """Remove the input from an error, because the error is retained longer than the message."""
     if isinstance(error, json.JSONDecodeError):
         error.doc = ""
     traceback.clear_frames(error.__traceback__)
 
 
 def check_nesting(tree: Any) -> None:
-    """Check that parsed JSON may become a value without a schema.
+    """Check that parsed JSON can become a schemaless value.
 
     Raises:
-        DataError: It is nested too deeply.
+        DataError: The JSON is nested too deeply.
     """
     level = [tree]
     for _ in range(MAX_NESTING + 1):
@@ -161,7 +162,7 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     follower = text[end : end + 1]
     if follower and (value is None or isinstance(value, int | float | Decimal)):
         is_word = value is None or isinstance(value, bool)
-        # like Java, Jackson considers any character after ASCII, and DEL, part of a literal
+        # like Java, Jackson treats DEL and any non-ASCII character as part of a literal
         if (
             (follower > "~" or ("a" + follower).isidentifier())
             if is_word
@@ -179,7 +180,7 @@ def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, i
     if not deep:
         return decoder.raw_decode(text)
     limit = sys.getrecursionlimit()
-    # the limit applies to the depth of the C scanner
+    # the recursion limit also applies to the C scanner
     sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
     try:
         return decoder.raw_decode(text)
@@ -229,7 +230,7 @@ def _without_lone_surrogates(value: Any) -> Any:
 
 
 def well_formed(text: str) -> str:
-    """Return a string whose lone surrogates are replaced by U+FFFD."""
+    """Return a string with its unpaired surrogates replaced with U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -238,11 +239,11 @@ def well_formed(text: str) -> str:
 
 
 def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> str:
-    """Return compact JSON like Jackson: without blanks, with doubles formatted like Java.
+    """Return compact JSON like Jackson, without whitespace and with doubles formatted as in Java.
 
     Args:
         value: The value.
-        write_other: Returns the JSON of values other than None, bool, int, float, str, list, and
+        write_other: Returns the JSON of a value that is not None, bool, int, float, str, list, or
             dict.
     """
     if value is None:
@@ -267,7 +268,7 @@ def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> s
 
 
 def write_string(text: str) -> str:
-    """Return a JSON string; characters outside the basic plane are escaped, as in Jackson."""
+    """Return a JSON string. Characters above U+FFFF are escaped, as in Jackson."""
     quoted = encode_basestring(text)
     if "\\u" in quoted:
         quoted = _CONTROL.sub(lambda m: m[0][:2] + m[0][2:].upper(), quoted)
@@ -280,6 +281,6 @@ def _escaped_pair(match: re.Match[str]) -> str:
 
 
 def write_double(value: float) -> str:
-    """Return a number like `Double.toString` in Java; NaN and infinities are strings."""
+    """Format a number like `Double.toString` in Java. NaN and infinities become JSON strings."""
     text = double_text(value)
     return text if math.isfinite(value) else f'"{text}"'

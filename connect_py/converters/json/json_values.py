@@ -1,6 +1,6 @@
 """Conversion between parsed JSON and Connect values: the row form of JsonConverter.
 
-A tree is the result of `read_json(..., exact=True)`: None, bool, int, Decimal, str, list, dict.
+A tree is the result of `read_json(..., exact=True)`: None, bool, int, Decimal, str, list, or dict.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TIME_RANGE: Final = (
 
 
 def node_type(tree: Tree) -> str:
-    """Return the type of a node in Jackson."""
+    """Return Jackson's name for the type of a node."""
     if tree is None:
         return "NULL"
     if isinstance(tree, bool):
@@ -67,7 +67,7 @@ def node_type(tree: Tree) -> str:
 
 
 def without_schema(tree: Tree) -> Value:
-    """Convert a tree without a schema; numbers have 64 bits."""
+    """Convert a tree without a schema. Numbers are converted to 64 bits."""
     if isinstance(tree, Decimal):
         return float(tree)
     if isinstance(tree, list):
@@ -83,7 +83,7 @@ def unscaled(value: Decimal, scale: int) -> int:
     """Return the unscaled integer of a decimal.
 
     Raises:
-        DataError: The scale has too few digits.
+        DataError: The decimal does not fit the scale.
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
@@ -103,7 +103,7 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def unscaled_bytes(number: int) -> bytes:
-    """Return the shortest big-endian two's complement, like `BigInteger.toByteArray` in Java."""
+    """Return the shortest big-endian two's complement, like Java's `BigInteger.toByteArray`."""
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return number.to_bytes(length, "big", signed=True)
 
@@ -112,7 +112,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
     """Return a decimal with exactly this scale.
 
     Raises:
-        DataError: The scale is outside the range of columns.
+        DataError: Columns do not support the scale.
     """
     check_decimal_scale(scale)
     digits = tuple(map(int, str(abs(number))))
@@ -123,7 +123,7 @@ def decimal_of(number: int, scale: int) -> Decimal:
 class JsonValueReader:
     """Converts trees to values of a schema.
 
-    Like Java, it converts most values of another type to zero, false, or null.
+    Like Java, it converts most values of a wrong type to zero, false, or null.
     """
 
     replace_null_with_default: bool = True
@@ -170,7 +170,7 @@ class JsonValueReader:
         for field in schema.fields:
             value = self.read(field.schema, tree.get(field.name))
             if value is None or field.schema.type in (Type.ARRAY, Type.MAP):
-                # a value of another type may have become null
+                # a value of the wrong type may have become null
                 validate_value(field.schema, value, field.name)
             values.append(value)
         return Struct(schema, values)
@@ -230,9 +230,10 @@ def _as_double(tree: Tree) -> float:
 
 
 def _as_float(tree: Tree) -> float:
-    """Return the nearest 32-bit number to an exact number.
+    """Return the 32-bit float that is nearest to an exact number.
 
-    If the nearest double is halfway between two of them, the exact number decides.
+    If the nearest double is halfway between two 32-bit floats, the exact number determines the
+    result.
     """
     double = _as_double(tree)
     if (
@@ -249,11 +250,15 @@ def _as_float(tree: Tree) -> float:
     return above if tree > double else below
 
 
-_BEYOND_FLOATS: Final = 2.0**128  # the 32-bit number after the largest one, which becomes infinity
+# the next number after the largest 32-bit float, which becomes infinity
+_BEYOND_FLOATS: Final = 2.0**128
 
 
 def _read_base64(tree: Tree) -> bytes | None:
-    """Decode base64 like Jackson: any group of four may be padded and preceded by blanks."""
+    """Decode base64 like Jackson.
+
+    Any group of four characters may be padded and preceded by whitespace.
+    """
     if not isinstance(tree, str):
         return None
     if len(tree) % 4 == 0 and _BASE64_GROUP.fullmatch(tree, len(tree) - 4):

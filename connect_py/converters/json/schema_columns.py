@@ -1,4 +1,4 @@
-"""JSON payloads with a Connect schema as columns, decoded by the native decoder."""
+"""Conversion of JSON payloads with a Connect schema to columns, by the native decoder."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PLAIN_KINDS: Final[Mapping[Type, Kind]] = {
 
 
 class SchemaColumns:
-    """Decodes payloads of one schema whose conversion is exact without Java's leniency.
+    """Decodes payloads of one schema if their conversion does not depend on Java's leniency.
 
-    Other payloads are odd: null, a missing member that is required, a number where a string is
-    expected. The row form decides about them.
+    Other payloads are odd and must be converted by the row form. Examples are null, a missing
+    required member, and a number where a string is expected.
     """
 
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
-        """Create the plan of a schema.
+        """Create the decoding plan of a schema.
 
         Raises:
-            NotColumnar: The native decoder is not available, or does not support the schema.
+            NotColumnar: The native decoder is not available or does not support the schema.
         """
         self._schema = schema
         self._replaces_nulls = replace_null_with_default
@@ -48,14 +48,14 @@ class SchemaColumns:
         self._decoder = NativeDecoder(self._node("", schema, nullable=False))
 
     def read(self, payloads: Sequence[bytes | None]) -> tuple[Decoded, pa.Array, list[int]]:
-        """Decode payloads, at least one.
+        """Decode one or more payloads.
 
         Returns:
-            The decoded column; the same column with the Arrow type of the schema; and the rows of
-            odd payloads, which are null.
+            The decoded column, the same column with the Arrow type of the schema, and the rows of
+                odd payloads, which are null.
 
         Raises:
-            NotColumnar: A decimal has too many digits, or a map contains a key twice.
+            NotColumnar: A decimal has too many digits, or a map contains a duplicate key.
         """
         decoded, odd = self._decoder.read_json(payloads)
         return decoded, self._column(self._schema, decoded), odd
@@ -92,7 +92,7 @@ class SchemaColumns:
         return schema.default is not None and self._replaces_nulls
 
     def _column(self, schema: Schema, decoded: Decoded) -> pa.Array:
-        """Return the column of a value; nulls do not become the default."""
+        """Return the column of a value. Nulls are not replaced with the default."""
         from connect_py.columns import arrow
 
         if schema.type is Type.STRUCT:
@@ -119,7 +119,10 @@ class SchemaColumns:
         return decoded.array()
 
     def _member_column(self, schema: Schema, decoded: Decoded) -> pa.Array:
-        """Return the column of a member, item, or entry; nulls become the default, if any."""
+        """Return the column of a member, item, or entry.
+
+        Nulls are replaced with the default if there is one.
+        """
         from connect_py.columns import arrow
 
         column = self._column(schema, decoded)

@@ -1,8 +1,8 @@
 """Columnar form of JsonConverter without schemas.
 
-A `Shape` contains the members of the objects of a topic and the kind of each value. The native
-decoder reads messages of that shape. Other messages are odd: the row form parses them, and the
-shape is extended if they contain new members.
+A `Shape` describes the members of the objects in a topic and the kind of each value. The native
+decoder decodes messages that match the shape. Other messages are odd. The row form parses them, and
+the shape is extended if they contain new members.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from connect_py.converters.native.decoder import Decoded, Kind, NativeDecoder, N
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_EXTENSIONS: Final = 12  # per run; each parses twice as many messages as the one before
+# per run; each extension parses twice as many messages as the previous one
+MAX_EXTENSIONS: Final = 12
 MAX_SHAPE_DEPTH: Final = 50
 MAX_SHAPE_MEMBERS: Final = 5_000
 MIN_ROWS_PER_CUT: Final = 100
@@ -35,7 +36,7 @@ _HIGHEST: Final = (1 << 63) - 1
 
 
 class ShapeKind(Enum):
-    """Kind of a value in all messages so far, except nulls."""
+    """Kind of a value in all previous messages, ignoring nulls."""
 
     NULL = "null"
     BOOLEAN = "boolean"
@@ -88,12 +89,12 @@ class Shape:
         self.members: Mapping[str, Shape] = members or {}
 
     def extended(self, value: Any, depth: int = 0) -> Shape:
-        """Return a shape for the values of this shape and another value of parsed JSON.
+        """Return this shape extended with another value of parsed JSON.
 
-        The result is this object if it includes the value already.
+        Return this object if it already includes the value.
 
         Raises:
-            NotColumnar: A value has another kind, or is nested too deeply.
+            NotColumnar: A value has a different kind or is nested too deeply.
         """
         if value is None:
             return self
@@ -139,7 +140,7 @@ _NULL_SHAPE: Final = Shape()
 
 
 class SchemalessColumns:
-    """Converts messages of one topic to columns. Remembers their shape from call to call."""
+    """Converts messages of one topic to columns. Retains their shape between calls."""
 
     def __init__(self) -> None:
         """Start with the shape of null."""
@@ -147,7 +148,7 @@ class SchemalessColumns:
         self._decoder = _decoder(_NULL_SHAPE)
 
     def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
-        """Convert messages; a run ends where a member changes its kind.
+        """Convert messages to runs. A run ends where the kind of a member changes.
 
         Raises:
             NotColumnar: Kinds change too often, or columns cannot represent a value.
@@ -160,10 +161,10 @@ class SchemalessColumns:
         )
 
     def _run(self, data: Sequence[bytes | None], start: int) -> ColumnRun:
-        """Return the run from a message on.
+        """Return the run that starts at a message.
 
-        After a change of a kind, the next change may be near. Therefore, the messages are decoded
-        in windows of increasing size until a window contains a change.
+        After a kind changes, another change may follow soon. Therefore, the messages are decoded in
+        windows of increasing size until a window contains a change.
         """
         window = _FIRST_WINDOW if start else len(data)
         while True:
@@ -179,7 +180,7 @@ class SchemalessColumns:
                 return _run_of_rows(messages, start)
             decoded, odd = self._decoder.read_json(messages)
             shape = rows.extended_shape(self._shape, odd, 1 << extension)
-            if rows.end is not None:  # a row with another kind
+            if rows.end is not None:  # a row has a different kind
                 if rows.end:
                     messages = messages[: rows.end]
                     rows = _OddRows(messages)
@@ -189,7 +190,7 @@ class SchemalessColumns:
             if shape is self._shape:
                 return rows.column_run(start, decoded, odd)
             self._use(shape)
-        raise NotColumnar("messages contain new members again and again")
+        raise NotColumnar("messages contain new members too often")
 
     def _use(self, shape: Shape) -> None:
         if shape.size() > MAX_SHAPE_MEMBERS:
@@ -209,12 +210,12 @@ class _OddRows:
     """Odd messages of one run, parsed by the row form."""
 
     def __init__(self, messages: Sequence[bytes | None]) -> None:
-        self.end: int | None = None  # the first row of another kind
+        self.end: int | None = None  # first row with a different kind
         self._messages = messages
         self._results: dict[int, Value | DataError] = {}
 
     def value(self, row: int) -> Value:
-        """Return the value of a row, or the error if the message is damaged."""
+        """Return the value of a row, or the error if the message is invalid."""
         if row not in self._results:
             try:
                 self._results[row] = read_json(self._messages[row] or b"", levels=MAX_NESTING)
@@ -223,7 +224,11 @@ class _OddRows:
         return self._results[row]
 
     def extended_shape(self, shape: Shape, odd: Sequence[int], limit: int) -> Shape:
-        """Return the shape extended by up to `limit` odd rows. Sets `end` at another kind."""
+        """Return the shape extended with up to `limit` odd rows.
+
+        Stop at a row with a different kind. If the shape has not been extended, set `end` to this
+        row.
+        """
         extensions = 0
         for row in odd:
             value = self.value(row)
@@ -243,10 +248,10 @@ class _OddRows:
         return shape
 
     def column_run(self, start: int, decoded: Decoded, odd: Sequence[int]) -> ColumnRun:
-        """Return the run of decoded rows and the values of odd rows.
+        """Create the run of the decoded rows and the values of odd rows.
 
         Raises:
-            NotColumnar: Integers and other numbers are mixed, or items of a list differ in their
+            NotColumnar: Integers and other numbers are mixed, or the items of a list have different
                 members.
         """
         failures: dict[int, DataError] = {}
@@ -273,7 +278,7 @@ class _OddRows:
 
 
 def _run_of_rows(messages: Sequence[bytes | None], start: int) -> ColumnRun:
-    """Return the run of messages that the row form converts."""
+    """Convert messages with the row form, and return their run."""
     import pyarrow as pa
 
     rows = _OddRows(messages)
@@ -293,7 +298,7 @@ def _run_of_rows(messages: Sequence[bytes | None], start: int) -> ColumnRun:
 
 
 def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) -> pa.Array:
-    """Return the Arrow array of the value at `path`; add rows without a member to `absent`."""
+    """Return the Arrow array of the value at `path`. Add masks of missing members to `absent`."""
     import pyarrow as pa
 
     from connect_py.columns import arrow
@@ -303,7 +308,7 @@ def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) ->
         absent_in_items: dict[Path, pa.BooleanArray] = {}
         items = _array(decoded.children[0], (*path, arrow.ELEMENT), absent_in_items)
         if absent_in_items:
-            raise NotColumnar(f"items of the list {'.'.join(path)} differ in their members")
+            raise NotColumnar(f"items of the list {'.'.join(path)} have different members")
         return decoded.list_of(items)
     if kind is Kind.NUMBER and decoded.mixes_numbers:
         raise NotColumnar(f"{'.'.join(path)} mixes integers and other numbers")
@@ -328,10 +333,10 @@ _parse: Final = msgspec.json.Decoder().decode
 
 
 class _ParsedRows(LazyColumn):
-    """Column whose rows are parsed from the messages, which is faster than reading the column.
+    """Column whose row values are parsed from the messages, which is faster than reading Arrow.
 
-    The native decoder has accepted all messages, for which msgspec returns the same values as the
-    row form.
+    The native decoder has accepted all messages. For such messages, msgspec returns the same values
+    as the row form.
     """
 
     def __init__(
@@ -344,8 +349,9 @@ class _ParsedRows(LazyColumn):
 
         Args:
             column: The column.
-            messages: Messages of all rows, and possibly of more.
-            indexes: The index of the message of each row; None: messages are in the order of rows.
+            messages: Messages of all rows, possibly with additional messages.
+            indexes: Index of the message of each row. None if the messages are in the order of the
+                rows.
         """
         self._column = column
         self._messages = messages

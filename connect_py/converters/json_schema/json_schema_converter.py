@@ -1,4 +1,4 @@
-"""`io.confluent.connect.json.JsonSchemaConverter`."""
+"""Converter for JSON Schema, equivalent to `io.confluent.connect.json.JsonSchemaConverter`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class JsonSchemaConverter(RegistryConverter):
-    """JSON in Confluent's wire format, with JSON Schemas of a registry."""
+    """Converts JSON in Confluent's wire format, with JSON Schemas from a schema registry."""
 
     kind = "JSON"
     label = "JSON Schema"
@@ -67,15 +67,16 @@ class JsonSchemaConverter(RegistryConverter):
             default="BASE64",
             importance=Importance.LOW,
             validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-            doc="Format of written decimals: base64 of the unscaled bytes, or a number. Both are "
-            "read.",
+            doc="Format of written decimals: BASE64 for the base64-encoded unscaled bytes, or "
+            "NUMERIC for a number. Both formats can be read.",
         )
         .define(
             "json.fail.invalid.schema",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Reject messages that do not match their schema, when reading and when writing.",
+            doc="Reject messages that do not match their schema, both when reading and when "
+            "writing.",
         )
         .define(
             "ignore.modern.dialects",
@@ -89,28 +90,28 @@ class JsonSchemaConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Ignored; members that are not in the Connect schema are omitted.",
+            doc="Ignored. Members that are not in the Connect schema are omitted.",
         )
         .define(
             "preserve.additional.properties",
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Store members that are not in the schema in a map, in an additional field.",
+            doc="Store members that are not in the schema in an additional field, which is a map.",
         )
         .define(
             "generalized.sum.type.support",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Name the members of unions connect_union_field_0, ...",
+            doc="Name union members connect_union_field_0, ...",
         )
         .define(
             "flatten.singleton.unions",
             Type.BOOLEAN,
             default=True,
             importance=Importance.LOW,
-            doc="Read a union of one type as this type.",
+            doc="Read a union with a single type as that type.",
         )
     )
 
@@ -188,7 +189,7 @@ class _JsonReader(MessageReader):
 
 
 def _lenient(schema: Schema) -> Schema:
-    """Return the schema with optional top-level fields, which messages may lack."""
+    """Return the schema with optional top-level fields, because messages may lack them."""
     if schema.type is not SchemaType.STRUCT:
         return schema
     return schema.replace(
@@ -197,9 +198,10 @@ def _lenient(schema: Schema) -> Schema:
 
 
 def _has_exact_columns(schema: Schema) -> bool:
-    """Return True if the columns of JsonConverter are exact for a schema.
+    """Return True if the columnar form of JsonConverter is exact for a schema.
 
-    They are not exact for strings of arbitrary JSON, maps of entries, and additional properties.
+    It is not exact for strings of arbitrary JSON, maps that are lists of entries, and additional
+    properties.
     """
     if schema.name == ANY or (
         schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None

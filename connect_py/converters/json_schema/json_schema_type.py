@@ -1,4 +1,4 @@
-"""Connect schemas of JSON Schemas, as in Confluent's JsonSchemaData."""
+"""Conversion of JSON Schemas to Connect schemas, as in Confluent's JsonSchemaData."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Tree: TypeAlias = Any  # parsed JSON
 ENUM: Final = "io.confluent.connect.json.Enum"
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
-ANY: Final = "io.debezium.data.Json"  # strings with the JSON of values of any type
+ANY: Final = "io.debezium.data.Json"  # strings of arbitrary JSON
 # field with the additional properties of an object
 EXTRAS: Final = "__connect_additional_properties__"
-# by use: validating a value with this many takes 30 ms
+# maximum number of unions, counting each use; validating a value against this many takes 30 ms
 MAX_UNIONS: Final = 1_000
-# of `allOf`, whose number may double at each level of references
+# maximum number of `allOf` merges, which may double at each level of references
 MAX_MERGES: Final = 10_000
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One type of a union: its JSON Schema, and the document of its references."""
+    """JSON Schema of one type of a union. References in it are relative to `document`."""
 
     tree: Tree
     document: str
@@ -77,16 +77,16 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaType:
-    """A JSON Schema."""
+    """A JSON Schema, and its conversion to a Connect schema."""
 
     schema: Schema
     branches: Mapping[tuple[Field, ...], Sequence[Branch]]
-    """JSON Schemas of the types of a union, by the fields of its struct."""
+    """JSON Schemas of the types in each union, by the fields of its struct."""
     documents: Mapping[str, Tree]
-    """The schema, with the name `""`, and referenced schemas, for validation."""
+    """The schema, under the name `""`, and all referenced schemas, for validation."""
 
     def branches_of(self, schema: Schema) -> Sequence[Branch] | None:
-        """Return the JSON Schemas of the types of a union, or None for another schema.
+        """Return the JSON Schemas of the types in a union, or None if the schema is not a union.
 
         The union may be optional or required.
         """
@@ -99,10 +99,10 @@ def json_schema_type(
     version: int | None = None,
     options: Options | None = None,
 ) -> JsonSchemaType:
-    """Return the type of a schema.
+    """Convert a JSON Schema.
 
     Raises:
-        DataError: The schema is invalid, or has no equivalent in Connect.
+        DataError: The schema is invalid or has no equivalent in Connect.
     """
     try:
         documents = {
@@ -139,7 +139,7 @@ class _SchemaReader:
         self._unions_read = 0
 
     def read(self, tree: Tree, document: str) -> Schema:
-        """Return the schema of a type; references are relative to `document`."""
+        """Return the Connect schema of a type. References are relative to `document`."""
         if tree is True or tree == {}:
             return Schema(Type.STRING, name=ANY, optional=True)
         if id(tree) in self._open:
@@ -263,7 +263,7 @@ class _SchemaReader:
         """Merge the schemas of `allOf`."""
         self._merges += 1
         if self._merges > MAX_MERGES:
-            raise DataError(f"The schema has more than {MAX_MERGES} `allOf`")
+            raise DataError(f"The schema has more than {MAX_MERGES} uses of allOf")
         merged = _inner(tree)
         for part in tree["allOf"]:
             if "$ref" in part:

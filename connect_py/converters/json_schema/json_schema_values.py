@@ -1,4 +1,7 @@
-"""Conversion of JSON Schema values, which extends JsonConverter's with unions and other maps."""
+"""Conversion of JSON Schema values.
+
+Extends the conversion of JsonConverter with unions, and with maps that are lists of entries.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class JsonSchemaValidator:
     """Validates trees with the jsonschema library. Validators are created on first use."""
 
     def __init__(self, documents: Mapping[str, Tree], *, modern: bool = True) -> None:
-        """Prepare to validate values. If `modern` is False, all documents use draft 7."""
+        """Create a validator. If `modern` is False, all documents use draft 7."""
         self._documents = documents
         self._modern = modern
         self._validators: dict[int, Any] = {}
@@ -78,7 +81,8 @@ class JsonSchemaValidator:
 
         documents, tree = dict(self._documents), part.tree
         document = documents[part.document]
-        if tree is not document and isinstance(document, dict):  # references are relative to it
+        # references in `tree` are relative to `document`
+        if tree is not document and isinstance(document, dict):
             documents[_PART] = {**{k: v for k, v in document.items() if k != "$id"}, _PLACE: tree}
             tree = {"$ref": f"{_PART}#/{_PLACE}"}
         registry: Any = Registry().with_resources(

@@ -1,4 +1,4 @@
-"""JSON Schemas of Connect schemas, as in Confluent's JsonSchemaData."""
+"""Conversion of Connect schemas to JSON Schemas, as in Confluent's JsonSchemaData."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JsonSchemaWriter:
         additional_properties: bool,
         validate: bool = False,
     ) -> None:
-        """Create the JSON Schema; `validate` rejects values that do not match it."""
+        """Create the JSON Schema. If `validate` is true, reject values that do not match it."""
         self._schema = schema
         self._values = values
         self._additional_properties = additional_properties
@@ -55,7 +55,9 @@ class JsonSchemaWriter:
         self._validator = JsonSchemaValidator.of(self.text, {}) if validate else None
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> JsonSchemaWriter:
-        """Return a writer of the same JSON that validates it with another schema if it is strict.
+        """Return a writer that writes the same JSON with another schema.
+
+        If `strict` is true, values that do not match the other schema are rejected.
 
         Raises:
             DataError: The schema is invalid.
@@ -67,7 +69,7 @@ class JsonSchemaWriter:
         return writer
 
     def write(self, value: Value) -> bytes:
-        """Return the message body of a value.
+        """Serialize a value to a message body.
 
         Raises:
             DataError: The value does not match its schema.
@@ -164,7 +166,7 @@ class JsonSchemaWriter:
 
 
 class JsonSchemaValueWriter(JsonValueWriter):
-    """Writes values like JsonConverter, except unions and maps with keys other than strings."""
+    """Writes values like JsonConverter, except for unions and maps with non-string keys."""
 
     def write(self, schema: Schema | None, value: Value) -> str:
         if schema is not None and value is not None and is_union(schema):

@@ -1,1 +1,1 @@
-"""JSON and Avro messages as Arrow columns, by the native library built from `native/decoder`."""
+"""Decoding JSON and Avro messages to Arrow columns with the native library `native/decoder`."""

@@ -1,4 +1,4 @@
-"""The native decoder: plans of messages, and the columns that it decodes.
+"""Interface to the native decoder: decoding plans and decoded columns.
 
 The library is optional. Without it, converters decode row by row.
 """
@@ -22,9 +22,10 @@ from connect_py.columns.native_library import load_library
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# format of plans, counts, and arrays; the same as `VERSION` in native/decoder/src/lib.rs
+# version of the format of plans, counts, and arrays; must equal `VERSION` in
+# native/decoder/src/lib.rs
 VERSION: Final = 3
-MAX_DEPTH: Final = 100  # nested nodes of a plan
+MAX_DEPTH: Final = 100  # maximum nesting depth of a plan
 
 _FOLDER: Final = Path(__file__).parent
 _ARRAYS: Final = 3  # per node, in Arrow's C data interface: values, validity, absent rows
@@ -37,13 +38,13 @@ _COUNT: Final = struct.Struct("<I")
 _MIXED_NUMBERS: Final = 3  # integers (1) and other numbers (2)
 _INTEGERS: Final = 1
 
-IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members outside the plan
+IGNORES_UNKNOWN: Final = 1  # `low` of a JSON object that may have members that are not in the plan
 PAIRS: Final = 1  # `low` of a map that is a list of [key, value] in JSON
 
 
 @cache
 def library() -> Any:
-    """Return the functions of the library with their signatures, or None without a library."""
+    """Load the library and declare its functions. Return None if the library is missing."""
     functions = load_library(
         _FOLDER, "decoder", VERSION, "JSON and Avro messages are decoded row by row, which is slow"
     )
@@ -92,10 +93,9 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a plan.
+    """A node of a decoding plan, which represents one value.
 
-    The children are the members of an object, the items of a list, or the keys and values of a
-    map.
+    The children are the members of an object, the items of a list, or the keys and values of a map.
     """
 
     kind: Kind
@@ -116,7 +116,7 @@ class Node:
         return 1 + max((child.depth() for child in self.children), default=0)
 
     def description(self) -> bytes:
-        """Return the node in the format of the library."""
+        """Encode the node in the format of the library."""
         name = self.name.encode()
         head = _HEAD.pack(self.kind, self.nullable, self.low, self.high, len(name))
         return b"".join(
@@ -125,7 +125,10 @@ class Node:
 
 
 class _Exported:
-    """Memory of the decoded columns of a plan. Columns that are not imported are freed with it."""
+    """Memory of the decoded columns of a plan.
+
+    Columns that have not been imported are freed together with this object.
+    """
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -139,7 +142,7 @@ class _Exported:
         return self._numbers[start : start + _COUNTS]
 
     def array(self, node: int, which: int) -> int:
-        """Return the address of an array of a node, which may be imported once."""
+        """Return the address of an array of a node. An array can be imported only once."""
         offset = node * _NODE_NUMBERS + _COUNTS + which * _ARRAY_NUMBERS
         return self.address + _NUMBER_BYTES * offset
 
@@ -154,11 +157,11 @@ class Decoded:
     """Decoded column of one node. Arrow arrays are created on access."""
 
     def __init__(self, node: Node, exported: _Exported, indexes: Iterator[int]) -> None:
-        """Describe a node.
+        """Create the column of a node.
 
         Args:
             node: The node.
-            exported: The memory of the columns.
+            exported: Memory of all columns of the plan.
             indexes: Indexes of this node and of all following nodes in preorder.
         """
         self.node = node
@@ -176,16 +179,16 @@ class Decoded:
 
     @property
     def mixes_numbers(self) -> bool:
-        """Return True if a NUMBER column contains integers and other numbers."""
+        """Return True if a NUMBER column contains both integers and other numbers."""
         return self._number_kinds == _MIXED_NUMBERS
 
     @property
     def is_object(self) -> bool:
-        """Return True for a column of objects."""
+        """Return True if the column contains objects."""
         return self.node.kind is Kind.OBJECT
 
     def is_null(self) -> pa.BooleanArray | None:
-        """Return a mask of the null rows, or None if there are none."""
+        """Return a mask of the null rows, or None if no row is null."""
         import pyarrow.compute as pc
 
         if not self.null_count:
@@ -193,7 +196,7 @@ class Decoded:
         return self._leaf.is_null() if self._valid is None else pc.invert(self._valid)
 
     def nulls_except(self, excluded: Collection[int]) -> pa.BooleanArray | None:
-        """Return a mask of the null rows without the excluded ones, or None."""
+        """Return a mask of the null rows that are not excluded, or None if there are none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -206,14 +209,17 @@ class Decoded:
 
     @cached_property
     def absent(self) -> pa.BooleanArray | None:
-        """Mask of the rows without this member, which are also null; None if there are none."""
+        """Mask of the rows without this member, or None if there are none.
+
+        These rows are also null.
+        """
         import pyarrow as pa
 
         return self._imported(_ABSENT, pa.bool_()) if self.absent_count else None
 
     @cached_property
     def _valid(self) -> pa.BooleanArray | None:
-        """Mask of the rows that are not null; None for leaves, and if no row is null."""
+        """Mask of the rows that are not null. None for leaves and for columns without nulls."""
         import pyarrow as pa
 
         nested = (Kind.OBJECT, Kind.LIST, Kind.MAP, Kind.NULL)
@@ -263,7 +269,7 @@ class Decoded:
         }[self.node.kind]
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:
-        """Return a column of structs with these members, in the rows of this object."""
+        """Return a struct column with these members and with the null rows of this column."""
         import pyarrow as pa
 
         type_ = pa.struct(
@@ -274,7 +280,7 @@ class Decoded:
         )
 
     def list_of(self, items: pa.Array) -> pa.ListArray:
-        """Return a column of lists with these items."""
+        """Return a list column with these items."""
         import pyarrow as pa
 
         from connect_py.columns import arrow
@@ -284,17 +290,17 @@ class Decoded:
         return pa.Array.from_buffers(type_, self.rows, buffers, self.null_count, children=[items])
 
     def map_of(self, keys: pa.Array, items: pa.Array) -> pa.MapArray:
-        """Return a column of maps with these entries.
+        """Return a map column with these entries.
 
         Raises:
-            NotColumnar: A map contains a key twice.
+            NotColumnar: A map contains a duplicate key.
         """
         import pyarrow as pa
 
-        if self.node.low == PAIRS:  # the library checks only the names of objects
+        if self.node.low == PAIRS:  # the library detects only duplicate names in objects
             parents = self._entries(keys).value_parent_indices().to_pylist()
             if len(set(zip(parents, keys.to_pylist(), strict=True))) < len(keys):
-                raise NotColumnar("a map contains a key twice")
+                raise NotColumnar("a map contains a duplicate key")
         type_ = pa.map_(keys.type, items.type)
         return pa.MapArray.from_arrays(self._ends, keys, items, type=type_, mask=self.is_null())
 
@@ -312,17 +318,17 @@ class Decoded:
 
 
 class NativeDecoder:
-    """Decodes messages that follow one plan. Used on one thread.
+    """Decodes messages that match one plan. Used on one thread.
 
-    A message that does not follow the plan is *odd*: it is null in the column, and the row form
-    decides about it.
+    A message that does not match the plan is *odd*. It is null in the column and must be converted
+    by the row form.
     """
 
     def __init__(self, node: Node) -> None:
         """Compile a plan.
 
         Raises:
-            NotColumnar: The library is missing, or does not support the plan.
+            NotColumnar: The library is missing or does not support the plan.
         """
         functions = library()
         if functions is None:
@@ -339,7 +345,7 @@ class NativeDecoder:
         weakref.finalize(self, functions.decoder_plan_free, self._plan).atexit = False
 
     def read_json(self, messages: Sequence[bytes | None]) -> tuple[Decoded, list[int]]:
-        """Decode JSON and return the columns and the rows of odd messages.
+        """Decode JSON. Return the columns and the rows of odd messages.
 
         Raises:
             NotColumnar: The library failed.
@@ -349,7 +355,7 @@ class NativeDecoder:
     def read_avro(
         self, messages: Sequence[bytes | None], prefix: bytes
     ) -> tuple[Decoded, list[int]]:
-        """Decode Avro bodies that follow a prefix, as `read_json` does.
+        """Decode Avro bodies that follow a prefix. See `read_json`.
 
         Bytes after a body are ignored.
         """

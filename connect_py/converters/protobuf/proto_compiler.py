@@ -1,4 +1,4 @@
-"""Descriptors of Protobuf schemas, created by the Protobuf compiler."""
+"""Compiling Protobuf schemas to descriptors with the Protobuf compiler."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _PROTO_FOLDER: Final = Path(__file__).parent / "proto"
 
 
 def compile_proto(text: str, references: Mapping[str, str] | None = None) -> FileDescriptor:
-    """Compile a schema in a separate pool, to which the names of other schemas do not belong.
+    """Compile a schema into a separate descriptor pool, isolated from the names of other schemas.
 
-    The compiler runs in a process, and its output becomes the error message.
+    The compiler runs in a child process, and its output becomes the error message.
 
     Args:
-        text: The schema, or its descriptor in base64, which some serializers register and some
+        text: The schema, or its base64-encoded descriptor, which some serializers register and some
             registries return.
-        references: The imported files by name, in the same format. The compiler provides
-            google/protobuf and google/type.
+        references: Imported files by name, in the same format. The files in google/protobuf and
+            google/type are always available.
 
     Raises:
-        DataError: The schema is invalid; the message contains the position.
+        DataError: The schema is invalid. The message contains the position.
     """
     with tempfile.TemporaryDirectory(prefix="connect-py-proto-") as folder_name:
         folder = Path(folder_name)
@@ -81,23 +81,23 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
             raise DataError(f"Not a Protobuf schema: {_compiler_error(output, folder)}")
         files = FileDescriptorSet.FromString(out.read_bytes())
     pool = DescriptorPool()
-    for file in files.file:  # imported files first
+    for file in files.file:  # imported files precede the files that import them
         pool.Add(file)
     return pool.FindFileByName(main.name)
 
 
 def _compiler_error(text: str, folder: Path) -> str:
-    """Return the errors of the compiler without log lines of its library and our folder."""
+    """Return the compiler errors without the path of `folder` and log lines of the library."""
     lines = [line for line in text.splitlines() if not _LIBRARY_LOG_LINE.match(line)]
     return "\n".join(lines).replace(f"{folder}{os.sep}", "").strip()
 
 
 def _descriptor(text: str) -> FileDescriptorProto | None:
-    """Return the descriptor of a schema in base64, or None for a schema in Protobuf's language."""
+    """Decode a base64-encoded descriptor. Return None if the schema is in the Protobuf language."""
     try:
         data = base64.b64decode(
             text.strip(), validate=True
-        )  # schemas contain blanks and semicolons
+        )  # schemas in the Protobuf language contain blanks and semicolons
         return FileDescriptorProto.FromString(data) if data else None
     except (ValueError, DecodeError):
         return None

@@ -1,4 +1,4 @@
-"""`io.confluent.connect.protobuf.ProtobufConverter`."""
+"""Converter for Protobuf, equivalent to `io.confluent.connect.protobuf.ProtobufConverter`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from connect_py.converters.registry.schema_registry import RegisteredSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MAX_DEPTH = 100  # of nested message types
+_MAX_DEPTH = 100  # maximum nesting depth of message types
 
 
 class ProtobufConverter(RegistryConverter):
-    """Protobuf in Confluent's wire format, with schemas of a registry."""
+    """Converts Protobuf in Confluent's wire format, with schemas from a schema registry."""
 
     kind = "PROTOBUF"
     label = "Protobuf"
@@ -41,7 +41,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Include the package in names of structs and enums.",
+            doc="Include the package in the names of structs and enums.",
         )
         .define(
             "int.for.enums",
@@ -62,14 +62,15 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="Read absent optional fields of proto2 as null, not as their default.",
+            doc="Read absent optional fields of proto2 as null instead of their default.",
         )
         .define(
             "wrapper.for.nullables",
             Type.BOOLEAN,
             default=False,
             importance=Importance.MEDIUM,
-            doc="Read wrapper messages as optional primitives, and write them as messages.",
+            doc="Read wrapper messages as optional primitives, and write optional primitives as "
+            "wrapper messages.",
         )
         .define(
             "wrapper.for.raw.primitives",
@@ -83,7 +84,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=False,
             importance=Importance.LOW,
-            doc="Read absent messages and optional fields as empty ones.",
+            doc="Read absent messages and optional fields as empty messages and default values.",
         )
         .define(
             "generate.index.for.unions",
@@ -141,7 +142,7 @@ class ProtobufConverter(RegistryConverter):
         indexes, _ = message_indexes(rest, 0)
         file = self._files(registered.text, references)
         if isinstance(file, DataError):
-            raise file.with_traceback(None)  # the traceback would grow each time
+            raise file.with_traceback(None)  # otherwise, the traceback would grow with each raise
         return _ProtobufReader(prefix, _message(file, indexes), self._options, version)
 
     def make_writer(self, schema: Schema) -> ProtobufWriter:
@@ -172,7 +173,7 @@ class _ProtobufReader(MessageReader):
         damaged: list[int] = []
         bodies = iter(self.bodies(messages))
         while True:
-            try:  # messages before a damaged one remain in the list
+            try:  # messages before an invalid message remain in the list
                 parsed.extend(None if body is None else self._parse(body) for body in bodies)
                 break
             except DecodeError:
@@ -185,7 +186,7 @@ class _ProtobufReader(MessageReader):
 
 
 def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor | DataError:
-    """Return the file or the error, which is cached to avoid compiling for each message."""
+    """Return the file or the error. The error is cached to avoid compiling for each message."""
     try:
         return compile_proto(text, dict(references))
     except DataError as error:
@@ -193,7 +194,7 @@ def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescrip
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """Return the message type with these indexes in the file and in the enclosing types."""
+    """Return the message type at these indexes in the file and its nested message types."""
     types = list(file.message_types_by_name.values())
     message_type: Descriptor | None = None
     for index in indexes:
@@ -215,7 +216,7 @@ def message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     if count == 0:
         return (0,), at
     if not 0 < count <= _MAX_DEPTH:
-        raise DataError(f"{count} message indexes")
+        raise DataError(f"invalid number of message indexes: {count}")
     indexes = []
     for _ in range(count):
         index, at = _zigzag(data, at)

@@ -1,7 +1,7 @@
-"""Connect structs of Protobuf messages, as in Confluent's ProtobufData.
+"""Conversion of Protobuf messages to Connect structs, as in Confluent's ProtobufData.
 
-`protobuf_type` returns a `ProtobufType`: the Connect schema, and two functions that convert values
-of Protobuf's Python classes to Connect values and to columns.
+`protobuf_type` returns a `ProtobufType`, which contains the Connect schema and two functions that
+convert values of Protobuf's Python classes to Connect values and to columns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIELD_META: Final = "confluent.field_meta"
 Raw: TypeAlias = Any  # a value of a Protobuf class
 ToValue: TypeAlias = Callable[[Schema, Raw], Value]
 ToColumn: TypeAlias = "Callable[[Schema, Sequence[Raw]], pa.Array]"
-"""Converts raw values, which are None for null, to a column of the schema."""
+"""Converts raw values (None for null) to a column with the schema."""
 
 WRAPPERS: Final = frozenset(
     {
@@ -96,7 +96,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufType:
-    """A Protobuf type. `value` is not called for nulls."""
+    """A Protobuf type, and its conversion to a Connect type. `value` is not called for nulls."""
 
     schema: Schema
     value: ToValue
@@ -105,7 +105,7 @@ class ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of the struct of a message.
+    """A field of the struct that represents a message.
 
     `take` returns the raw value of the field in a message, or None for null.
     """
@@ -113,18 +113,18 @@ class Member:
     name: str
     type: ProtobufType
     take: Callable[[Raw], Raw]
-    # a faster function for many messages
+    # faster alternative to `take` for many messages
     take_all: Callable[[Sequence[Raw]], list[Raw]] | None = None
 
     def take_from(self, messages: Sequence[Raw]) -> list[Raw]:
-        """Return the raw values of the field in messages."""
+        """Return the raw value of the field in each message."""
         return list(map(self.take, messages)) if self.take_all is None else self.take_all(messages)
 
 
 def protobuf_type(
     descriptor: Descriptor, options: Options, version: int | None = None
 ) -> ProtobufType:
-    """Return the type of a message.
+    """Convert a message type.
 
     Raises:
         DataError: The message type is recursive, which Connect schemas do not support.
@@ -179,7 +179,7 @@ class _SchemaReader:
             and field.containing_oneof is None
             and not self._options.optional_for_proto2
         ):
-            nullable = False  # a scalar of proto2 becomes its default
+            nullable = False  # an absent proto2 scalar is read as its default
         if self._options.struct_for_nulls:
             nullable = False
         if not nullable:
@@ -187,7 +187,7 @@ class _SchemaReader:
         take = partial(_value_if_present, field.name)
         if field.message_type is not None:
             return Member(field.name, field_type, take, partial(_messages_if_present, field.name))
-        # proto2, including the first value of enums: an absent field has this value
+        # an absent proto2 field returns its default, which for an enum is the first value
         if field.default_value:
             return Member(field.name, field_type, take)
         return Member(field.name, field_type, take, partial(_scalars_if_present, field.name))
@@ -287,7 +287,7 @@ class _SchemaReader:
 
 
 def _is_synthetic(union: OneofDescriptor) -> bool:
-    """Return True if a oneof represents the keyword `optional` of proto3."""
+    """Return True if a oneof represents the proto3 keyword `optional`."""
     return (
         len(union.fields) == 1
         and union.name == f"_{union.fields[0].name}"
@@ -310,7 +310,7 @@ def _messages_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
 def _scalars_if_present(name: str, messages: Sequence[Raw]) -> list[Raw]:
     """Return the values of a field whose default is zero or empty.
 
-    Only messages with this value are asked whether they contain the field.
+    `HasField` is called only for messages with this value.
     """
     values = list(map(attrgetter(name), messages))
     if all(values):
@@ -427,15 +427,15 @@ def _decimal_type(field: FieldDescriptor) -> ProtobufType:
 def _field_params(field: FieldDescriptor) -> Mapping[str, str]:
     """Return the parameters that Confluent's converters add to a field.
 
-    They are in the option `[(confluent.field_meta) = {params: ...}]`. The result is empty if the
-    file does not import confluent/meta.proto.
+    The parameters are in the option `[(confluent.field_meta) = {params: ...}]`. The result is empty
+    if the file does not import confluent/meta.proto.
     """
-    pool = field.file.pool  # type: ignore[attr-defined] # missing in its stubs
+    pool = field.file.pool  # type: ignore[attr-defined] # missing in the type stubs
     try:
         extension = pool.FindExtensionByName(_FIELD_META)
         options = pool.FindMessageTypeByName("google.protobuf.FieldOptions")
     except KeyError:
         return {}
-    # options have the class of the default pool, which does not know the extension
+    # the options object was created by the default pool, which does not contain the extension
     parsed: Any = GetMessageClass(options).FromString(field.GetOptions().SerializeToString())
     return dict(parsed.Extensions[extension].params)

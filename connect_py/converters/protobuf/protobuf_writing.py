@@ -1,4 +1,4 @@
-"""Protobuf schemas and messages of Connect schemas and values, as in Confluent's ProtobufData."""
+"""Conversion of Connect schemas and values to Protobuf, as in Confluent's ProtobufData."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WRAPPERS: Final = {
     Type.STRING: "StringValue",
     Type.BYTES: "BytesValue",
 }
-_LOGICAL: Final[Mapping[str, tuple[str, str]]] = {  # type, file
+_LOGICAL: Final[Mapping[str, tuple[str, str]]] = {  # message type, file
     DECIMAL: ("confluent.type.Decimal", "confluent/type/decimal.proto"),
     DATE: ("google.type.Date", "google/type/date.proto"),
     TIME: ("google.type.TimeOfDay", "google/type/timeofday.proto"),
@@ -62,9 +62,9 @@ _NAMELESS: Final = "ConnectDefault"
 
 @dataclass(slots=True)
 class _File:
-    """Text of a file under construction."""
+    """A Protobuf file under construction."""
 
-    wrappers: bool = False  # for optional primitives
+    wrappers: bool = False  # use wrapper messages for optional primitives
     imports: set[str] = field(default_factory=set)
     messages: dict[str, str] = field(default_factory=dict)
     schemas: dict[str, Schema] = field(default_factory=dict)
@@ -83,16 +83,16 @@ class ProtobufWriter:
 
         Args:
             schema: A struct schema.
-            wrappers: True to write optional primitives as messages.
+            wrappers: True to write optional primitives as wrapper messages.
 
         Raises:
-            DataError: Protobuf has no equivalent of the schema.
+            DataError: The schema has no equivalent in Protobuf.
         """
         if schema.type is not Type.STRUCT:
             raise DataError(f"Protobuf messages must be structs, not {schema.type.name}")
         package, _, simple = (schema.name or _NAMELESS).rpartition(".")
         file = _File(wrappers)
-        file.messages[simple] = ""  # the first message of the file
+        file.messages[simple] = ""  # must be the first message in the file
         _write_message(file, simple, schema)
         self.text = file.text(package)
         self.name = schema.name
@@ -100,7 +100,7 @@ class ProtobufWriter:
         self._use(compile_proto(self.text))
 
     def _use(self, file: FileDescriptor) -> None:
-        """Write messages of the type with the name of the schema, or of the first type."""
+        """Use the message type with the name of the schema, or the first type if there is none."""
         names = list(file.message_types_by_name)
         if not names:
             raise DataError("the schema has no message type")
@@ -110,7 +110,9 @@ class ProtobufWriter:
         self._class: Any = GetMessageClass(file.message_types_by_name[names[index]])
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> ProtobufWriter:
-        """Return a writer of the same values with another schema; members are matched by name.
+        """Return a writer that writes the same values with another schema.
+
+        Members are matched by name.
 
         Raises:
             DataError: The schema is invalid.
@@ -120,7 +122,7 @@ class ProtobufWriter:
         return writer
 
     def write(self, value: Value) -> bytes:
-        """Return the message body of a value.
+        """Serialize a value to a message body.
 
         Raises:
             DataError: The value does not match its schema.
@@ -175,7 +177,7 @@ def _is_wrapped(file: _File, schema: Schema) -> bool:
 
 
 class _Numbers:
-    """Numbers of fields: the number in the schema, or the next free one."""
+    """Assigns field numbers: the number in the schema, or the next free number."""
 
     def __init__(self) -> None:
         self._used: set[int] = set()
@@ -203,7 +205,7 @@ def _declared(file: _File, name: str, schema: Schema, numbers: _Numbers) -> str:
 
 
 def _type(file: _File, name: str, schema: Schema) -> tuple[str, str]:
-    """Return the declaration of the type of a field, and its options."""
+    """Return the declared type of a field, and its options."""
     if schema.type is Type.ARRAY:
         assert schema.value_schema is not None
         kind, options = _type(file, name, schema.value_schema)
@@ -338,7 +340,7 @@ def _scalar(message: Any, name: str, schema: Schema, value: Value) -> Any:
 
 
 def _filler(schema: Schema) -> Callable[[Any, Value], None] | None:
-    """Return a function that fills the message of a value, or None if it is not a message."""
+    """Return a function that fills the message of a value, or None if it is a scalar."""
     if schema.type is Type.STRUCT:
         return _fill
     return _FILLERS.get(schema.name or "")
@@ -363,7 +365,7 @@ def _fill_date(message: Any, value: Value) -> None:
 
 def _fill_time(message: Any, value: Value) -> None:
     if not 0 <= value <= MILLIS_PER_DAY:
-        raise DataError(f"{value} ms are not a time of day")
+        raise DataError(f"{value} ms is not a time of day")
     seconds, millis = divmod(value, 1000)
     message.hours, message.minutes, message.seconds = (
         seconds // 3600,

@@ -1,1 +1,1 @@
-"""Schema registries, and the wire format that their converters share."""
+"""Access to schema registries, and the wire format that their converters share."""

@@ -1,4 +1,4 @@
-"""`BoundedDict`: a cache with a limited number of entries."""
+"""Dict with a limited number of entries, for caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BoundedDict(dict[K, V]):
     """Dict that removes its oldest entry when it is full. Only item assignment checks the size."""
 
     def __init__(self, capacity: int) -> None:
-        """Create a dict for at most `capacity` entries, at least one."""
+        """Create a dict with at most `capacity` entries. `capacity` must be at least 1."""
         super().__init__()
         self._capacity = capacity
 

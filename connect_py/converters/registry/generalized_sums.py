@@ -1,4 +1,4 @@
-"""Names of unions and enums with `generalized.sum.type.support`, for all formats."""
+"""Names of unions and enums in all formats if `generalized.sum.type.support` is true."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 from connect_py.api.schema import Schema, Type
 
-ENUM: Final = "org.apache.kafka.connect.data.Enum"  # parameter with the name of the enum
-UNION: Final = "org.apache.kafka.connect.data.Union"  # parameter with the name of the struct
+ENUM: Final = "org.apache.kafka.connect.data.Enum"  # schema parameter with the name of the enum
+UNION: Final = "org.apache.kafka.connect.data.Union"  # schema parameter with the name of the struct
 _PREFIX: Final = "connect_union_"
 
 
@@ -17,12 +17,12 @@ def enum_parameters(name: str, symbols: list[str]) -> dict[str, str]:
 
 
 def union_name(number: int) -> str:
-    """Return the name of the struct of a union, given the number of unions before it."""
+    """Return the name of the struct that represents a union. Unions are numbered from 0."""
     return f"{_PREFIX}{number}"
 
 
 def branch_name(index: int) -> str:
-    """Return the name of the field of a branch."""
+    """Return the name of the field that represents a branch."""
     return f"{_PREFIX}field_{index}"
 
 

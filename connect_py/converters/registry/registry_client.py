@@ -1,4 +1,4 @@
-"""Client of a schema registry, configured with Java's properties."""
+"""Schema registry client with the same properties as in Java."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TLS_DOCS: Final[Mapping[str, tuple[Type, str]]] = {
         Type.STRING,
         "Trust store: a PEM, JKS, or PKCS12 file with certificate authorities.",
     ),
-    "truststore.type": (Type.STRING, "PEM; JKS and PKCS12 files are detected automatically."),
+    "truststore.type": (Type.STRING, "PEM. JKS and PKCS12 files are detected automatically."),
     "truststore.password": (Type.PASSWORD, "Password of the trust store."),
     "truststore.certificates": (Type.PASSWORD, "Certificate authorities, as PEM data."),
     "keystore.location": (
         Type.STRING,
         "Key store: a PEM, JKS, or PKCS12 file with the key of the client.",
     ),
-    "keystore.type": (Type.STRING, "PEM; JKS and PKCS12 files are detected automatically."),
+    "keystore.type": (Type.STRING, "PEM. JKS and PKCS12 files are detected automatically."),
     "keystore.password": (Type.PASSWORD, "Password of the key store."),
     "keystore.key": (Type.PASSWORD, "Key of the client, as PEM data."),
     "keystore.certificate.chain": (
@@ -36,7 +36,7 @@ _TLS_DOCS: Final[Mapping[str, tuple[Type, str]]] = {
     "key.password": (Type.PASSWORD, "Password of the key."),
     "endpoint.identification.algorithm": (
         Type.STRING,
-        "https (the default) verifies host names; an empty value does not.",
+        "https (the default) verifies host names. An empty value disables the verification.",
     ),
     "enabled.protocols": (Type.STRING, "TLS versions."),
     "cipher.suites": (Type.STRING, "Cipher suites up to TLS 1.2."),
@@ -47,8 +47,8 @@ CONFIG_DEF: Final = (
         "schema.registry.url",
         Type.LIST,
         importance=Importance.HIGH,
-        doc="URLs of the registry, separated by commas; each request is sent to the first one that "
-        "responds.",
+        doc="URLs of the registry, separated by commas. Each request is sent to the first URL "
+        "that responds.",
     )
     .define(
         "url.randomize",
@@ -62,7 +62,7 @@ CONFIG_DEF: Final = (
         Type.INT,
         default=1000,
         importance=Importance.LOW,
-        doc="Ignored; see schemas.cache.config.",
+        doc="Ignored. See schemas.cache.config.",
     )
     .define(
         "latest.cache.size",
@@ -77,7 +77,8 @@ CONFIG_DEF: Final = (
         Type.INT,
         default=-1,
         importance=Importance.LOW,
-        doc="Seconds after which the cached latest version expires; -1: never.",
+        doc="Time after which the cached latest version expires, in seconds. -1 disables the "
+        "expiration.",
     )
     .define(
         "basic.auth.credentials.source",
@@ -91,21 +92,21 @@ CONFIG_DEF: Final = (
         Type.PASSWORD,
         default="",
         importance=Importance.MEDIUM,
-        doc="user:password, for USER_INFO.",
+        doc="User name and password for USER_INFO, in the form user:password.",
     )
     .define(
         "schema.registry.basic.auth.user.info",
         Type.PASSWORD,
         default="",
         importance=Importance.LOW,
-        doc="Old name of basic.auth.user.info.",
+        doc="Former name of basic.auth.user.info.",
     )
     .define(
         "sasl.jaas.config",
         Type.PASSWORD,
         default="",
         importance=Importance.LOW,
-        doc="Login module with the user of SASL_INHERIT and SASL_OAUTHBEARER_INHERIT.",
+        doc="JAAS login module with the credentials for SASL_INHERIT and SASL_OAUTHBEARER_INHERIT.",
     )
     .define(
         "sasl.oauthbearer.token.endpoint.url",
@@ -175,7 +176,8 @@ CONFIG_DEF: Final = (
         Type.STRING,
         default="",
         importance=Importance.MEDIUM,
-        doc="PEM file with certificate authorities, as named by the client library.",
+        doc="PEM file with certificate authorities. This is the client library's name for the "
+        "property.",
     )
     .define(
         "proxy.host", Type.STRING, default="", importance=Importance.LOW, doc="Host of the proxy."
@@ -187,7 +189,7 @@ CONFIG_DEF: Final = (
         default=10_000,
         validator=at_least(1),
         importance=Importance.LOW,
-        doc="Timeout of connections.",
+        doc="Timeout for establishing a connection, in milliseconds.",
     )
     .define(
         "http.read.timeout.ms",
@@ -195,28 +197,28 @@ CONFIG_DEF: Final = (
         default=10_000,
         validator=at_least(1),
         importance=Importance.LOW,
-        doc="Timeout of responses.",
+        doc="Timeout for receiving a response, in milliseconds.",
     )
     .define(
         "max.retries",
         Type.INT,
         default=3,
         importance=Importance.LOW,
-        doc="Ignored: the worker waits for an unavailable registry without a limit.",
+        doc="Ignored. The worker retries indefinitely if the registry is unavailable.",
     )
     .define(
         "retries.wait.ms",
         Type.INT,
         default=1000,
         importance=Importance.LOW,
-        doc="Ignored, see max.retries.",
+        doc="Ignored. See max.retries.",
     )
     .define(
         "retries.max.wait.ms",
         Type.INT,
         default=20_000,
         importance=Importance.LOW,
-        doc="Ignored, see max.retries.",
+        doc="Ignored. See max.retries.",
     )
 )
 for _name, (_type, _doc) in _TLS_DOCS.items():
@@ -224,9 +226,9 @@ for _name, (_type, _doc) in _TLS_DOCS.items():
 
 
 def open_client(configs: Mapping[str, str]) -> Any:
-    """Return a `SchemaRegistryClient` that has not sent a request yet.
+    """Create a `SchemaRegistryClient` without sending a request.
 
-    Properties that start with `request.header.` become headers.
+    Properties that start with `request.header.` become request headers.
 
     Raises:
         ConfigError: A property is invalid.
@@ -241,7 +243,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
         "timeout": httpx2.Timeout(
             parsed["http.read.timeout.ms"] / 1000, connect=_connect_seconds(parsed)
         ),
-        "max.retries": 0,  # the worker retries, and polls its consumer in the meantime
+        "max.retries": 0,  # the worker retries, and continues to poll its consumer
         "cache.capacity": parsed["latest.cache.size"],
         **_basic(parsed),
         **_bearer(parsed, headers),
@@ -259,7 +261,7 @@ def open_client(configs: Mapping[str, str]) -> Any:
     tls = {
         f"ssl.{key}": value for key, value in with_prefix(configs, _SSL).items() if key in _TLS_DOCS
     }
-    rest = client._rest_client  # the client does not have settings for headers and Java key stores
+    rest = client._rest_client  # the client has no settings for headers and Java key stores
     if tls:
         rest.verify = _tls(tls)
     if tls or headers:
@@ -278,7 +280,7 @@ def _urls(parsed: Mapping[str, Any]) -> str:
     urls: list[str] = [url for url in parsed["schema.registry.url"] if url]
     if any(url.startswith("mock:") for url in urls):
         raise ConfigError("schema.registry.url", "in-memory registries (mock:) are not supported")
-    if not all(map(_is_url, urls)):  # omitted from the error: it may contain a password
+    if not all(map(_is_url, urls)):  # the error omits the URL, which may contain a password
         raise ConfigError("schema.registry.url", "must be URLs that begin with http:// or https://")
     if parsed["url.randomize"]:
         random.shuffle(urls)
@@ -306,11 +308,13 @@ def _basic(parsed: Mapping[str, Any]) -> dict[str, str]:
         _, options = _login(parsed)
         if not options.keys() >= {"username", "password"}:
             raise ConfigError(
-                "sasl.jaas.config", "SASL_INHERIT needs the options username and password"
+                "sasl.jaas.config", "SASL_INHERIT requires the options username and password"
             )
         return {"basic.auth.user.info": f"{options['username']}:{options['password']}"}
     if source != "USER_INFO":
-        raise ConfigError("basic.auth.credentials.source", "must be URL, USER_INFO or SASL_INHERIT")
+        raise ConfigError(
+            "basic.auth.credentials.source", "must be URL, USER_INFO, or SASL_INHERIT"
+        )
     old: Password = parsed["schema.registry.basic.auth.user.info"]
     return {"basic.auth.user.info": parsed["basic.auth.user.info"].value or old.value}
 

@@ -1,4 +1,4 @@
-"""Wire format of the converters with a schema registry: readers by schema, and runs of columns."""
+"""Base class of the converters that use a schema registry and Confluent's wire format."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ID_PREFIX: Final = 5  # bytes before a message body: 0 and the schema ID
 GUID_PREFIX: Final = 17  # bytes: 1 and the GUID
 UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 
-_SUBSTITUTE_HEAD: Final = b"\0\xff"  # start of negative schema IDs, which registries do not assign
+_SUBSTITUTE_HEAD: Final = b"\0\xff"  # prefix of negative schema IDs, which registries do not assign
 _SUBSTITUTES: Final = 1 << 24
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
-_MIN_PART: Final = 16  # messages; smaller parts with an unclear message are converted row by row
+_MIN_PART: Final = 16  # messages; smaller parts that have no columnar form are converted row by row
 _MIN_ROWS_PER_CUT: Final = 20
 
 CONFIG_DEF: Final = (
@@ -42,14 +42,14 @@ CONFIG_DEF: Final = (
         Type.INT,
         default=1000,
         importance=Importance.LOW,
-        doc="Number of schemas to cache, for reading and for writing.",
+        doc="Number of schemas to cache, separately for reading and for writing.",
     )
     .define(
         "schema.backup.enabled",
         Type.BOOLEAN,
         default=False,
         importance=Importance.LOW,
-        doc="Not supported; must be false.",
+        doc="Not supported. Must be false.",
     )
     .define(
         "rule.executors",
@@ -63,14 +63,14 @@ CONFIG_DEF: Final = (
         Type.LIST,
         default="",
         importance=Importance.LOW,
-        doc="Ignored, see rule.executors.",
+        doc="Ignored. See rule.executors.",
     )
     .define(
         "rule.service.loader.enable",
         Type.BOOLEAN,
         default=True,
         importance=Importance.LOW,
-        doc="Ignored, see rule.executors.",
+        doc="Ignored. See rule.executors.",
     )
 )
 for _side in ("key", "value"):
@@ -79,8 +79,8 @@ for _side in ("key", "value"):
         Type.STRING,
         default=_DUAL_DESERIALIZER,
         importance=Importance.LOW,
-        doc=f"{_DUAL_DESERIALIZER} reads schema IDs from headers and from messages, "
-        f"{_PREFIX_DESERIALIZER} only from messages.",
+        doc=f"{_DUAL_DESERIALIZER} reads schema IDs from headers and from messages. "
+        f"{_PREFIX_DESERIALIZER} reads them only from messages.",
     )
 
 
@@ -96,7 +96,7 @@ def _reads_headers(configs: Mapping[str, str], side: str) -> bool:
 
 
 class MessageReader(ABC):
-    """Reads the messages of one schema: `value` is the row form, `columns` the columnar form."""
+    """Reads the messages of one schema, row by row (`value`) or as columns (`columns`)."""
 
     schema: Schema
     columnar: bool  # False if `columns` always raises NotColumnar
@@ -115,10 +115,12 @@ class MessageReader(ABC):
 
     @abstractmethod
     def columns(self, messages: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
-        """Return the column of whole messages, at least one of which is not null.
+        """Convert messages, including their prefixes, to a column.
+
+        At least one message is not null.
 
         Returns:
-            The column, and the rows that the row form has to convert, which are null.
+            The column, and the rows that must be converted by the row form. These rows are null.
 
         Raises:
             NotColumnar: Messages have different schemas, or columns cannot represent a value.
@@ -128,7 +130,7 @@ class MessageReader(ABC):
         """Return the messages without their prefixes.
 
         Raises:
-            NotColumnar: A message has another prefix.
+            NotColumnar: A message has a different prefix.
         """
         if not all(m is None or m.startswith(self._prefix) for m in messages):
             raise NotColumnar("schemas differ")
@@ -141,17 +143,17 @@ class MessageWriter(Protocol):
 
     text: str  # the schema to register
     name: str | None  # name of the record, which is part of some subjects
-    indexes: bytes  # between the schema ID and the body
+    indexes: bytes  # bytes between the schema ID and the body
 
     def write(self, value: Value) -> bytes:
-        """Return the message body of a value.
+        """Serialize a value to a message body.
 
         Raises:
             DataError: The value does not match its schema.
         """
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> MessageWriter:
-        """Return a writer of the same values with another schema.
+        """Return a writer that writes the same values with another schema.
 
         Args:
             registered: The other schema.
@@ -163,13 +165,16 @@ class MessageWriter(Protocol):
 
 
 class RegistryConverter(Converter):
-    """Confluent's wire format: the schema ID is in front of the body, or in a header."""
+    """Base class of converters for Confluent's wire format.
+
+    The schema ID precedes the message body or is in a header.
+    """
 
     kind: ClassVar[str]  # AVRO, JSON or PROTOBUF
-    label: ClassVar[str]  # in messages
+    label: ClassVar[str]  # name of the format in error messages
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
-        """Create the client of the registry. Subclasses parse `configs` first."""
+        """Create the registry client. Subclasses parse `configs` before they call this method."""
         if CONFIG_DEF.parse(configs)["schema.backup.enabled"]:
             raise ConfigError("schema.backup.enabled", "is not supported")
         self._side = "key" if is_key else "value"
@@ -178,11 +183,11 @@ class RegistryConverter(Converter):
         self._reads_headers = _reads_headers(configs, self._side)
         capacity = self._capacity = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
         self._readers = BoundedDict[tuple[str, bytes], MessageReader](capacity)
-        # errors of schemas without a reader
+        # errors of schemas that cannot be read
         self._refusals = BoundedDict[tuple[str, bytes], DataError](capacity)
-        # substitute IDs of the GUIDs in headers; the most recently used one is the last
+        # substitute IDs by GUID in a header; the most recently used entry is the last
         self._substitutes: dict[bytes, bytes] = {}
-        self._guids: dict[bytes, bytes] = {}  # by substitute ID
+        self._guids: dict[bytes, bytes] = {}  # GUIDs by substitute ID
         self._substitute_count = 0
         self._ids = RegistryWriter(self._registry, configs, self._side, self.kind, capacity)
         self._writers = BoundedDict[Schema, MessageWriter](capacity)
@@ -200,31 +205,32 @@ class RegistryConverter(Converter):
     def make_reader(
         self, registered: RegisteredSchema, version: int | None, prefix: bytes, rest: bytes
     ) -> MessageReader:
-        """Return a reader of messages of a schema.
+        """Create a reader for messages with a schema.
 
         Args:
             registered: The schema.
-            version: The version in the topic's subject, or None if it is not registered there.
+            version: Version in the topic's subject, or None if the subject does not contain the
+                schema.
             prefix: The bytes before each message body.
             rest: The bytes of the prefix after the ID.
 
         Raises:
-            DataError: The schema is invalid, or has no equivalent in Connect.
+            DataError: The schema is invalid or has no equivalent in Connect.
         """
 
     @abstractmethod
     def make_writer(self, schema: Schema) -> MessageWriter:
-        """Return a writer of values of a schema.
+        """Create a writer for values with a schema.
 
         Raises:
-            DataError: The format has no equivalent of the schema.
+            DataError: The schema has no equivalent in the format.
         """
 
     def schema_of(self, value: Value) -> Schema:
-        """Return the schema of a value without one.
+        """Return the schema of a schemaless value.
 
         Raises:
-            DataError: The value requires a schema.
+            DataError: No schema can be inferred from the value.
         """
         raise DataError(f"{self.label} cannot be written without a schema")
 
@@ -247,7 +253,7 @@ class RegistryConverter(Converter):
             raise DataError(
                 "the schema ID is written to a header, but headers are not supported here"
             )
-        # a header that was read may contain another ID
+        # a header of the consumed record may contain another ID
         other_headers = [header for header in headers if header[0] != self._header]
         headers[:] = [*other_headers, (self._header, target.head + writer.indexes)]
         return body
@@ -289,7 +295,7 @@ class RegistryConverter(Converter):
         return data[:length], data[length:]
 
     def _head_in(self, headers: RawHeaders) -> bytes | None:
-        """Return the bytes that identify the schema in the last such header, or None."""
+        """Return the value of the last header that identifies the schema, or None."""
         if not self._reads_headers:
             return None
         return next(
@@ -301,7 +307,8 @@ class RegistryConverter(Converter):
         if reader is None:
             refusal = self._refusals.get((topic, head))
             if refusal is not None:
-                raise refusal.with_traceback(None)  # the traceback would grow each time
+                # otherwise, the traceback would grow with each raise
+                raise refusal.with_traceback(None)
             reader = self._readers[topic, head] = self._new_reader(topic, head)
         return reader
 
@@ -322,10 +329,10 @@ class RegistryConverter(Converter):
         try:
             return self.make_reader(registered, version, head, rest)
         except RecursionError:
-            refusal = DataError("The schema is nested too deep")
+            refusal = DataError("The schema is nested too deeply")
         except DataError as error:
             refusal = error
-        # cached, because each message of the schema would cost the same time
+        # cache the error; otherwise, each message with this schema would take the same time
         self._refusals[topic, head] = refusal
         raise refusal
 
@@ -346,7 +353,7 @@ class RegistryConverter(Converter):
         )
 
     def _head(self, message: bytes) -> bytes:
-        """Return the bytes that identify the schema, or the message if it is damaged."""
+        """Return the bytes that identify the schema, or the whole message if it is invalid."""
         try:
             return message[: self.prefix_length(message)]
         except DataError:
@@ -358,15 +365,15 @@ class RegistryConverter(Converter):
     def _prefixed(
         self, data: Sequence[bytes | None], headers: Sequence[RawHeaders]
     ) -> list[bytes | None]:
-        """Return the messages with their schema IDs in front of the bodies.
+        """Return the messages with the schema IDs from the headers prepended.
 
         Raises:
             NotColumnar: A header does not identify a schema, a message starts with a substitute ID,
-                or there are more schemas than the cache can hold.
+                or there are more schemas than fit into the cache.
         """
         heads = [self._head_in(row) for row in headers]
         if len(set(heads)) > self._capacity + (None in heads):
-            raise NotColumnar("more schemas than the cache can hold")
+            raise NotColumnar("there are more schemas than fit into the cache")
         try:
             ids = {head: self._id_of(head) for head in set(heads) if head is not None}
         except DataError as error:
@@ -380,7 +387,7 @@ class RegistryConverter(Converter):
         return [None if m is None else prefix + m for m, prefix in zip(data, prefixes, strict=True)]
 
     def _id_of(self, head: bytes) -> bytes:
-        """Return a prefix with an ID for the contents of a header; GUIDs get a substitute ID."""
+        """Return a message prefix for the value of a header. A GUID gets a substitute ID."""
         if self.prefix_length(head) != len(head) or head.startswith(_SUBSTITUTE_HEAD):
             raise DataError("the header does not identify a schema")
         if head[:1] != b"\1":
@@ -397,7 +404,7 @@ class RegistryConverter(Converter):
         return substitute
 
     def _single_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
-        """Return the run of all messages, or None if they are not of one schema."""
+        """Return a run of all messages, or None if they cannot be converted as one run."""
         first = next((m for m in data if m is not None), b"")
         if len(first) < ID_PREFIX or first[0]:
             return None
@@ -419,7 +426,7 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> pa.Array:
-        """Return the column of messages of one schema, and add the failures.
+        """Convert messages of one schema to a column, and add errors to `failures`.
 
         Raises:
             NotColumnar: Messages have different schemas, or columns cannot represent a value.
@@ -438,10 +445,10 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> dict[int, Value]:
-        """Convert messages row by row, and add the failures.
+        """Convert messages row by row, and add errors to `failures`.
 
         Raises:
-            NotColumnar: A message has another schema, or is equivalent to a null message.
+            NotColumnar: A message has another schema or is equivalent to a null message.
         """
         values: dict[int, Value] = {}
         new_failures: dict[int, Exception] = {}
@@ -452,7 +459,7 @@ class RegistryConverter(Converter):
                 new_failures[start + row] = error
                 continue
             if message is not None and result.schema != reader.schema:
-                raise NotColumnar("a message has another schema, or is null")
+                raise NotColumnar("a message has another schema or is null")
             values[row] = result.value
         failures |= new_failures
         return values
@@ -478,7 +485,7 @@ class RegistryConverter(Converter):
                     failures[stop] = error
                 continue
             if head[:1] == b"\1":
-                raise NotColumnar("schemas by GUID")
+                raise NotColumnar("schemas are identified by GUID")
             if reader is not None and next_reader is not reader:
                 break
             run_head, reader = head, next_reader
@@ -514,10 +521,10 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> pa.Array:
-        """Return the column of messages of one schema.
+        """Convert messages of one schema to a column.
 
         If columns cannot represent a message, it is converted row by row, together with a few
-        messages next to it.
+        adjacent messages.
         """
         import pyarrow as pa
 
@@ -543,7 +550,7 @@ class RegistryConverter(Converter):
 
 
 def _nulls(messages: Sequence[bytes | None]) -> pa.BooleanArray | None:
-    """Return a mask of the null messages, or None if there are none."""
+    """Return a mask of the null messages, or None if no message is null."""
     import pyarrow as pa
 
     return pa.array([m is None for m in messages], pa.bool_()) if messages.count(None) else None

@@ -1,4 +1,4 @@
-"""Lookup and registration of the schemas that converters write with."""
+"""Lookup and registration of the schemas with which converters write."""
 
 from __future__ import annotations
 
@@ -47,35 +47,35 @@ CONFIG_DEF: Final = (
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Compare schemas in their normalized form.",
+        doc="Normalize schemas before they are registered or looked up.",
     )
     .define(
         "use.schema.id",
         Type.INT,
         default=-1,
         importance=Importance.LOW,
-        doc="Write with the schema that has this ID, if auto.register.schemas=false.",
+        doc="Write with the schema that has this ID if auto.register.schemas=false.",
     )
     .define(
         "use.schema.guid",
         Type.STRING,
         default="",
         importance=Importance.LOW,
-        doc="Write with the schema that has this GUID, if auto.register.schemas=false.",
+        doc="Write with the schema that has this GUID if auto.register.schemas=false.",
     )
     .define(
         "use.latest.version",
         Type.BOOLEAN,
         default=False,
         importance=Importance.LOW,
-        doc="Write with the latest version of the subject, if auto.register.schemas=false.",
+        doc="Write with the latest version of the subject if auto.register.schemas=false.",
     )
     .define(
         "use.latest.with.metadata",
         Type.LIST,
         default="",
         importance=Importance.LOW,
-        doc="Write with the latest version of the subject that has this metadata (key=value), if "
+        doc="Write with the latest version of the subject that has this metadata (key=value) if "
         "auto.register.schemas=false.",
     )
     .define(
@@ -97,21 +97,24 @@ CONFIG_DEF: Final = (
         Type.STRING,
         default=_ANY_CLUSTER,
         importance=Importance.LOW,
-        doc="Cluster of the associations that AssociatedNameStrategy uses; - for any cluster.",
+        doc="ID of the Kafka cluster whose associations AssociatedNameStrategy uses, or - for any "
+        "cluster.",
     )
     .define(
         "subject.name.strategy.fallback.type",
         Type.STRING,
         default="TOPIC",
         importance=Importance.LOW,
-        doc="Subject of a topic without an association: TOPIC, RECORD, TOPIC_RECORD, or NONE.",
+        doc="Subject name strategy for topics without an association: TOPIC, RECORD, "
+        "TOPIC_RECORD, or NONE.",
     )
     .define(
         "context.name.strategy",
         Type.STRING,
         default="NullContextNameStrategy",
         importance=Importance.LOW,
-        doc="NullContextNameStrategy; the URL of the registry may contain a context instead.",
+        doc="Must be NullContextNameStrategy. The URL of the registry may contain a context "
+        "instead.",
     )
 )
 for _side in _SIDES:
@@ -120,29 +123,29 @@ for _side in _SIDES:
         Type.STRING,
         default=TOPIC_NAME,
         importance=Importance.MEDIUM,
-        doc=f"Names of subjects: {', '.join([*_STRATEGIES, _ASSOCIATED])}.",
+        doc=f"Subject name strategy: {', '.join(_STRATEGIES)}, or {_ASSOCIATED}.",
     )
     CONFIG_DEF.define(
         f"{_side}.schema.id.serializer",
         Type.STRING,
         default=_PREFIX_SERIALIZER,
         importance=Importance.LOW,
-        doc=f"Position of the schema ID: in front of the message, or with {_HEADER_SERIALIZER} "
-        "in a header.",
+        doc=f"Position of the schema ID: before the message body ({_PREFIX_SERIALIZER}) or in a "
+        f"header ({_HEADER_SERIALIZER}).",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Schema of written messages."""
+    """Schema with which messages are written."""
 
     head: bytes  # 0 and the ID, or 1 and the GUID
-    schema: RegisteredSchema | None = None  # None: the schema of the value
-    strict: bool = True  # True to reject values that do not match it
+    schema: RegisteredSchema | None = None  # None for the schema of the value
+    strict: bool = True  # True to reject values that do not match `schema`
 
 
 class RegistryWriter:
-    """Finds or registers the schemas of written values, each once. Used on one thread."""
+    """Looks up or registers the schemas of written values, and caches them. Used on one thread."""
 
     def __init__(
         self,
@@ -156,10 +159,10 @@ class RegistryWriter:
 
         Args:
             registry: The registry.
-            configs: The properties of the converter.
+            configs: Properties of the converter.
             side: "key" or "value".
-            kind: The type of the schemas, such as AVRO.
-            capacity: The number of cached schemas.
+            kind: Type of the schemas, such as AVRO.
+            capacity: Maximum number of cached schemas.
 
         Raises:
             ConfigError: A strategy or serializer is unknown.
@@ -190,11 +193,11 @@ class RegistryWriter:
         self._associated = BoundedDict[str, str | None](capacity)
 
     def subject(self, topic: str, name: str | None) -> str:
-        """Return the subject of messages of a topic whose schema has this name.
+        """Return the subject for messages in a topic with a schema of this name.
 
         Raises:
-            DataError: The schema has no name but needs one, or the topic does not have exactly one
-                associated subject.
+            DataError: The schema requires a name but has none, or the topic does not have exactly
+                one associated subject.
             UnavailableError: The registry is unavailable.
         """
         strategy = self._strategy
@@ -210,7 +213,7 @@ class RegistryWriter:
         return _STRATEGIES[strategy](topic, self._side, name)
 
     def target(self, topic: str, name: str | None, text: str) -> Target:
-        """Return the target of messages of this schema.
+        """Return the target for messages with this schema.
 
         Raises:
             DataError: The schema is not registered, or the registry rejects it.
@@ -235,7 +238,7 @@ class RegistryWriter:
                     topic, self._cluster, "topic", [self._side]
                 )
             )
-        except UnknownError:  # no association, or a registry without associations
+        except UnknownError:  # no association, or a registry that does not support associations
             return None
         if len(associations) > 1:
             raise DataError(f"Multiple associated subjects found for topic {topic}")
@@ -250,7 +253,7 @@ class RegistryWriter:
         )
 
     def _latest_target(self, subject: str) -> Target:
-        """Return the target of the latest version, which the client caches."""
+        """Return the target for the latest version, which the client caches."""
         if self._metadata:
             latest = self._registry.ask(
                 lambda client: client.get_latest_with_metadata(subject, self._metadata)
@@ -281,7 +284,10 @@ class RegistryWriter:
         return Target(self._head_of(registered))
 
     def _head_of(self, registered: Any) -> bytes:
-        """Return the ID, which all readers support, or the GUID in a header if there is one."""
+        """Return the encoded GUID if it will be in a header, otherwise the encoded ID.
+
+        Message prefixes always contain the ID, because all readers support it.
+        """
         if self.in_header and registered.guid:
             return b"\1" + uuid.UUID(registered.guid).bytes
         return _head(int(registered.schema_id))
@@ -292,7 +298,7 @@ def _head(schema_id: int) -> bytes:
 
 
 def _simple(parsed: Mapping[str, Any], key: str, *names: str) -> str:
-    """Return the simple name of a Java class."""
+    """Return the simple name of a Java class. Raises ConfigError if it is not in `names`."""
     name: str = parsed[key].rpartition(".")[2]
     if name not in names:
         raise ConfigError(key, f"unknown class {name}: expected {' or '.join(names)}")

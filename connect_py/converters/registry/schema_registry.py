@@ -1,4 +1,4 @@
-"""Schemas of a registry with Confluent's API."""
+"""Reading schemas from a registry with Confluent's API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from connect_py.converters.registry.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # time for a replica to receive a new ID
 REGISTRY: Final = "schema registry"  # name of the server in errors
-# after an ID has remained unknown: unknown IDs fail at once and are not requested again
+# time after an ID has remained unknown, during which unknown IDs fail immediately and are not
+# requested again
 PATIENCE_SECONDS: Final = 60.0
 _READING: Final = frozenset({"READ", "WRITEREAD"})
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
@@ -27,11 +28,12 @@ class UnknownError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """Schema of the registry."""
+    """A schema from the registry."""
 
     text: str
     kind: str  # AVRO, JSON, PROTOBUF
-    references: Mapping[str, str] = field(default_factory=dict)  # text by name, dependencies first
+    # schemas by name, dependencies first
+    references: Mapping[str, str] = field(default_factory=dict)
 
 
 class SchemaRegistry:
@@ -53,10 +55,10 @@ class SchemaRegistry:
         self._unknown_since: dict[object, float] = {}
         self._refused: dict[
             object, tuple[float, UnknownError]
-        ] = {}  # permanently unknown IDs, with the time of the error
+        ] = {}  # IDs that remained unknown, with the time of the error
         self._last_unknown_at = -PATIENCE_SECONDS
         self._client = open_client(configs)
-        # without passwords
+        # URLs without passwords
         self._urls = re.sub(r"//[^/,]*@", "//", configs.get("schema.registry.url", ""))
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
@@ -69,11 +71,14 @@ class SchemaRegistry:
         return self._lookup(schema_id, partial(self._client.get_schema, schema_id))
 
     def by_guid(self, guid: str) -> RegisteredSchema:
-        """Return the schema with a GUID. Errors are the same as for `by_id`."""
+        """Return the schema with a GUID. Raises the same errors as `by_id`."""
         return self._lookup(guid, partial(self._client.get_schema_by_guid, guid))
 
     def of(self, schema: Any, *, writing: bool = True) -> RegisteredSchema:
-        """Return a schema of the client and its references. Errors are the same as for `by_id`."""
+        """Convert a schema of the client library, and fetch its references.
+
+        Raises the same errors as `by_id`.
+        """
         _refuse_rules(schema, _WRITING if writing else _READING)
         references: dict[str, str] = {}
         self._collect(schema, references)
@@ -125,7 +130,7 @@ class SchemaRegistry:
         return self.of(schema, writing=False)
 
     def _refuse(self, key: object, now: float, error: UnknownError) -> None:
-        """Cache an error for a while, because damaged messages may contain any number of IDs."""
+        """Cache an error temporarily, because corrupt messages may contain any number of IDs."""
         del self._unknown_since[key]
         while self._refused and now - next(iter(self._refused.values()))[0] >= PATIENCE_SECONDS:
             del self._refused[next(iter(self._refused))]
@@ -158,7 +163,7 @@ class SchemaRegistry:
             httpx2.RequestError,
             OAuthTokenError,
             json.JSONDecodeError,
-        ) as error:  # JSONDecodeError: an HTML page of a proxy
+        ) as error:  # JSONDecodeError if a proxy responds with an HTML page
             text = f"the schema registry at {self._urls} cannot be reached: {error}"
             raise UnavailableError(text, server=REGISTRY) from error
 
@@ -168,7 +173,7 @@ class SchemaRegistry:
 
 
 def _refuse_rules(schema: Any, modes: frozenset[str]) -> None:
-    """Check that a schema has no rules of a data contract, such as encryption of fields.
+    """Check that a schema has no active data contract rules, such as field-level encryption.
 
     Raises:
         DataError: The schema has rules, which are not supported.
