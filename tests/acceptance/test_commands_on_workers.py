@@ -254,7 +254,7 @@ def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> Non
     assert f"{SEPARATE}: no worker responds at http://127.0.0.1:9" in absent
     commands.post({**commands.case.config(), "iceberg.tables.default-commit-branch": "other"})
     changed = commands.first_line("history")
-    assert f"connector {commands.case.name} at {commands.case.worker.url} has another" in changed
+    assert f"connector {commands.case.name} at {commands.case.worker.url} has different" in changed
     assert "iceberg.tables.default-commit-branch" in changed
     commands.post(commands.case.config())
     files = commands.first_line("diff", "first", "last", "--parquet", str(commands.folder / "out"))

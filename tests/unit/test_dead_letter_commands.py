@@ -259,7 +259,7 @@ def test_list_has_headings_and_the_state_of_each_dead_letter(
     status, told = dlq(tmp_path, "list", "--bootstrap-server", "none:1")
     assert status == 0
     assert [line.split() for line in told.splitlines()] == [
-        ["LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST", "FAILED"],
+        ["RECORDS", "STATE", "TOPIC", "REASON", "STAGE", "LAST", "FAILED"],
         ["1", "failed-again", "orders", "does_not_fit", "S", "1970-01-01T00:00:01.500000+00:00"],
         ["2", "new", "orders", "sink", "S", "1970-01-01T00:00:01.500000+00:00"],
         ["2", "replayed", "orders", "sink", "S", "1970-01-01T00:00:01.500000+00:00"],
@@ -314,7 +314,7 @@ def test_letters_that_are_named_are_deleted(
         ([], "select records by position"),
         (["--state", "old"], "--state: is one of new, failed-again, replayed"),
         (["--state", "replayed"], "replayed needs --bootstrap-server"),
-        (["--older-than", "a month"], "is not of the form 30d, 12h or 45m"),
+        (["--older-than", "a month"], "is not of the form 30d, 12h, or 45m"),
     ],
 )
 def test_a_delete_that_names_no_letters_is_refused(

@@ -81,8 +81,8 @@ def cluster() -> Iterator[str]:
 def test_pending_schema_changes_are_listed_as_text_and_json(cluster: str) -> None:
     assert run(cluster) == (
         1,
-        "lines: table db.lines waits for a user to widen column n to long\n"
-        "orders: table db.orders waits for a user to add column new of type string\n",
+        "lines: table db.lines is waiting for a user to widen column n to long\n"
+        "orders: table db.orders is waiting for a user to add column new of type string\n",
     )
     status, text = run(cluster, "--connector", "lines", "--json")
     assert status == 1
@@ -92,7 +92,7 @@ def test_pending_schema_changes_are_listed_as_text_and_json(cluster: str) -> Non
 
 
 def test_nothing_that_waits_is_told_by_the_exit_status(cluster: str) -> None:
-    assert run(cluster, "--connector", "idle") == (0, "no rows wait for a schema change\n")
+    assert run(cluster, "--connector", "idle") == (0, "no rows are waiting for a schema change\n")
 
 
 @pytest.mark.parametrize("arguments", [("http://127.0.0.1:1",), ("--connector", "unknown")])

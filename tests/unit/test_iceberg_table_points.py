@@ -275,15 +275,15 @@ def test_entries_say_who_wrote_and_what_came_and_went() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["at", "db.t"], "specify one of --time, --offset, --snapshot and --ref"),
+        (["at", "db.t"], "specify one of --time, --offset, --snapshot, and --ref"),
         (["at", "db.t", "--time", "2026-01-01", "--ref", "main"], "specify one of"),
         (["at", "db.t", "--time", "yesterday"], "--time: invalid time 'yesterday'"),
         (["at", "db.t", "--offset", "orders/0/1"], "--offset: invalid offset 'orders/0/1'"),
         (["at", "db.t", "--snapshot", "main"], "--snapshot: invalid snapshot ID 'main'"),
-        (["at", "db.t", "--ref", "main"], "no catalog: name one with --config"),
-        (["history", "db.t"], "no catalog: name one with --config"),
+        (["at", "db.t", "--ref", "main"], "no catalog; specify one with --config"),
+        (["history", "db.t"], "no catalog; specify one with --config"),
         (["history", "db.t", "--catalog-property", "type"], "type is not of the form key=value"),
-        (["diff", "db.t", "first", "last"], "no catalog: name one with --config"),
+        (["diff", "db.t", "first", "last"], "no catalog; specify one with --config"),
         (["diff", "db.t", "first", "last", "--config", "/missing.json"], "/missing.json"),
     ],
 )

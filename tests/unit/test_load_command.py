@@ -100,7 +100,7 @@ def run(host: Host, folder: Path, *words: str, **more: str) -> Result:
         (("--to", "2999-01-01T00:00:00Z"), "--to: 2999-01-01T00:00:00Z is in the future"),
         (
             ("--from", "orders:0:900", "--to", "orders:0:100"),
-            "--from: orders-0 would begin at offset 900, and end before",
+            "--from: orders-0 would begin at offset 900, after its end at",
         ),
         (
             ("--from", "latest", "--to", "2026-01-01T00:00:00Z"),
@@ -176,4 +176,4 @@ def test_load_ends_where_its_connector_stops_by_itself(
 def test_begin_behind_the_connectors_own_stop_is_refused(host: Host, tmp_path: Path) -> None:
     refused = run(host, tmp_path, "--from", "orders:0:500", **{STOP_AT: "orders:0:300"})
     assert (refused.exit_code, host.commits) == (1, [])
-    assert "orders-0 would begin at offset 500, and end before at 300" in refused.stderr
+    assert "orders-0 would begin at offset 500, after its end at 300" in refused.stderr

@@ -217,12 +217,12 @@ def test_connector_that_does_not_run_is_shown_with_its_reason(
         "shop-clicks": {"connector": {"state": "PAUSED", "worker_id": "a:1"}, "tasks": []},
     }
     shown_states = (
-        "shop-masters: does not run, 0 of 1 tasks run\n"
+        "shop-masters: not running, 0 of 1 tasks running\n"
         "  task 0 is RUNNING: waits for coordinator since 2026-01-02T03:04:05Z: the catalog: "
         "refused\n"
-        "shop-orders: does not run, 0 of 1 tasks run\n"
+        "shop-orders: not running, 0 of 1 tasks running\n"
         "  task 0 is FAILED: ValueError: no at x\n"
-        "shop-clicks: PAUSED, 0 of 0 tasks run\n"
+        "shop-clicks: PAUSED, 0 of 0 tasks running\n"
     )
     status, text = run(worker, "apply", file, "--deadline", "5")
     assert (status, text.endswith(shown_states)) == (1, True), text
@@ -249,7 +249,7 @@ def test_failure_of_before_does_not_count_while_tasks_start(
     change(worker, file)
     worker.passing["shop-orders"] = [failed("ValueError: no", part)] * 40
     status, text = run(worker, "apply", file)
-    assert (status, "shop-orders: runs" in text) == (0, True), text
+    assert (status, "shop-orders: running" in text) == (0, True), text
     assert worker.passing["shop-orders"] == []
 
 
@@ -299,7 +299,7 @@ def test_connector_without_a_status_is_there_all_the_same(
     run(worker, "apply", file)
     worker.statuses["shop-orders"] = {}
     assert run(worker, "plan", file)[0] == 0
-    assert "shop-orders: does not run\n  it has no status yet\n" in run(worker, "status", file)[1]
+    assert "shop-orders: not running\n  it has no status yet\n" in run(worker, "status", file)[1]
 
 
 def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file: Path) -> None:
@@ -309,7 +309,7 @@ def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file
     assert (
         text
         == "".join(f"{name}: does not exist\n" for name in NAMES)
-        + "shop-old: runs, 1 of 1 tasks run\n"
+        + "shop-old: running, 1 of 1 tasks running\n"
     )
 
 
@@ -323,7 +323,7 @@ def test_destroy_deletes_what_belongs_to_the_pipeline_only(
         f"deleted {name}\n" for name in sorted(NAMES)
     )
     assert list(worker.connectors) == ["shop-other"]
-    assert run(worker, "destroy", file) == (0, "no connector belongs to pipeline shop\n")
+    assert run(worker, "destroy", file) == (0, "pipeline shop has no connectors\n")
 
 
 def test_worker_that_does_not_answer_is_not_an_empty_one(file: Path) -> None:

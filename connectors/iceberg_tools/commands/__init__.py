@@ -17,7 +17,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "branch",
-        "Create a branch at a state of a table, or list, move, and remove branches.",
+        "Create a branch at a snapshot of a table, or list, move, and remove branches.",
         f"{__name__}.refs:branch",
     ),
     CommandEntry(
@@ -44,36 +44,36 @@ COMMANDS = (
     ),
     CommandEntry(
         "dlq replay",
-        "Let the connector process records again, under their original topic, partition, and "
+        "Have the connector process records again with their original topic, partition, and "
         "offset.",
         f"{__name__}.dlq:replay",
     ),
     CommandEntry(
         "gate",
-        "List the commits of a table that await approval, because a check with the action `hold` "
-        "failed. Publish or reject them.",
+        "List, publish, or reject the commits of a table that await approval because a check with "
+        "the action `hold` failed.",
         f"{__name__}.gate:gate",
     ),
     CommandEntry(
         "held",
-        "List the schema changes that rows wait for, because the evolution settings of the "
+        "List the schema changes that rows are waiting for because the evolution settings of the "
         "connector contain `hold`.",
         f"{__name__}.schema_changes:schema_changes",
     ),
     CommandEntry(
         "history",
-        "List a table's snapshots: time, writer, rows added and removed, source offsets, and "
+        "List a table's snapshots with time, writer, added and removed rows, source offsets, and "
         "completeness of the sources.",
         f"{__name__}.history:history",
     ),
     CommandEntry(
         "load",
-        "Load a connector's topics on Spark, exactly once. The connector resumes after them.",
+        "Load a connector's topics with Spark, exactly once. The connector resumes after the load.",
         f"{__name__}.load:load",
     ),
     CommandEntry(
         "maintain",
-        "Compact, expire, and clean a table by its policy: the connector's configuration and "
+        "Compact, expire, and clean up a table according to the connector's configuration and "
         "--set.",
         f"{__name__}.maintain:maintain",
     ),
@@ -83,27 +83,27 @@ COMMANDS = (
         "--apply.",
         f"{__name__}.migrate:migrate",
     ),
-    CommandEntry("pipeline", "Compare the connectors of a file with a worker, and apply the file."),
+    CommandEntry("pipeline", "Compare the connectors in a file with a worker, and apply the file."),
     CommandEntry(
         "pipeline plan",
-        "Show how the worker's connectors differ from the file's. Nothing is changed.",
+        "Show how the connectors on the worker differ from the file. Nothing is changed.",
         f"{__name__}.pipeline:plan",
     ),
     CommandEntry(
         "pipeline apply",
-        "Create, change, and delete connectors as `plan` shows, and wait until their tasks run.",
+        "Create, change, and delete connectors as shown by `plan`, and wait until all tasks run.",
         f"{__name__}.pipeline:apply",
     ),
     CommandEntry(
         "pipeline destroy",
-        "Delete the connectors that belong to the file's pipeline. Tables, topics, and committed "
-        "offsets are retained.",
+        "Delete the connectors that the pipeline manages. Tables, topics, and committed offsets "
+        "are retained.",
         f"{__name__}.pipeline:destroy",
     ),
     CommandEntry(
         "pipeline status",
-        "Show the states of the pipeline's connectors and their tasks, and why they wait or "
-        "failed.",
+        "Show the states of the pipeline's connectors and tasks, and the reasons for waits and "
+        "failures.",
         f"{__name__}.pipeline:status",
     ),
     CommandEntry(
@@ -113,7 +113,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "rebuild",
-        "Rebuild the rows of a table on a branch, and compare them with the table's.",
+        "Rebuild the rows of a table on a branch, and compare them with the table.",
         f"{__name__}.rebuild:rebuild",
     ),
     CommandEntry(
@@ -130,8 +130,8 @@ COMMANDS = (
     ),
     CommandEntry(
         "routes",
-        "Show the tables that the rows of topics are written to, and how. Nothing is contacted or "
-        "changed.",
+        "Show the tables that topics are routed to, and their settings. No server is contacted, "
+        "and nothing is changed.",
         f"{__name__}.routes:routes",
     ),
     CommandEntry(
@@ -142,13 +142,13 @@ COMMANDS = (
     ),
     CommandEntry(
         "schema-changes",
-        "List the schema changes that rows wait for, because the evolution settings of the "
+        "List the schema changes that rows are waiting for because the evolution settings of the "
         "connector contain `hold`.",
         f"{__name__}.schema_changes:schema_changes",
     ),
     CommandEntry(
         "tag",
-        "Name a state of a table, which protects it from expiry; or list, move, and remove tags.",
+        "Tag a snapshot to protect it from expiration, or list, move, and remove tags.",
         f"{__name__}.refs:tag",
     ),
     CommandEntry(

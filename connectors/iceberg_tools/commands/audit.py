@@ -24,7 +24,7 @@ def audit(
     context: CommandContext,
     source: TableOptions,
     branch: Annotated[
-        str | None, typer.Option(help="The branch that the connector commits to.")
+        str | None, typer.Option(help="Branch that the connector commits to.")
     ] = None,
     group: Group = None,
     timeout: Timeout = TIMEOUT,
@@ -33,7 +33,7 @@ def audit(
     added twice.
 
     Exit status 0: verified; 1: violated; 2: unknown (the ledger has expired, or the catalog does
-    not answer); 3: verified for the connector's own commits, but other writers have changed rows.
+    not respond); 3: verified for the connector's own commits, but other writers have changed rows.
     """
     arguments = AuditArguments(table=source.table, branch=branch, group=group)
     with table_session(context, source, timeout) as session:
@@ -43,7 +43,7 @@ def audit(
 
 
 def _lines(report: AuditReport) -> Iterable[str]:
-    """Yield the lines of the report."""
+    """Yield the lines of a report."""
     yield (
         f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data "
         f"files"

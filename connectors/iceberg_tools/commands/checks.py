@@ -1,4 +1,4 @@
-"""Checks of `connect-py doctor` for an Iceberg sink: access to its catalog and its storage."""
+"""Checks of `connect-py doctor` for an Iceberg sink: access to the catalog and the storage."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from connect_py.api.service import SharedServices
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-NO_TABLE: Final = "connect_py_doctor.no_such_table"  # a reachable catalog reports it missing
-CATALOG_SECONDS: Final = 150.0  # includes the start of Spark
+# a reachable catalog reports that this table is missing
+NO_TABLE: Final = "connect_py_doctor.no_such_table"
+CATALOG_SECONDS: Final = 150.0  # includes the startup of Spark
 CATALOG_ANSWER_SECONDS: Final = 60.0
 
 
 def checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
-    """Return the checks of an Iceberg sink; none for other connectors."""
+    """Return the checks of an Iceberg sink, or an empty list for any other connector."""
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
     from connectors.iceberg_tools.commands.connector_json import (
@@ -84,7 +85,7 @@ def _catalog_and_storage(config: IcebergSinkConfig, services: SharedServices) ->
 
 
 def _storage(location: str, settings: Mapping[str, str]) -> Finding:
-    """Write a small file next to the tables' files, and remove it."""
+    """Write a small file next to the files of the tables, and remove it."""
     from pyiceberg.io import load_file_io
 
     if "://" not in location and not location.startswith(("/", "file:")):
@@ -96,8 +97,8 @@ def _storage(location: str, settings: Mapping[str, str]) -> Finding:
         with storage.new_output(probe).create() as stream:
             stream.write(b"connect-py doctor")
         storage.delete(probe)
-    except Exception as error:  # noqa: BLE001 - each storage has different errors
-        remedy = "Grant write access, or correct the storage's settings: docs/how-to/storage.md"
+    except Exception as error:  # noqa: BLE001 - each storage raises different errors
+        remedy = "Grant write access or correct the storage settings; see docs/how-to/storage.md"
         return Finding(
             "storage", Verdict.FAIL, f"{location}: {type(error).__name__}: {error}", remedy
         )

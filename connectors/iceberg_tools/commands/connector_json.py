@@ -1,4 +1,4 @@
-"""Connector configurations from files in the format of the REST API."""
+"""Read connector configurations from files in the format of the REST API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-# including the abbreviations that Java accepts
+# class names of the sink, including the abbreviations that Java accepts
 _CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")
 _NO_WORKER = "specify the worker's properties with --worker"
 NO_PROVIDER = "it cannot be resolved without a worker's properties"
@@ -52,7 +52,7 @@ def read_connector(path: Path) -> dict[str, str]:
     }
     if not props.get("name"):
         raise ConfigError(
-            "name", f'is missing in {path}: add it next to "config", or to plain properties'
+            "name", f'is missing in {path}; add it next to "config", or to plain properties'
         )
     return props
 
@@ -63,12 +63,11 @@ def is_sink(props: Mapping[str, str]) -> bool:
 
 
 def resolve_connector(context: CommandContext, path: Path, worker: Path | None) -> dict[str, str]:
-    """Read a connector, and resolve the placeholders with the config providers of a worker.
+    """Read a connector and resolve its placeholders with the config providers of a worker.
 
     Raises:
-        ConfigError: The file is not a connector's or worker's file, the connector has another
-            class, or
-            a value is not available.
+        ConfigError: A file does not contain a connector or a worker's properties, the connector is
+            not an Iceberg sink, or a value is not available.
     """
     props = read_connector(path)
     if "connector.class" in props and not is_sink(props):
@@ -87,15 +86,15 @@ def resolve_connector(context: CommandContext, path: Path, worker: Path | None) 
 def parse_connector(
     context: CommandContext, path: Path, worker: Path | None
 ) -> tuple[IcebergSinkConfig, SinkHost | None]:
-    """Return the configuration of a connector, and its host if there is a worker's file.
+    """Return the configuration of a connector, and its host if `worker` is set.
 
-    With this file, the connector inherits settings of its worker: the values of config providers,
-    and the catalog unless it names one.
+    `worker` is a file of worker properties. With it, the connector inherits the values of config
+    providers, and also the catalog unless the connector configures one.
 
     Raises:
-        ConfigError: A file does not contain a connector, or a value is not available or not valid.
+        ConfigError: A file does not contain a connector, or a value is not available or invalid.
     """
-    # Imported here to reduce the startup time of commands that use a worker's driver.
+    # imported here to reduce the startup time of commands that use a worker's driver
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
@@ -112,7 +111,7 @@ def refuse_providers(props: Mapping[str, str], remedy: str) -> None:
     """Reject placeholders such as `${env:TOKEN}` in the settings of the catalog.
 
     Raises:
-        ConfigError: Names the first placeholder and the remedy.
+        ConfigError: A setting has a placeholder. The error contains its key and the remedy.
     """
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:

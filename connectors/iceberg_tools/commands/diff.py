@@ -1,4 +1,4 @@
-"""`connect-py diff`: the rows in which two snapshots of a table differ."""
+"""`connect-py diff`: compares two snapshots of a table by their rows."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ DIFFERENT, UNDECIDED = 1, 2
 def diff(
     context: CommandContext,
     source: TableOptions,
-    before: Annotated[str, typer.Argument(metavar="A", help=f"The first state: {POINT}.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The second state, likewise.")],
+    before: Annotated[str, typer.Argument(metavar="A", help=f"First snapshot: {POINT}.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Second snapshot, in the same form.")],
     branch: Branch = None,
     key: KeyColumns = None,
     without_key: Annotated[
-        bool, typer.Option("--without-key", help="Compare whole rows, and how often they occur.")
+        bool,
+        typer.Option("--without-key", help="Compare whole rows and their number of occurrences."),
     ] = False,
-    limit: Annotated[int, typer.Option(help="Rows to show.", min=0)] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows to show.", min=0)] = 20,
     parquet: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Write all rows to a new folder.")
+        str | None, typer.Option(metavar="FOLDER", help="Write all differing rows to a new folder.")
     ] = None,
     to_table: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")
+        str | None, typer.Option(metavar="TABLE", help="Write all differing rows to a new table.")
     ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Also print the SQL statement.")] = False,
     timeout: Timeout = TIMEOUT,
@@ -90,7 +91,7 @@ def _lines(table: str, difference: TableDiff, *, sql: bool) -> Iterator[str]:
 
 
 def difference_lines(table: str, difference: TableDiff) -> Iterator[str]:
-    """Yield the report of a difference."""
+    """Yield the lines of a report about a difference."""
     from connectors.iceberg_tools.history.table_diff import RowChange
 
     request = difference.request
@@ -108,7 +109,7 @@ def difference_lines(table: str, difference: TableDiff) -> Iterator[str]:
             if change is not RowChange.SEVERAL_ROWS:
                 yield f"{count:>9} {change.value}"
             elif count:
-                yield f"{count:>9} keys with several rows in one state, which are not compared"
+                yield f"{count:>9} keys with several rows in one snapshot, which are not compared"
     if difference.rows:
         yield ""
         yield from map(_row, difference.rows)

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     )
     from connectors.iceberg_tools.dead_letters.dead_letter_table import DeadLetterTable
 
-HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
+HEADINGS = ("RECORDS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """A connector and its worker."""
+    """Options for a connector and its worker."""
 
     config: Annotated[
         Path,
         typer.Option(
             "--config",
-            help="The connector, as posted to a worker.",
+            help="Connector file, in the format of the REST API.",
             exists=True,
             dir_okay=False,
         ),
@@ -51,7 +51,7 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Dead-letter records selected by position, topic, and reason; all of them by default."""
+    """Selects dead-letter records by position, topic, and reason. The default is all records."""
 
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")
@@ -65,7 +65,7 @@ class SelectionOptions:
     ] = None
 
     def positions(self) -> set[RecordId]:
-        """Return the selected positions; empty for all.
+        """Return the selected positions, or an empty set for all records.
 
         Raises:
             ConfigError: An argument is not of the form topic/partition/offset.
@@ -87,9 +87,9 @@ class SelectionOptions:
 def list_(context: CommandContext, *, sink: SinkOptions, kafka: KafkaOptions) -> None:
     """Count the records by topic, reason, stage, and state.
 
-    States: `new`, `replayed`, and `failed-again` for records whose replay failed. Without
-    --bootstrap-server or --worker, the replay topic is not read: a successfully replayed record is
-    then listed in its previous state.
+    The states are `new`, `replayed`, and `failed-again`, which means that the replay failed.
+    Without --bootstrap-server or --worker, the replay topic is not read, and a successfully
+    replayed record is listed in its previous state.
     """
     _, records, states = _with_states(context, sink, kafka)
     counts: Counter[tuple[str, ...]] = Counter()
@@ -125,7 +125,7 @@ def _count_lines(
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         yield "  ".join([row[0].rjust(widths[0]), *cells[1:]]).rstrip()
-    yield f"{counts.total():>{widths[0]}}  in all"
+    yield f"{counts.total():>{widths[0]}}  total"
 
 
 @command()
@@ -136,12 +136,14 @@ def delete(
     selection: SelectionOptions,
     state: Annotated[
         str | None,
-        typer.Option(help="Only records in this state: new, failed-again, replayed (with Kafka)."),
+        typer.Option(
+            help="Only records in this state: new, failed-again, or replayed (needs Kafka)."
+        ),
     ] = None,
     older_than: Annotated[
         str | None,
         typer.Option(
-            metavar="AGE", help="Only records that failed longer ago than this: 30d, 12h or 45m."
+            metavar="AGE", help="Only records that failed more than AGE ago: 30d, 12h, or 45m."
         ),
     ] = None,
     kafka: KafkaOptions,
@@ -151,7 +153,7 @@ def delete(
 ) -> None:
     """Delete records from their table, selected by position, topic, reason, state, or age.
 
-    Run it regularly with --older-than to limit the retention of dead-letter records.
+    Run this command regularly with --older-than to limit the retention of dead-letter records.
     """
     from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterState
 
@@ -159,18 +161,18 @@ def delete(
     age = None if older_than is None else _age(older_than)
     if not (positions or selection.topic or selection.reason or state or age is not None):
         raise ConfigError(
-            "", "select records by position, --topic, --reason, --state or --older-than"
+            "", "select records by position, --topic, --reason, --state, or --older-than"
         )
     if state is not None and state not in [each.value for each in DeadLetterState]:
         raise ConfigError(
-            "--state", f"is one of {', '.join(each.value for each in DeadLetterState)}"
+            "--state", f"must be one of {', '.join(each.value for each in DeadLetterState)}"
         )
     has_kafka = kafka.bootstrap_server is not None or sink.worker is not None
     if state == DeadLetterState.REPLAYED.value and not has_kafka:
         raise ConfigError(
             "--state",
-            "replayed needs --bootstrap-server or --worker, because it is read from the replay "
-            "topic",
+            "replayed needs --bootstrap-server or --worker, because this state is read from the "
+            "replay topic",
         )
     table, records, states = _with_states(context, sink, kafka)
     before = None if age is None else datetime.now(UTC) - age
@@ -193,7 +195,7 @@ def delete(
 def show(context: CommandContext, *, sink: SinkOptions, selection: SelectionOptions) -> None:
     """Print dead-letter records, one JSON object per line. Binary data is encoded in base64.
 
-    Edit `key`, `value` or `headers` of the output, and pass it to `replay --fixed`.
+    Edit `key`, `value`, or `headers` in the output, and pass the output to `replay --fixed`.
     """
     config, host = parse_connector(context, sink.config, sink.worker)
     table = _table(context, config, host)
@@ -210,7 +212,7 @@ def replay(
     fixed: Annotated[
         Path | None,
         typer.Option(
-            help="Fixed records in the format of `show`, one per line; only these are replayed.",
+            help="File of fixed records in the format of `show`. Only these records are replayed.",
             exists=True,
         ),
     ] = None,
@@ -218,7 +220,7 @@ def replay(
         bool,
         typer.Option(
             "--only-missing-keys",
-            help="For merged tables without ordering-columns: insert only rows whose key does not "
+            help="For merged tables without ordering columns: insert only rows whose key does not "
             "exist.",
         ),
     ] = False,
@@ -227,10 +229,10 @@ def replay(
         bool, typer.Option("--dry-run", help="Only show the number of records.")
     ] = False,
 ) -> None:
-    """Let the connector process records again, under their original topic, partition, and offset.
+    """Have the connector process records again with their original topic, partition, and offset.
 
-    The records are written to the connector's replay topic. A record that was replayed already is
-    skipped, unless it has failed again since.
+    The records are written to the connector's replay topic. A record that has already been replayed
+    is skipped unless it has failed again.
     """
     from connectors.iceberg.config.keys import REPLAY_TOPIC
     from connectors.iceberg_tools.dead_letters.dead_letter_record import Fix, latest
@@ -240,7 +242,7 @@ def replay(
     config, host = parse_connector(context, sink.config, sink.worker)
     if config.replay_topic is None:
         raise ConfigError(
-            REPLAY_TOPIC, "is not set: the connector must read this topic to replay records"
+            REPLAY_TOPIC, "must be set, because the connector replays records from this topic"
         )
     check_merged(config, only_missing_keys=only_missing_keys)
     fixes = None
@@ -253,7 +255,8 @@ def replay(
     if fixes is not None:
         records = _fixed(records, fixes)
     log = ReplayLog(kafka.settings(host), config.replay_topic, config.connector)
-    if dry_run:  # not opened: that would create the topic, and fence a replay that is in progress
+    if dry_run:
+        # the log is not opened, which would create the topic and fence a replay in progress
         replayed = log.written()
         count = sum(record.next_replay() not in replayed for record in records)
         typer.echo(
@@ -297,11 +300,11 @@ def _age(age: str) -> timedelta:
     """Parse an age.
 
     Raises:
-        ConfigError: The value is not of the form 30d, 12h or 45m.
+        ConfigError: The value is not of the form 30d, 12h, or 45m.
     """
     units = {"d": "days", "h": "hours", "m": "minutes"}
     if not age[:-1].isdecimal() or age[-1] not in units:
-        raise ConfigError("--older-than", f"{age} is not of the form 30d, 12h or 45m")
+        raise ConfigError("--older-than", f"{age} is not of the form 30d, 12h, or 45m")
     return timedelta(**{units[age[-1]]: int(age[:-1])})
 
 
@@ -311,7 +314,7 @@ def _dead_letters(
     """Return the selected records, from all positions if `positions` is empty.
 
     Raises:
-        ConfigError: One of the positions has no record.
+        ConfigError: A position has no record.
     """
     if not positions:
         return table.records(topic=selection.topic, reason=selection.reason)
@@ -324,10 +327,10 @@ def _dead_letters(
 
 
 def _fixed(records: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadLetterRecord]:
-    """Return the records with the changes of their fixes.
+    """Return the records with their fixes applied.
 
     Raises:
-        ConfigError: A fix belongs to none of the records.
+        ConfigError: A fix does not match any record.
     """
     by_position = {record.record_id: record for record in records}
     fixed_records = []

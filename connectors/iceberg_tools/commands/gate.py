@@ -1,4 +1,4 @@
-"""`connect-py gate`: commits that await approval, because a data quality check failed."""
+"""`connect-py gate`: lists, publishes, or rejects commits that await approval."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def gate(
     reject: Annotated[
         Reject | None,
         typer.Option(
-            help="Discard the commits. The connector reads their rows again, and checks them as "
-            "configured now (replay), drops the failing rows (drop), or also keeps those as "
-            "dead-letter records (dead-letter); or it does not read them again (skip)."
+            help="Discard the commits. Their rows are read and checked again (replay), read again "
+            "without the failing rows (drop), read again with the failing rows stored as "
+            "dead-letter records (dead-letter), or not read again (skip)."
         ),
     ] = None,
     group: Group = None,
     branch: Branch = None,
 ) -> None:
-    """List the commits of a table that await approval, because a check with the action `hold`
-    failed. Publish or reject them.
+    """List, publish, or reject the commits of a table that await approval because a check with
+    the action `hold` failed.
 
-    The connector may keep running. Exit status 0: no commit awaits approval, or the decision is
-    carried out; 1: commits await approval, or the decision is refused, with the reason; 2: unknown
-    (the table, branch, or group does not exist, or the catalog does not answer).
+    The connector can continue to run. Exit status 0: no commit awaits approval, or the decision was
+    applied; 1: commits await approval, or the decision was refused; 2: unknown (the table, branch,
+    or group does not exist, or the catalog does not respond).
     """
     from connectors.iceberg_tools.history.table_diff import read_metadata
     from connectors.iceberg_tools.refs.gate_decision import (
@@ -71,7 +71,7 @@ def gate(
         commits = _unpublished(lake.run(table, read_metadata), local, group, branch)
         refused = ""
         if decision is not None and len(commits) > 1:
-            refused = f"name one with --group: {', '.join(each.group for each in commits)}"
+            refused = f"select one group with --group: {', '.join(each.group for each in commits)}"
         elif decision is not None and commits:
             request = DecisionRequest(decision, commits[0])
             refused = why_not(request)
@@ -96,10 +96,9 @@ def gate(
 _OUTCOMES = {
     "publish": "published: {each.ref} is at snapshot {each.head}",
     "replay": "rejected: the connector reads these rows again",
-    "drop": "rejected: the connector reads these rows again, and drops the rows that fail the "
-    "checks",
-    "dead-letter": "rejected: the connector reads these rows again, and stores the rows that "
-    "fail the checks as dead-letter records",
+    "drop": "rejected: the connector reads these rows again and drops the failing rows",
+    "dead-letter": "rejected: the connector reads these rows again and stores the failing rows "
+    "as dead-letter records",
     "skip": "rejected: the connector continues without these rows",
 }
 
@@ -118,7 +117,7 @@ def _unpublished(
 
     requested_group, groups = group or local.group, groups_of(metadata)
     if requested_group is not None and requested_group not in groups:
-        existing = f"existing groups: {', '.join(groups)}" if groups else "there are none"
+        existing = f"existing groups: {', '.join(groups)}" if groups else "no connector has"
         raise ConfigError(
             "--group" if group else "--config",
             f"{requested_group} has not committed to {local.table}; {existing}",
@@ -127,7 +126,7 @@ def _unpublished(
         "main",
         *(name for name in metadata.refs if not name.startswith(OWN_REFS)),
     } - metadata.tags
-    # for groups whose ref is not recorded in the table
+    # applies to groups whose commit ref is not recorded in the table
     ref = branch if branch is not None and branch in branches else local.ref
     group_refs = dict.fromkeys(groups if requested_group is None else [requested_group], ref)
     commits = unpublished_commits(metadata, group_refs)
@@ -158,6 +157,6 @@ def _lines(table: str, catalog: str, commits: list[UnpublishedCommits]) -> Itera
         yield f"inspect them: SELECT * FROM {relation(catalog, table, each.branch)}"
         if not each.forward:
             yield (
-                f"{each.ref} has other commits since: these cannot be published, only rejected "
-                "and repeated"
+                f"{each.ref} has newer commits, so these commits cannot be published; reject them, "
+                "and the connector repeats them"
             )

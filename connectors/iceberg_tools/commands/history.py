@@ -1,4 +1,4 @@
-"""`connect-py history` and `connect-py at`: the snapshots of a table."""
+"""`connect-py history` and `connect-py at`: show snapshots of a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.iceberg_tools.operations.history import TableSnapshots
 
 NOT_THERE, UNDECIDED = 1, 2
-_PARTITIONS = 6  # per snapshot in the table
+_PARTITIONS = 6  # maximum number of partitions to show per snapshot and topic
 
 
 @command(worker=True, json=True, failure_status=UNDECIDED)
@@ -33,20 +33,20 @@ def history(
     source: TableOptions,
     branch: Branch = None,
     limit: Annotated[
-        int, typer.Option(help="Number of snapshots to show, newest first; 0: all.", min=0)
+        int, typer.Option(help="Number of snapshots to show, newest first. 0 shows all.", min=0)
     ] = 20,
     everything: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="Also snapshots that are not in this history: rolled back, or of other refs.",
+            help="Include snapshots outside this history: rolled back, or on other refs.",
         ),
     ] = False,
 ) -> None:
-    """List a table's snapshots: time, writer, rows added and removed, source offsets, and
+    """List a table's snapshots with time, writer, added and removed rows, source offsets, and
     completeness of the sources.
 
-    Exit status 0: listed; 2: unknown (the table does not exist, or the catalog does not answer).
+    Exit status 0: listed; 2: unknown (the table does not exist, or the catalog does not respond).
     """
     arguments = HistoryArguments(
         table=source.table, branch=branch, limit=limit, everything=everything
@@ -65,27 +65,27 @@ def at(
     context: CommandContext,
     source: TableOptions,
     time: Annotated[
-        str | None, typer.Option(help="ISO 8601, as 2026-01-02T03:04:05Z; UTC without a zone.")
+        str | None,
+        typer.Option(help="ISO 8601 time, such as 2026-01-02T03:04:05Z; UTC by default."),
     ] = None,
     offset: Annotated[
-        str | None, typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="As orders:0:1234.")
+        str | None,
+        typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="For example, orders:0:1234."),
     ] = None,
-    snapshot: Annotated[
-        str | None, typer.Option(help="ID of a snapshot, or first, or last.")
-    ] = None,
-    ref: Annotated[str | None, typer.Option(help="A branch or a tag.")] = None,
+    snapshot: Annotated[str | None, typer.Option(help="A snapshot ID, first, or last.")] = None,
+    ref: Annotated[str | None, typer.Option(help="A branch or tag.")] = None,
     branch: Branch = None,
 ) -> None:
     """Show the snapshot that readers saw at a time, that contains an offset, or that a ref points
     to.
 
-    Exit status 0: shown; 1: there is no such snapshot, with the reason; 2: unknown (the table does
-    not exist, or the catalog does not answer).
+    Exit status 0: shown; 1: there is no such snapshot; 2: unknown (the table does not exist, or the
+    catalog does not respond).
     """
     options = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
     points = {name: value for name, value in options.items() if value is not None}
     if len(points) != 1:
-        raise ConfigError("", "specify one of --time, --offset, --snapshot and --ref")
+        raise ConfigError("", "specify one of --time, --offset, --snapshot, and --ref")
     [(by, value)] = points.items()
     check_point(by, value)
     arguments = AtArguments(table=source.table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # checked by check_point

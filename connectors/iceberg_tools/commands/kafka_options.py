@@ -18,7 +18,7 @@ BootstrapServer = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server",
-        help="Kafka, host:port; overrides the worker's properties.",
+        help="Kafka server as host:port. Overrides the worker's properties.",
     ),
 ]
 
@@ -31,12 +31,14 @@ class KafkaOptions:
     kafka_property: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE", help="A client property in librdkafka's names; repeatable."
+            metavar="KEY=VALUE", help="A Kafka client property of librdkafka; may be repeated."
         ),
     ] = None
     client_config: Annotated[
         Path | None,
-        typer.Option(help="A file of such properties, key=value.", exists=True, dir_okay=False),
+        typer.Option(
+            help="File of Kafka client properties, as key=value.", exists=True, dir_okay=False
+        ),
     ] = None
 
     def settings(self, host: SinkHost | None = None) -> dict[str, Any]:
@@ -46,7 +48,7 @@ class KafkaOptions:
         its worker.
 
         Raises:
-            ConfigError: A property is not of the form key=value, or no bootstrap server is named.
+            ConfigError: A property is not of the form key=value, or no bootstrap server is set.
             OSError: The file cannot be read.
         """
         settings: dict[str, Any] = {} if host is None else host.client_config("admin")
@@ -61,7 +63,7 @@ class KafkaOptions:
         if not settings.get("bootstrap.servers"):
             raise ConfigError(
                 "",
-                "no Kafka cluster: name one with --bootstrap-server host:port, or the worker's "
+                "no Kafka cluster; specify one with --bootstrap-server host:port, or the worker's "
                 "properties with --worker",
             )
         return settings

@@ -1,4 +1,4 @@
-"""Options of the form KEY=VALUE that may be repeated."""
+"""Parse options of the form KEY=VALUE that may be repeated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from connect_py.api.errors import ConfigError
 
 
 def key_values(option: str, items: Iterable[str] | None) -> dict[str, str]:
-    """Return the values by key. The last value of a repeated key wins.
+    """Return the values by key. The last value of a repeated key applies.
 
     Raises:
-        ConfigError: An item is not of this form. The error names the option.
+        ConfigError: An item does not have this form. The error contains the option.
     """
     values: dict[str, str] = {}
     for item in items or ():

@@ -1,4 +1,4 @@
-"""`connect-py load`: does the work of a connector's tasks on Spark's executors."""
+"""`connect-py load`: loads the topics of a connector on Spark's executors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def load(
         str | None,
         typer.Option(
             "--from",
-            help="For a connector that never ran: earliest, a time or topic:partition:offset,...",
+            help="Start of a new connector: earliest, a time, or topic:partition:offset,...",
             show_default="the connector's committed offsets",
         ),
     ] = None,
     end: Annotated[
-        str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")
+        str, typer.Option("--to", help="End: latest, a time, or topic:partition:offset,...")
     ] = "latest",
     options: LoadOptions,
     plan: Annotated[
@@ -47,12 +47,12 @@ def load(
         typer.Option("--plan", help="Only show which records would be read and written."),
     ] = False,
 ) -> None:
-    """Load a connector's topics on Spark, exactly once. The connector resumes after them.
+    """Load a connector's topics with Spark, exactly once. The connector resumes after the load.
 
-    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Tables are created
-    and changed, and failed records are handled, as the connector's tasks do it. After an
-    interruption, run the command again. Exit status 0: the tables contain everything up to --to; 1:
-    the load ended early; 2: it did not start, because Java or a jar is missing.
+    Stop the connector first (PUT /connectors/NAME/stop), and start it afterward. The load creates
+    and changes tables and handles failed records like the connector's tasks. After an interruption,
+    run the command again. Exit status 0: the tables contain all records up to --to; 1: the load
+    ended early; 2: it did not start, because Java or a jar is missing.
     """
     props = resolve_connector(context, connector, worker)
     host = context.sink_host(props, worker, options.settings())
@@ -78,17 +78,17 @@ def load(
 def _bounds(
     host: SinkHost, begin: str | None, end: str, stop_at: str | None
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Return the first and the last offset of each partition.
+    """Return the start offset and the end offset of each partition.
 
     Args:
-        host: The connector's cluster.
-        begin: `--from`.
-        end: `--to`.
-        stop_at: The setting at which the connector stops; the lower of the two ends counts.
+        host: Access to the connector's cluster.
+        begin: The value of `--from`.
+        end: The value of `--to`.
+        stop_at: The end in the connector's configuration. The lower of the two ends applies.
 
     Raises:
-        ConfigError: A bound is not valid.
-        ConnectError: The connector is running, no topic exists, or Kafka does not answer.
+        ConfigError: A bound is invalid.
+        ConnectError: The connector is running, no topic exists, or Kafka does not respond.
     """
     from connectors.iceberg.config.stop_at import LATEST
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
@@ -108,16 +108,16 @@ def _bounds(
         starts = {tp: committed[tp].offset if tp in committed else first[tp] for tp in partitions}
     else:
         starts = {**first, **offsets_at(host, begin, partitions, "--from")}
-    ends = offsets_at(host, end, partitions, "--to")  # asked after the starts: a log may grow
+    ends = offsets_at(host, end, partitions, "--to")  # after the starts, because a log may grow
     if stop_at is not None:
         stops = offsets_at(host, stop_at, partitions, STOP_AT)
         ends = {tp: min(offset, stops.get(tp, offset)) for tp, offset in ends.items()}
     for tp in sorted(ends if begin is not None else ()):
         if starts[tp] > ends[tp]:
             raise ConfigError(
-                "--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}"
+                "--from", f"{tp} would begin at offset {starts[tp]}, after its end at {ends[tp]}"
             )
-    # a topic that was created again ends below its old offset
+    # a topic that was deleted and created again ends below its old offset
     tails = offsets_at(host, LATEST, partitions, "")
     empty_ranges = {tp: min(start, tails[tp]) for tp, start in starts.items()}
     return starts, {**empty_ranges, **ends}
@@ -127,15 +127,15 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
     """Set the first offsets of a connector that never ran.
 
     Raises:
-        ConfigError: The connector has offsets already.
+        ConfigError: The connector already has offsets.
     """
     from connect_py.api.record import OffsetAndMetadata
 
     if host.committed(starts):
         raise ConfigError(
             "--from",
-            "is for a connector that has never run, and this one has offsets: omit it, or alter "
-            "the offsets over REST (PATCH /connectors/NAME/offsets)",
+            "is for a connector that has never run, but this connector has offsets; omit it, or "
+            "alter the offsets over REST (PATCH /connectors/NAME/offsets)",
         )
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 

@@ -15,7 +15,7 @@ from connectors.iceberg_tools.commands.kafka_options import BootstrapServer
 from connectors.iceberg_tools.commands.key_values import key_values
 
 # Unlike the driver of a connector, a load spends most of its time in the JVM, where Arrow's checks
-# take longer than its work.
+# take longer than the work itself.
 _QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SPARK = {
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
@@ -33,17 +33,17 @@ class LoadOptions:
     master: Annotated[
         str | None,
         typer.Option(
-            help="Spark: local[*], spark://host:port, yarn or k8s://...",
-            show_default="as configured, else local[*]",
+            help="Spark master: local[*], spark://host:port, yarn, or k8s://...",
+            show_default="as configured, or local[*]",
         ),
     ] = None
     step_rows: Annotated[
-        int, typer.Option(help="Records per commit, in all partitions together.", min=1)
+        int, typer.Option(help="Records per commit, in total over all partitions.", min=1)
     ] = 2_000_000
     split: Annotated[
         int,
         typer.Option(
-            help="Ranges of one partition that are read in parallel, each in a separate commit.",
+            help="Ranges of one partition to read in parallel, with one commit each.",
             min=1,
             max=64,
         ),
@@ -56,13 +56,13 @@ class LoadOptions:
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="A property of all Kafka clients, in Java's names; repeatable.",
+            help="A property of all Kafka clients, with its Java name; may be repeated.",
         ),
     ] = None
     archive: Annotated[
         Path | None,
         typer.Option(
-            help="A file of `connect-py spark-archive`, for executors without connect-py.",
+            help="Archive from `connect-py spark-archive`, for executors without connect-py.",
             exists=True,
         ),
     ] = None
@@ -71,8 +71,7 @@ class LoadOptions:
         """Return the options as properties of a worker.
 
         Raises:
-            ConfigError: A value is not of the form key=value, is not a Spark setting, or is not a
-                Spark master.
+            ConfigError: A value is not of the form key=value, or is not a Spark setting or master.
         """
         return self._kafka_settings() | self._spark_settings()
 
@@ -86,7 +85,7 @@ class LoadOptions:
         return settings
 
     def _spark_settings(self) -> dict[str, str]:
-        """Return Spark's settings and the load's defaults, which worker and connector override."""
+        """Return the command's Spark settings, and defaults that worker and connector override."""
         from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
         from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 
@@ -103,7 +102,7 @@ class LoadOptions:
         if foreign_keys := [key for key in spark if not key.startswith("spark.")]:
             raise ConfigError(
                 "--conf",
-                f"{foreign_keys[0]} is not a Spark setting: their names begin with `spark.`",
+                f"{foreign_keys[0]} is not a Spark setting; the names begin with `spark.`",
             )
         if REMOTE in spark:
             raise ConfigError("--conf", no_spark_connect("--master"))
@@ -111,8 +110,8 @@ class LoadOptions:
         if not _MASTER.fullmatch(master):
             raise ConfigError(
                 "--master",
-                f"unknown Spark master {master!r}: expected local[*], spark://host:port, yarn or "
-                "k8s://...",
+                f"unknown Spark master {master!r}: expected local[*], spark://host:port, yarn, "
+                "or k8s://...",
             )
         defaults = {"spark.pyspark.python": sys.executable, **SPARK}
         return {

@@ -1,4 +1,4 @@
-"""`connect-py load --plan`: the offsets and the size of a load, and a trial of some records."""
+"""`connect-py load --plan`: shows the offsets and size of a load, and a trial of some records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from connectors.iceberg_tools.trial.topic_sample import SampleRequest, TopicSamp
 from connectors.iceberg_tools.trial.trial import Trial
 from connectors.iceberg_tools.trial.trial_document import table_look_up, trial_document
 
-RECORDS: Final = 1000  # of the sample
+RECORDS: Final = 1000  # number of records in the sample
 _DRIVER_SECONDS: Final = 120.0
 
 
@@ -64,7 +64,7 @@ def show_plan(
 
 
 def _trial(config: IcebergSinkConfig, host: SinkHost, sample: TopicSample) -> Trial:
-    """Return a trial of the sample's records, on the Spark driver of the load."""
+    """Return a trial of the sample's records. It uses the Spark driver of the load."""
     spark = worker_spark_config(config, host.worker_settings)
     pipeline = host.pipelines.open()
     try:

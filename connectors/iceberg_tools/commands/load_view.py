@@ -1,4 +1,4 @@
-"""`LoadView`: a load on the terminal."""
+"""`LoadView`: shows the progress of a load on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connectors.iceberg_tools.load.load import LoadProgress
 
 
 class LoadView(AbstractContextManager["LoadView"]):
-    """Prints waits and steps unless it is quiet, and draws progress bars on a terminal."""
+    """Prints waits and steps unless `quiet` is set, and draws progress bars on a terminal."""
 
     def __init__(
         self, ends: Mapping[TopicPartition, int], *, mask: Callable[[str], str], quiet: bool

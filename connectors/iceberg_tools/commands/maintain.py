@@ -1,4 +1,4 @@
-"""`connect-py maintain`: shows the maintenance that is due for a table, and performs it."""
+"""`connect-py maintain`: shows or performs the maintenance that is due for a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def maintain(
         bool, typer.Option("--dry-run", help="Only show which actions are due, and why.")
     ] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="Perform the due actions, at any hour.")
+        bool, typer.Option("--now", help="Perform the actions that are due, at any time of day.")
     ] = False,
     setting: Annotated[
         list[str] | None,
@@ -46,13 +46,13 @@ def maintain(
     ] = 3600,
     branch: Branch = None,
 ) -> None:
-    """Compact, expire, and clean a table by its policy: the connector's configuration and --set.
+    """Compact, expire, and clean up a table according to the connector's configuration and --set.
 
     Exit status 0: done, or nothing was due; 1: an action failed; 2: unknown (the table does not
-    exist, or the catalog does not answer).
+    exist, or the catalog does not respond).
     """
     if dry_run == now:
-        raise ConfigError("", "specify one of --dry-run and --now")
+        raise ConfigError("", "specify either --dry-run or --now")
     arguments = MaintenanceArguments(
         table=source.table, branch=branch, settings=tuple(setting or ())
     )

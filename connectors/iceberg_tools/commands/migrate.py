@@ -1,4 +1,4 @@
-"""`connect-py migrate`: replaces a Java Iceberg sink, Apache's or Tabular's, at its position."""
+"""`connect-py migrate`: replaces a Java Iceberg sink (Apache or Tabular) at its position."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ def migrate(
     context: CommandContext,
     connector: Annotated[
         Path,
-        typer.Argument(help="The Java sink's connector, as posted to a worker: name and config."),
+        typer.Argument(help="Connector file of the Java sink, in the format of the REST API."),
     ],
     *,
     kafka: KafkaOptions,
     apply: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Post the connector to this worker, STOPPED."),
+        typer.Option(metavar="URL", help="Create the connector on this worker in state STOPPED."),
     ] = None,
 ) -> None:
     """Review a Java sink's configuration and determine its position. Nothing is changed without
     --apply.
 
-    The position is determined with --bootstrap-server. Stop the Java connector before. Exit status
-    0: ready; 1: the configuration is not valid; 2: a user must check first (Kafka or the catalog
-    does not answer, files were reported and never committed, this sink has started already).
+    The position is only determined with --bootstrap-server. Stop the Java connector first. Exit
+    status 0: ready; 1: the configuration is invalid; 2: a user must check first (Kafka or the
+    catalog does not respond, reported files were never committed, or this sink has already
+    started).
     """
     props = read_connector(connector)
     reviewed = review(props)
@@ -60,7 +61,7 @@ def migrate(
         raise typer.Exit(status)
     if position is None:
         raise ConnectError(
-            "--apply needs --bootstrap-server, to determine the position of the Java sink"
+            "--apply needs --bootstrap-server to determine the position of the Java sink"
         )
     _apply(apply.rstrip("/"), reviewed.config, position[1])
 
@@ -71,7 +72,7 @@ def _determine_position(
     """Return the positions of the Java sink in tables and in Kafka.
 
     Raises:
-        ConnectError: The catalog or Kafka does not answer.
+        ConnectError: The catalog or Kafka does not respond.
     """
     from connectors.iceberg.config.sink_options import ClassFamily
     from connectors.iceberg_tools.migration.java_position import find_position
@@ -80,7 +81,7 @@ def _determine_position(
     group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
     events = control_events(kafka, config.control_topic, group)
     reported = sorted({event.table for event in events if event.table is not None})
-    # with routing by topic or by field, only the events contain them
+    # if rows are routed by topic or field, only the events contain the names of the tables
     tables = list(dict.fromkeys([*config.tables, *reported]))
     key = f"kafka.connect.offsets.{config.control_topic}.{group}"
     traces = _traces(context, config, tables, key)
@@ -161,7 +162,7 @@ def _lines(
     for key, change in reviewed.changes:
         yield f"  {key + ': ' if key else ''}{change}"
     if reviewed.dropped:
-        yield "Removed, because they have no effect:"
+        yield "Removed because they have no effect:"
         yield from (f"  {key}: {reason}" for key, reason in reviewed.dropped)
     name = reviewed.config.get("name", "")
     posted = {
@@ -173,7 +174,7 @@ def _lines(
         yield json.dumps(posted, indent=2)
     if migration is None:
         if not reviewed.problems:
-            yield "The position of the Java sink was not determined: specify --bootstrap-server."
+            yield "The position of the Java sink was not determined; specify --bootstrap-server."
         return
     traces, position = migration
     yield "Tables:"
@@ -182,14 +183,16 @@ def _lines(
     yield from (f"CHECK FIRST {problem}" for problem in position.problems)
     if any(trace.has_ledger for trace in traces):
         yield (
-            "No offsets need to be set: this sink resumes from its ledgers; later commits of "
-            "the Java sink would be duplicated."
+            "No offsets need to be set, because this sink resumes from its ledgers. Later commits "
+            "of the Java sink would be duplicated."
         )
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     else:
-        as_group = "Positions: the consumer group already has them; no offsets need to be set."
-        to_set = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
+        as_group = "Positions (already set in the consumer group, so no offsets need to be set):"
+        to_set = (
+            "Positions to set while the connector is STOPPED (PATCH /connectors/<name>/offsets):"
+        )
         yield as_group if position.in_group else to_set
         yield from (
             f"  {partition}: {offset}" for partition, offset in sorted(position.offsets.items())
@@ -199,7 +202,7 @@ def _lines(
 def _description(trace: TableTrace) -> str:
     if not trace.exists:
         return "does not exist"
-    before = "; THIS SINK HAS ALREADY WRITTEN TO IT: its ledger is used, and nothing is imported"
+    before = "; THIS SINK HAS ALREADY WRITTEN TO IT: its ledger is used and nothing is imported"
     ledger = before if trace.has_ledger else ""
     if trace.control is None:
         return f"no commit of the Java sink{ledger}"
@@ -209,7 +212,7 @@ def _description(trace: TableTrace) -> str:
 
 
 def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
-    """Post the connector STOPPED, and set its offsets if the group does not hold them."""
+    """Create the connector in state STOPPED, and set its offsets if the group lacks them."""
     import httpx
 
     name = config["name"]

@@ -26,33 +26,31 @@ ACTION_WIDTH = 9
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """A pipeline file, and the worker that it is compared with."""
+    """A pipeline file and the worker that it is compared with."""
 
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="The pipeline in YAML.", exists=True, dir_okay=False),
+        typer.Argument(metavar="FILE", help="Pipeline file in YAML.", exists=True, dir_okay=False),
     ]
     url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="A worker of the cluster.", show_default="the file's `worker`"
-        ),
+        typer.Option(metavar="URL", help="URL of a worker.", show_default="the file's `worker`"),
     ] = None
 
 
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="Adopt connectors of these names that belong to no pipeline."),
+    typer.Option("--adopt", help="Adopt connectors with these names that have no pipeline."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before connectors are deleted.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete connectors without confirmation.")]
 
 
 @command(json=True, failure_status=UNDECIDED)
 def plan(context: CommandContext, source: PipelineOptions, adopt: Adopt = False) -> None:
-    """Show how the worker's connectors differ from the file's. Nothing is changed.
+    """Show how the connectors on the worker differ from the file. Nothing is changed.
 
     Exit status 0: they are equal; 1: they differ; 2: the file has errors, or the worker does not
-    answer.
+    respond.
     """
     with _file_errors(context):
         pipeline, client = _open(source)
@@ -70,14 +68,14 @@ def apply(
     adopt: Adopt = False,
     yes: Yes = False,
     deadline: Annotated[
-        int, typer.Option(help="Seconds within which all tasks must run.", min=0)
+        int, typer.Option(help="Time limit for all tasks to run, in seconds.", min=0)
     ] = 120,
 ) -> None:
-    """Create, change, and delete connectors as `plan` shows, and wait until their tasks run.
+    """Create, change, and delete connectors as shown by `plan`, and wait until all tasks run.
 
-    The worker validates all of them before it changes one. Exit status 0: all run, or were paused
-    or stopped by a user; 1: some do not run, or you declined; 2: the file has errors, or a request
-    failed.
+    The worker validates all connectors before any of them is changed. Exit status 0: all are
+    running, or were paused or stopped by a user; 1: some are not running, or you declined; 2: the
+    file has errors, or a request failed.
     """
     from connectors.iceberg_tools.pipeline.connector_plan import Action
     from connectors.iceberg_tools.pipeline.rollout import Rollout
@@ -103,8 +101,8 @@ def apply(
 
 @command(json=True, failure_status=UNDECIDED)
 def destroy(context: CommandContext, source: PipelineOptions, yes: Yes = False) -> None:
-    """Delete the connectors that belong to the file's pipeline. Tables, topics, and committed
-    offsets are retained.
+    """Delete the connectors that the pipeline manages. Tables, topics, and committed offsets
+    are retained.
 
     Exit status 0: done; 1: you declined; 2: the file has errors, or a request failed.
     """
@@ -119,15 +117,17 @@ def destroy(context: CommandContext, source: PipelineOptions, yes: Yes = False) 
                 client.delete(name)
                 if not context.as_json:
                     typer.echo(f"deleted {name}")
-    remark = [] if names else [f"no connector belongs to pipeline {pipeline.name}"]
+    remark = [] if names else [f"pipeline {pipeline.name} has no connectors"]
     context.show(_document({"deleted": names}, pipeline, client), remark)
 
 
 @command(json=True, failure_status=UNDECIDED)
 def status(context: CommandContext, source: PipelineOptions) -> None:
-    """Show the states of the pipeline's connectors and their tasks, and why they wait or failed.
+    """Show the states of the pipeline's connectors and tasks, and the reasons for waits and
+    failures.
 
-    Exit status 0: all run; 1: some do not; 2: the file has errors, or the worker does not answer.
+    Exit status 0: all are running; 1: some are not running; 2: the file has errors, or the worker
+    does not respond.
     """
     from connectors.iceberg_tools.pipeline.connector_plan import owned
     from connectors.iceberg_tools.pipeline.connector_state import ConnectorState
@@ -155,7 +155,7 @@ def schema(_context: CommandContext) -> None:
 
 @contextmanager
 def _file_errors(context: CommandContext) -> Iterator[None]:
-    """Print the errors of a `PipelineFileError` in the block, and end the command."""
+    """Print the mistakes of a `PipelineFileError` from the block, and exit."""
     try:
         yield
     except PipelineFileError as error:
@@ -176,10 +176,10 @@ def _open(source: PipelineOptions) -> tuple[Pipeline, WorkerClient]:
 
 
 def _plan(client: WorkerClient, pipeline: Pipeline, adopt: bool) -> ConnectorPlan:
-    """Compare the file with the worker, and let the worker validate the changes.
+    """Compare the file with the worker, and have the worker validate the changes.
 
     Raises:
-        PipelineFileError: The worker does not accept a configuration.
+        PipelineFileError: The worker rejects a configuration.
     """
     from connectors.iceberg_tools.pipeline.connector_plan import make_plan
     from connectors.iceberg_tools.pipeline.rollout import worker_mistakes
@@ -197,7 +197,7 @@ def _ask_before_deleting(context: CommandContext, names: list[str], yes: bool) -
 
 
 def _refuse(context: CommandContext, difference: ConnectorPlan) -> None:
-    """End the command if a connector does not belong to the pipeline."""
+    """Print the connectors that the plan refuses to change, and exit if there are any."""
     from connectors.iceberg_tools.pipeline.connector_plan import Action
 
     refused = difference.of(Action.REFUSED)
@@ -239,9 +239,9 @@ def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
             yield f"{each.name}: does not exist"
             continue
         running = sum(part.runs for part in each.parts[1:])
-        state = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
+        state = "running" if each.runs else each.parts[0].state if each.rests else "not running"
         yield f"{each.name}: {state}" + (
-            f", {running} of {len(each.parts) - 1} tasks run" if each.parts else ""
+            f", {running} of {len(each.parts) - 1} tasks running" if each.parts else ""
         )
         if not each.rests:
             yield from (f"  {reason}" for reason in each.reasons())

@@ -1,4 +1,4 @@
-"""`connect-py rebuild`: a table rebuilt from its change log, or from its topics."""
+"""`connect-py rebuild`: rebuilds a table from its change log or from its topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from connectors.iceberg_tools.operations.rebuild import REBUILD, RebuildArgument
 if TYPE_CHECKING:
     from connectors.iceberg_tools.history.changelog_rebuild import RebuildRequest, RebuildResult
 
-# Options that have an effect with only one of the two sources.
+# options that have an effect with only one of the two sources
 _CHANGELOG_OPTIONS = ("changelog", "at", "create", "timeout")
 _TOPIC_OPTIONS = (
     "bootstrap_server",
@@ -56,22 +56,24 @@ def rebuild(
         bool,
         typer.Option(
             "--from-topics",
-            help="Rebuild from the connector's topics, whether it is running or not.",
+            help="Rebuild from the connector's topics. The connector may be running.",
         ),
     ] = False,
     changelog: Annotated[
         str | None,
-        typer.Option(help="Table of the changes.", show_default="the suffix of the connector"),
+        typer.Option(help="Change log table.", show_default="named by the connector's suffix"),
     ] = None,
-    at: Annotated[str, typer.Option("--at", help=f"The state of the table: {POINT}.")] = "last",
+    at: Annotated[str, typer.Option("--at", help=f"Snapshot of the table: {POINT}.")] = "last",
     key: KeyColumns = None,
     publish: Annotated[
         bool, typer.Option("--publish", help="Replace the table's rows with the rebuilt rows.")
     ] = False,
     create: Annotated[
-        bool, typer.Option("--create", help="Create a new table from the whole change log.")
+        bool, typer.Option("--create", help="Create a new table from the entire change log.")
     ] = False,
-    limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="Maximum number of differing rows to show.", min=0)
+    ] = 20,
     timeout: Timeout = TIMEOUT,
     load: LoadOptions,
     worker: Worker = None,
@@ -83,12 +85,12 @@ def rebuild(
         ),
     ] = False,
 ) -> None:
-    """Rebuild the rows of a table on a branch, and compare them with the table's.
+    """Rebuild the rows of a table on a branch, and compare them with the table.
 
-    The source is a change log or, with --from-topics, the records that are still in the topics,
-    which Spark reads like `connect-py load`. Differing rows are kept on branch `connect-py-rebuilt`
-    until the next run. Exit status 0: equal, published, or created; 1: different; 2: unknown (the
-    change log lags behind, or the catalog does not answer).
+    The source is a change log or, with --from-topics, the records that are still in the topics.
+    Spark reads the topics like `connect-py load`. If rows differ, the rebuilt rows are retained on
+    branch `connect-py-rebuilt` until the next run. Exit status 0: equal, published, or created; 1:
+    different; 2: unknown (the change log lags behind, or the catalog does not respond).
     """
     if publish and create:
         raise ConfigError("--create", "cannot be combined with --publish")
@@ -117,10 +119,10 @@ def rebuild(
 
 
 def _refuse_ignored(ctx: typer.Context, *, from_topics: bool) -> None:
-    """Reject options that have no effect with the chosen source.
+    """Reject options that have no effect with the selected source.
 
     Raises:
-        ConfigError: Names the first such option.
+        ConfigError: An option has no effect. The error contains the first such option.
     """
     reason = "cannot be combined with --from-topics" if from_topics else "needs --from-topics"
     for name in _CHANGELOG_OPTIONS if from_topics else _TOPIC_OPTIONS:
@@ -136,7 +138,7 @@ def _from_topics(
     settings: dict[str, str],
     options: RebuildOptions,
 ) -> bool:
-    """Rebuild from topics; return True if rows differ that were not published.
+    """Rebuild from topics. Return True if rows differ and the rebuilt rows were not published.
 
     Raises:
         ConnectError: The rebuild ended before it was complete.
@@ -152,7 +154,7 @@ def _from_topics(
 def _from_changelog(
     context: CommandContext, source: TableOptions, arguments: RebuildArguments, timeout: int
 ) -> bool:
-    """Rebuild from a change log; return True if rows differ that were not published.
+    """Rebuild from a change log. Return True if rows differ and were not published.
 
     Raises:
         ConnectError: The rebuild failed.
@@ -187,7 +189,7 @@ def _lines(
     if rebuilt.several_partitions:
         yield (
             f"warning: {rebuilt.several_partitions} keys have changes in several partitions, "
-            "which are ordered by the source's time"
+            "which are ordered by the timestamps of the source"
         )
     if rebuilt.difference is None:
         yield f"{table} is at snapshot {rebuilt.snapshot}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXACT_TRIES: Final = 5  # attempts to publish between two commits of the connector
 TRIES: Final = 20
-# Features in addition to the rows of the tables, and names of the connector's resources in Kafka.
+# keys of features beyond the rows of the tables, and of the names of Kafka resources
 _OMITTED_KEYS: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
     r"|iceberg\.coordinator\.transactional\.prefix|iceberg\.ext\.(changelog-suffix|tags|stop-at|only-tables)"
@@ -37,7 +37,7 @@ _OMITTED_KEYS: Final = re.compile(
 
 @dataclass(slots=True)
 class RebuildOptions:
-    """Options of the command."""
+    """Options of `connect-py rebuild --from-topics`."""
 
     table: str
     keys: tuple[str, ...]
@@ -50,15 +50,15 @@ class RebuildOptions:
 
 @dataclass(slots=True)
 class RebuiltTable:
-    """Result of a rebuild."""
+    """Result of a rebuild from topics."""
 
     warnings: list[str] = field(default_factory=list)
     resumed: bool = False
     records: int = 0
     difference: TableDiff | None = None
-    snapshot: int | None = None  # visible to readers; None: not published
+    snapshot: int | None = None  # published snapshot, or None if the result was not published
     refused: str | None = None  # reason why a requested publication was refused
-    behind: bool = False  # the connector reads the records since the rebuild again
+    behind: bool = False  # True if the connector reads the records since the rebuild again
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,7 +74,7 @@ class RebuiltTable:
 
 
 class TopicsRebuild:
-    """One run of the command."""
+    """One run of `connect-py rebuild --from-topics`."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class TopicsRebuild:
             show: Creates the view of a load from its end offsets.
 
         Raises:
-            ConnectError: The rebuild failed. The loaded rows stay on the branch.
+            ConnectError: The rebuild failed. The loaded rows remain on the branch.
         """
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
@@ -134,7 +134,7 @@ class TopicsRebuild:
         loading = loading_connector(self._props, self._loader, options.table)
         host = self._context.sink_host(loading, self._worker, self._settings)
         loading = with_worker_catalog(loading, host.worker_settings)
-        if not host.committed(starts):  # new, or an earlier run ended before this
+        if not host.committed(starts):  # a new rebuild, or an earlier run ended before this step
             host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
         self._ends, self._head = dict(at.reached), at.head
         with show(self._ends) as view:
@@ -145,7 +145,7 @@ class TopicsRebuild:
         return result
 
     def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
-        """Remove the group and the topic of a published rebuild. A failure is only a warning."""
+        """Remove the group and the topic of a published rebuild. A failure only adds a warning."""
         admin = host.client_config("admin")
         for kind, remove, name in (
             ("group", remove_group, host.group_id),
@@ -157,22 +157,21 @@ class TopicsRebuild:
                 self.result.warnings.append(f"{kind} {name} was not removed: {error}")
 
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition's log.
+        """Return the first offset of each partition.
 
         Raises:
-            ConnectError: A topic was created again since the table was filled, or its first records
-                are
-                missing.
+            ConnectError: A topic was deleted and created again since the table was filled, is no
+                longer consumed, or lacks its first records.
         """
         consumed = self._host.topics()
         for topic, topic_id in at.topic_ids.items():
             if topic not in consumed:
                 raise ConnectError(
-                    f"the table has rows of topic {topic}, which the connector does not consume now"
+                    f"the table has rows of topic {topic}, which the connector no longer consumes"
                 )
             if self._host.topic_id(topic) != topic_id:
                 raise ConnectError(
-                    f"topic {topic} was deleted and created again: it does not contain the "
+                    f"topic {topic} was deleted and created again; it does not contain the "
                     "table's records"
                 )
         starts = {tp: start for tp, (start, _) in self._host.log_range(list(at.reached)).items()}
@@ -195,12 +194,13 @@ class TopicsRebuild:
         return starts
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
-        """Compare with the table, and publish.
+        """Compare the rebuilt rows with the table, and publish them if requested.
 
-        Return the end offsets of another load if the table has been committed to since.
+        Return the end offsets of another load if the table has new commits, otherwise None.
 
         Raises:
-            ConnectError: The table was committed to at each try, went back, or has more partitions.
+            ConnectError: The table had new commits in each attempt, was rolled back, or has rows of
+                more partitions.
         """
         from connectors.iceberg_tools.history import topic_rebuild
 
@@ -208,10 +208,8 @@ class TopicsRebuild:
         if result.difference is None:
             result.difference = self._compare(lake)
         if self._options.publish and not self._options.allow_missing:
-            # reduces the startup time of commands
-            from connectors.iceberg_tools.operations.rebuild import (
-                missing_rows,
-            )
+            # imported here to reduce the startup time of commands
+            from connectors.iceberg_tools.operations.rebuild import missing_rows
 
             result.refused = missing_rows(result.difference)
         if result.refused or not self._options.publish:
@@ -226,18 +224,16 @@ class TopicsRebuild:
             return None
         if self._tries == TRIES:
             raise ConnectError(
-                f"{table} was committed to during each of {TRIES} attempts: run it again"
+                f"{table} had new commits during each of {TRIES} attempts; run the command again"
             )
         now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
         if set(now.reached) != set(self._ends):
-            raise ConnectError(
-                f"{table} has rows of more partitions than when the rebuild began: run it again"
-            )
+            raise ConnectError(f"{table} now has rows of more partitions; run the command again")
         self._ends.update(now.reached)
         return self._ends
 
     def _compare(self, lake: LakeClient) -> TableDiff:
-        """Return the rows in which the branch differs from the table at the same positions."""
+        """Return the differences between the branch and the table at the same positions."""
         from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
         from connectors.iceberg_tools.history.table_diff import DiffRequest, compare, read_metadata
         from connectors.iceberg_tools.operations.diff import key_columns
@@ -255,9 +251,8 @@ class TopicsRebuild:
 def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
     """Return the configuration of a connector that loads a table's branch.
 
-    It has the same converters, transformations, and rules.
-
-    It has no features in addition to the rows: for example, no dead-letter records.
+    It has the same converters, transformations, and rules, but no features beyond the rows, such as
+    dead-letter records.
     """
     from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 
@@ -271,10 +266,10 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """Reject connectors whose users decide about rows: the topics alone are not enough.
+    """Reject connectors whose users decide about rows, because the topics lack the decisions.
 
     Raises:
-        ConfigError: The connector has checks with such an action.
+        ConfigError: A check has an action that requires such a decision.
     """
     from connectors.iceberg.config.expectations import ExpectationAction
 
@@ -282,19 +277,19 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
         if each.action in (ExpectationAction.HOLD, ExpectationAction.DEAD_LETTER):
             raise ConfigError(
                 f"{keys.EXPECT_PREFIX}{each.name}",
-                f"{each.action.value}: decisions about rows are not in the topics; rebuild from "
-                "a change log",
+                f"has the action {each.action.value}, and the decisions about rows are not in the "
+                "topics; rebuild from a change log",
             )
 
 
 def lines(table: str, result: RebuiltTable) -> Iterator[str]:
-    """Yield the report of a rebuild."""
+    """Yield the lines of a report about a rebuild."""
     from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
     from connectors.iceberg_tools.commands.diff import difference_lines
 
     yield (
         f"{table}: {result.records:,} records from its "
-        f"topics{', after an earlier run' if result.resumed else ''}"
+        f"topics{', continuing an earlier run' if result.resumed else ''}"
     )
     for warning in result.warnings:
         yield f"warning: {warning}"

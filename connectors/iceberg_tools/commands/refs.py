@@ -1,4 +1,4 @@
-"""`connect-py tag` and `connect-py branch`: names for states of a table."""
+"""`connect-py tag` and `connect-py branch`: manage the tags and branches of a table."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ REFUSED, UNDECIDED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class RefOptions:
-    """A ref, and the change to make to it."""
+    """A ref and the change to make to it."""
 
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Without a name, all are listed.")
+        str | None, typer.Argument(metavar="[NAME]", help="If omitted, all are listed.")
     ] = None
     at: At = "last"
     keep: Annotated[
         str | None,
         typer.Option(
-            help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.",
+            help="Snapshot age at which expiration removes the ref: 30m, 36h, 14d, 4w.",
             show_default="never",
         ),
     ] = None
-    move: Annotated[bool, typer.Option("--move", help="Move it if it exists already.")] = False
+    move: Annotated[bool, typer.Option("--move", help="Move the ref if it exists.")] = False
     delete: Annotated[
-        bool, typer.Option("--delete", help="Remove it. Its snapshot may expire afterward.")
+        bool, typer.Option("--delete", help="Remove the ref. Its snapshot may expire afterward.")
     ] = False
 
 
@@ -45,21 +45,21 @@ class RefOptions:
 def tag(
     context: CommandContext, source: TableOptions, ref: RefOptions, branch: Branch = None
 ) -> None:
-    """Name a state of a table, which protects it from expiry; or list, move, and remove tags.
+    """Tag a snapshot to protect it from expiration, or list, move, and remove tags.
 
-    Exit status 0: done; 1: refused, with the reason; 2: unknown (the table does not exist, or the
-    catalog does not answer).
+    Exit status 0: done; 1: refused; 2: unknown (the table does not exist, or the catalog does not
+    respond).
     """
     _change(context, "tag", source, ref, branch)
 
 
 @command(worker=True, json=True, failure_status=UNDECIDED)
 def branch(context: CommandContext, source: TableOptions, ref: RefOptions) -> None:
-    """Create a branch at a state of a table, or list, move, and remove branches.
+    """Create a branch at a snapshot of a table, or list, move, and remove branches.
 
-    The ledgers determine the effect of a branch on the connectors that commit to it: a branch from
-    which they could not resume is refused. Exit status 0: done; 1: refused, with the reason; 2:
-    unknown (the table does not exist, or the catalog does not answer).
+    A change is refused if the ledgers show that a connector that commits to the branch could not
+    resume from there. Exit status 0: done; 1: refused; 2: unknown (the table does not exist, or the
+    catalog does not respond).
     """
     _change(context, "branch", source, ref, None)
 
@@ -84,7 +84,7 @@ def _change(
     keep_ms = None if ref.keep is None else _parse("--keep", ref.keep, parse_duration)
     if ref.name is None:
         if ref.move or ref.delete or ref.keep is not None or ref.at != LAST:
-            raise ConfigError("NAME", f"is missing: which {kind}?")
+            raise ConfigError("NAME", f"is missing; specify the name of the {kind}")
         with table_session(context, source) as session:
             refs = session.run(REFS, RefsArguments(table=table, kind=kind))
         document = [{"name": each.name, **each.entry.to_json()} for each in refs]
@@ -129,7 +129,7 @@ def _parse(option: str, value: str, read: Any) -> Any:
 
 
 def effect_lines(effects: list[ConnectorEffect]) -> Iterator[str]:
-    """Yield a line per offset range that a connector reads again after the change."""
+    """Yield one line per offset range that a connector reads again after the change."""
     for each in effects:
         for part in each.again:
             first = "its first offset of this table" if part.first is None else str(part.first)

@@ -1,4 +1,4 @@
-"""`connect-py rewind`: resets tables and their source offsets together, for a stopped connector."""
+"""`connect-py rewind`: resets tables of a stopped connector together with their offsets."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def rewind(
     *,
     to: Annotated[
         str,
-        typer.Option(
-            help=f"The state to go back to: {POINT}. With several tables: a time or a tag."
-        ),
+        typer.Option(help=f"Snapshot to rewind to: {POINT}. For several tables: a time or a tag."),
     ],
     config: RequiredConfig,
     replay: Annotated[
@@ -53,13 +51,15 @@ def rewind(
     ] = False,
     skip: Annotated[
         bool,
-        typer.Option("--skip", help="The connector resumes now, without the removed records."),
+        typer.Option(
+            "--skip", help="The connector resumes at its positions, without the removed records."
+        ),
     ] = False,
     also: Annotated[
         list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")
     ] = None,
     all_tables: Annotated[
-        bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")
+        bool, typer.Option("--all-tables", help="All tables in `iceberg.tables`.")
     ] = False,
     yes: Yes = False,
     kafka: KafkaOptions,
@@ -67,8 +67,8 @@ def rewind(
 ) -> None:
     """Reset tables to an earlier state, together with the connector's positions in their topics.
 
-    Without --replay and --skip, it only shows a preview. Stop the connector before (PUT
-    /connectors/NAME/stop). Each table is changed separately; after an interruption, run the command
+    Without --replay or --skip, only a preview is shown. Stop the connector first (PUT
+    /connectors/NAME/stop). Each table is changed separately. After an interruption, run the command
     again. Exit status 0: done, or possible; 1: refused; 2: unknown.
     """
     mode = _mode(replay=replay, skip=skip, can_ask=yes or not context.as_json)
@@ -116,20 +116,20 @@ def rewind(
 
 
 def _mode(*, replay: bool, skip: bool, can_ask: bool) -> RewindMode | None:
-    """Return the requested mode; None for a preview.
+    """Return the requested mode, or None for a preview.
 
     Raises:
-        ConfigError: Both modes were requested, or a question would be mixed with JSON output.
+        ConfigError: Both modes were requested, or a prompt would be mixed with JSON output.
     """
     if replay and skip:
-        raise ConfigError("", "specify one of --replay and --skip, or neither for a preview")
+        raise ConfigError("", "specify either --replay or --skip, or neither for a preview")
     if (replay or skip) and not can_ask:
         raise ConfigError("--json", "needs --yes with --replay or --skip")
     return RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
 
 
 def _lines(preview: RewindPreview, mode: RewindMode | None) -> Iterator[str]:
-    """Yield the lines of the preview."""
+    """Yield the lines of a preview."""
     skips = mode is not None and mode.value == "skip"
     for each in preview.tables:
         yield from preview_lines(each, skips=skips)
@@ -138,4 +138,4 @@ def _lines(preview: RewindPreview, mode: RewindMode | None) -> Iterator[str]:
     if mode is None:
         for problem in preview.missing:
             yield f"--replay would be refused: {problem}"
-        yield "nothing was changed: specify --replay or --skip"
+        yield "nothing was changed; specify --replay or --skip"

@@ -1,4 +1,4 @@
-"""`connect-py rollback`: resets a table to an earlier state, from which connectors refill it."""
+"""`connect-py rollback`: resets a table to an earlier snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSED, UNDECIDED = 1, 2
 def rollback(
     context: CommandContext,
     source: TableOptions,
-    to: Annotated[str, typer.Option(help=f"The state to go back to: {POINT}.")],
+    to: Annotated[str, typer.Option(help=f"Snapshot to roll back to: {POINT}.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the effects.")] = False,
     yes: Yes = False,
     branch: Branch = None,
@@ -37,9 +37,9 @@ def rollback(
     """Reset a table to an earlier snapshot of its history. Connectors then read the missing records
     again.
 
-    The ledgers decide: a state from which a connector of the table could not resume is refused.
-    Removed rows of other writers are lost. Exit status 0: done, or possible; 1: refused, with the
-    reason; 2: unknown.
+    The rollback is refused if the ledgers show that a connector could not resume from the snapshot.
+    Removed rows of other writers are lost. Exit status 0: done, or possible; 1: refused; 2:
+    unknown.
     """
     if context.as_json and not (yes or dry_run):
         raise ConfigError("--json", "needs --yes or --dry-run")
@@ -71,7 +71,7 @@ def rollback(
 
 
 def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[str]:
-    """Yield the lines of the preview.
+    """Yield the lines of a preview.
 
     Args:
         preview: The preview.
@@ -91,7 +91,7 @@ def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[
         if entry.writer.kind != "connector" and entry.operation != REWRITE
     ]
     if foreign:
-        yield f"{len(foreign)} of these are commits of other writers: their rows are not restored"
+        yield f"{len(foreign)} of these are commits of other writers; their rows are not restored"
     for line in effect_lines(preview.effects):
         yield (
             line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line

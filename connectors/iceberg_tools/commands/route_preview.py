@@ -1,4 +1,4 @@
-"""Routing of topics to tables according to the configuration, without a broker or a catalog."""
+"""Preview the routing of topics to tables from a configuration, without a broker or a catalog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Route:
     """The tables for rows of one topic with one value of the route field."""
 
     topic: str
-    value: str | None  # of the route field; None: rows are not routed by a field
+    value: str | None  # value of the route field, or None if rows are not routed by a field
     tables: tuple[str, ...]
 
 
@@ -26,9 +26,9 @@ class TablePlan:
 
     table: str
     mode: str
-    # empty in append mode; in merge mode, the table's identifier fields are used instead
+    # empty in append mode; if empty in merge mode, the identifier fields of the table are the key
     key: tuple[str, ...]
-    partition_by: tuple[str, ...]  # if the sink creates the table
+    partition_by: tuple[str, ...]  # used if the sink creates the table
     branch: str
 
 
@@ -39,12 +39,12 @@ class RoutePreview:
     routes: tuple[Route, ...]
     tables: tuple[TablePlan, ...]
     unrouted: str  # handling of rows without a table
-    creates: bool  # whether missing tables are created
-    needs_value: bool  # rows are routed by a field, and no value was specified
+    creates: bool  # True if missing tables are created
+    needs_value: bool  # True if rows are routed by a field, and no value was specified
 
     @staticmethod
     def of(config: IcebergSinkConfig, topics: Sequence[str], values: Sequence[str]) -> RoutePreview:
-        """Route rows of these topics, with each of these values in the route field.
+        """Return the routes of rows of these topics, with each of these values in the route field.
 
         Raises:
             ConfigError: A setting of one of the tables is invalid.
@@ -72,7 +72,7 @@ class RoutePreview:
                 f"{', '.join(route.tables) or f'no table: {_HANDLING[self.unrouted]}'}"
             )
         if self.needs_value:
-            yield "rows are routed by a field: specify its values with --value"
+            yield "rows are routed by a field; specify its values with --value"
         for table in self.tables:
             key = f", key {', '.join(table.key)}" if table.key else ""
             parts = (

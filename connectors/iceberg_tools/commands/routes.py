@@ -1,4 +1,4 @@
-"""`connect-py routes`: the tables that a connector writes the records of its topics to."""
+"""`connect-py routes`: shows the tables that a connector's topics are routed to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def routes(
         list[str] | None,
         typer.Option(
             "--topics",
-            help="Topics, comma separated; may be repeated.",
+            help="Comma-separated topics; may be repeated.",
             show_default="the connector's `topics`",
         ),
     ] = None,
@@ -31,11 +31,11 @@ def routes(
         typer.Option("--value", help="A value of the route field; may be repeated."),
     ] = None,
 ) -> None:
-    """Show the tables that the rows of topics are written to, and how. Nothing is contacted or
-    changed.
+    """Show the tables that topics are routed to, and their settings. No server is contacted, and
+    nothing is changed.
 
-    Transformations are not applied: specify the topic names that result from them. Exit status 1:
-    the configuration is not valid, or a row would be written to no table.
+    Transformations are not applied. Specify the topic names that result from them. Exit status 1:
+    the configuration is invalid, or a row would not be written to any table.
     """
     props = read_connector(connector)
     names = [

@@ -1,4 +1,4 @@
-"""`connect-py scan`: the files and rows that a query with a condition skips."""
+"""`connect-py scan`: shows the files and rows that a query with a condition skips."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ UNDECIDED = 2
 def scan(
     context: CommandContext,
     source: TableOptions,
-    where: Annotated[
-        str, typer.Option(help="The condition, as it would follow WHERE in Spark SQL.")
-    ],
+    where: Annotated[str, typer.Option(help="Condition in Spark SQL, without WHERE.")],
     at: At = "last",
     branch: Branch = None,
     timeout: Timeout = TIMEOUT,
@@ -38,8 +36,8 @@ def scan(
     """Show how many files and rows a query skips because of partitions, bounds, and bloom filters.
     No rows are read.
 
-    Exit status 0: shown; 2: unknown (the table does not exist, the condition is not valid, or the
-    catalog does not answer).
+    Exit status 0: shown; 2: unknown (the table does not exist, the condition is invalid, or the
+    catalog does not respond).
     """
     table = source.table
     with table_session(context, source, timeout) as session:

@@ -1,4 +1,4 @@
-"""`connect-py schema-changes`: schema changes that rows wait for until a user performs them."""
+"""`connect-py schema-changes`: lists the schema changes that rows are waiting for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASON_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, order=True)
 class PendingChange:
-    """A schema change of a table that rows of a connector wait for."""
+    """A schema change of a table that rows of a connector are waiting for."""
 
     connector: str
     table: str
@@ -34,17 +34,17 @@ class PendingChange:
 def schema_changes(
     context: CommandContext,
     worker: Annotated[
-        str, typer.Argument(metavar="URL", help="A worker of the cluster.")
+        str, typer.Argument(metavar="URL", help="URL of a worker of the cluster.")
     ] = "http://localhost:8083",
     connector: Annotated[
-        str | None, typer.Option(help="This one only.", show_default="all")
+        str | None, typer.Option(help="Only this connector.", show_default="all")
     ] = None,
 ) -> None:
-    """List the schema changes that rows wait for, because the evolution settings of the connector
-    contain `hold`.
+    """List the schema changes that rows are waiting for because the evolution settings of the
+    connector contain `hold`.
 
     The changes are read from the metrics of all workers of the cluster that run tasks. Exit status
-    0: no row waits; 1: rows wait; 2: a worker does not answer.
+    0: no rows are waiting; 1: rows are waiting; 2: a worker does not respond.
     """
     try:
         changes = pending_changes(httpx.URL(worker), connector)
@@ -56,9 +56,9 @@ def schema_changes(
 
 def _lines(changes: Sequence[PendingChange]) -> Iterator[str]:
     for each in changes:
-        yield f"{each.connector}: table {each.table} waits for a user to {each.change}"
+        yield f"{each.connector}: table {each.table} is waiting for a user to {each.change}"
     if not changes:
-        yield "no rows wait for a schema change"
+        yield "no rows are waiting for a schema change"
 
 
 def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: str | None) -> str:
@@ -66,7 +66,7 @@ def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: 
         at = error.request.url if isinstance(error, httpx.RequestError) else worker
         return f"{at}: {error or type(error).__name__}"
     response = error.response
-    # a worker's response
+    # The response is from a worker, not from a proxy or another server.
     if response.status_code == 404 and connector is not None and '"error_code"' in response.text:
         return f"{worker}: connector {connector} does not exist"
     return (
@@ -79,7 +79,7 @@ def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[Pen
     """Return the pending changes of a worker's cluster, sorted.
 
     Raises:
-        httpx.HTTPError: A worker does not answer, or rejects the request, for example because the
+        httpx.HTTPError: A worker does not respond, or rejects the request, for example because the
             connector does not exist.
     """
     with httpx.Client(timeout=TIMEOUT_SECONDS) as client:

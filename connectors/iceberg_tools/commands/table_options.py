@@ -1,4 +1,4 @@
-"""Options of commands about a table."""
+"""Options that the table commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.driver.lake_client import LakeClient
 
-POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
+POINT = "a snapshot ID, a branch or tag, a time (2026-01-02T03:04:05Z), first, or last"
 TIMEOUT = 3600
 
 Table = Annotated[
@@ -29,61 +29,61 @@ Table = Annotated[
 ]
 ConnectorFile = Annotated[
     Path,
-    typer.Argument(help="The connector, as posted to a worker.", exists=True, dir_okay=False),
+    typer.Argument(
+        help="Connector file, in the format of the REST API.", exists=True, dir_okay=False
+    ),
 ]
-# does not have to exist: `read_connector` reports the error
+# not checked for existence here, because `read_connector` reports the error
 RequiredConfig = Annotated[
-    Path, typer.Option("--config", help="The connector, as posted to a worker.")
+    Path, typer.Option("--config", help="Connector file, in the format of the REST API.")
 ]
 Worker = Annotated[
     Path | None,
     typer.Option(
-        help="The worker's properties: settings that a connector inherits from its worker.",
+        help="File of worker properties, from which the connector inherits settings.",
         exists=True,
         dir_okay=False,
     ),
 ]
 Branch = Annotated[
     str | None,
-    typer.Option(help="The branch whose history counts.", show_default="the connector's, or main"),
+    typer.Option(help="Branch whose history is used.", show_default="the connector's, or main"),
 ]
 Group = Annotated[
     str | None,
     typer.Option(help="Connect group: `connect-<connector>`.", show_default="every group"),
 ]
-Timeout = Annotated[int, typer.Option(help="Maximum number of seconds in Spark.", min=1)]
-At = Annotated[str, typer.Option("--at", help=f"The state: {POINT}.")]
+Timeout = Annotated[int, typer.Option(help="Time limit in Spark, in seconds.", min=1)]
+At = Annotated[str, typer.Option("--at", help=f"Snapshot: {POINT}.")]
 KeyColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--key",
-        help="Column of the key; may be repeated.",
+        help="Key column; may be repeated.",
         show_default="the connector's, or the identifier fields",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """A table and its catalog, as the command line names them."""
+    """A table and its catalog, as specified on the command line."""
 
     table: Table
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", help="The connector, as posted: names the catalog, branch, and group."
-        ),
+        typer.Option("--config", help="Connector file, for the catalog, branch, and group."),
     ] = None
     worker: Worker = None
     catalog_property: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="A property without its prefix `iceberg.catalog.`; may be repeated.",
+            help="Property without the prefix `iceberg.catalog.`; may be repeated.",
         ),
     ] = None
-    catalog: Annotated[str, typer.Option(help="Name of the catalog, without --config.")] = "iceberg"
+    catalog: Annotated[str, typer.Option(help="Catalog name if --config is not set.")] = "iceberg"
 
     def catalog_properties(self) -> dict[str, str]:
         """Return the values of `--catalog-property`.
@@ -97,7 +97,7 @@ class TableOptions:
         """Return the table with the settings of its catalog, for a separate driver.
 
         Raises:
-            ConfigError: An option or a file is not valid.
+            ConfigError: An option or a file is invalid.
         """
         from connectors.iceberg.config.spark_config import SparkConfig, worker_spark_config
         from connectors.iceberg_tools.commands.connector_json import parse_connector
@@ -105,11 +105,11 @@ class TableOptions:
         properties = self.catalog_properties()
         if self.config is None:
             if self.worker is not None:
-                raise ConfigError("--worker", "requires --config, which names the connector")
+                raise ConfigError("--worker", "requires --config, which specifies the connector")
             if not properties.keys() & {"type", "catalog-impl"}:
                 raise ConfigError(
                     "",
-                    "no catalog: name one with --config connector.json or "
+                    "no catalog; specify one with --config connector.json or "
                     "--catalog-property type=…",
                 )
             return LocalTable(self.table, SparkConfig(self.catalog, properties), None, context)
@@ -130,11 +130,11 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class LocalTable(ConnectorTable):
-    """A table, and the settings of its catalog for a driver that the command starts."""
+    """A table and the settings of its catalog, for a driver that the command starts."""
 
     table: str
     spark: SparkConfig
-    connector: IcebergSinkConfig | None  # None: only the catalog was named
+    connector: IcebergSinkConfig | None  # None if only the catalog is specified
     context: CommandContext = field(repr=False, compare=False)
     host: SinkHost | None = None  # settings that the connector inherits from its worker
 

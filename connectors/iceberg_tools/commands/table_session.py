@@ -1,4 +1,4 @@
-"""`TableSession`: runs table operations for a command, in a worker's or a separate driver."""
+"""`TableSession`: runs the table operations of a command in a worker's or a separate driver."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _CATALOG_KEYS = ("iceberg.catalog", "iceberg.hadoop-conf-dir")
 _CATALOG_PREFIXES = ("iceberg.catalog.", "iceberg.hadoop.")
-# prefixes of a sink's configuration keys
+# prefixes of the sink's own configuration keys
 _OWN_PREFIXES = ("iceberg.", "errors.deadletterqueue.iceberg.")
 _HAS_DRIVER = ("RUNNING", "PAUSED")
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkerConnector:
-    """A connector of a running worker whose driver knows the table's catalog."""
+    """A connector on a running worker whose driver uses the catalog of the table."""
 
     client: WorkerClient
     name: str
-    worker_id: str | None  # of the worker that runs task 0, which has the driver
-    use_connector: bool  # True if the command names this connector, not only the catalog
+    worker_id: str | None  # ID of the worker that runs task 0, and therefore the driver
+    use_connector: bool  # True if the command specifies this connector, not only its catalog
 
 
 class TableSession:
-    """Runs operations one after the other.
+    """Runs operations one after another.
 
-    A separate driver is started when it is first needed, and announced.
+    A separate driver is started when an operation first needs it, and the start is announced.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TableSession:
         status: Status,
         separate: str | None,
     ) -> None:
-        """Contact nothing yet. Arguments: see `table_session`."""
+        """Select a driver, without starting one. See `table_session` for the arguments."""
         self._context = context
         self._options = options
         self._timeout_seconds = timeout_seconds
@@ -79,16 +79,15 @@ class TableSession:
         if self._connector is not None:
             try:
                 return self._run_on_worker(self._connector, operation, arguments)
-            except (
-                NotFoundError
-            ) as error:  # a worker of an earlier version, or the connector was deleted
+            except NotFoundError as error:
+                # the worker has an earlier version, or the connector was deleted
                 self._reason, self._connector = str(error), None
         if self._target is None:
             self._target = self._open()
         return operation.run(self._target, arguments)
 
     def pause_status(self) -> None:
-        """Remove the status line before the command asks a question."""
+        """Remove the status line before the command prompts the user."""
         self._status.stop()
 
     def _run_on_worker(
@@ -103,12 +102,12 @@ class TableSession:
             msgspec.structs.replace(arguments, use_connector=connector.use_connector)
         )
         client, name = connector.client, connector.name
-        answer = client.operate(name, operation.name, encoded, self._show, connector.worker_id)
+        response = client.operate(name, operation.name, encoded, self._show, connector.worker_id)
         try:
-            return operation.decode(answer)
+            return operation.decode(response)
         except ValueError as error:
             raise ConnectError(
-                f"the worker at {client.url} returned an unexpected result of {operation.name}: "
+                f"the worker at {client.url} returned an unexpected result for {operation.name}: "
                 f"{error}"
             ) from error
 
@@ -145,12 +144,12 @@ def table_session(
     Args:
         context: The context of the command.
         options: The table and its catalog.
-        timeout_seconds: Deadline of an operation in Spark.
+        timeout_seconds: Time limit of an operation in Spark.
         kafka: Returns the settings of a Kafka client for operations in a separate driver.
-        separate: The reason why the command requires a separate driver; None if it does not.
+        separate: The reason why the command requires a separate driver, or None.
 
     Raises:
-        ConfigError: The options are not valid.
+        ConfigError: The options are invalid.
     """
     from rich.console import Console
 
@@ -162,18 +161,16 @@ def table_session(
 
 
 def _no_kafka(_: LocalTable) -> Mapping[str, Any]:
-    raise ConfigError("", "this command has no settings of Kafka")
+    raise ConfigError("", "this command has no Kafka settings")
 
 
 def _worker_connector(context: CommandContext, options: TableOptions) -> _WorkerConnector | str:
-    """Return a connector of a running worker with the table's catalog, or a reason.
+    """Return a connector on a running worker with the table's catalog, or why there is none.
 
-    The reason explains why there is no such connector.
-
-    The reason is empty if the command has no options that name a worker.
+    The reason is empty if the command has no options that specify a worker.
 
     Raises:
-        ConfigError: The options are not valid.
+        ConfigError: The options are invalid.
     """
     from connectors.iceberg_tools.commands.connector_json import is_sink, read_connector
 
@@ -182,7 +179,7 @@ def _worker_connector(context: CommandContext, options: TableOptions) -> _Worker
     }
     posted = None if options.config is None else {**read_connector(options.config), **catalog}
     if posted is None and not catalog:
-        return "no catalog was named"
+        return "no catalog was specified"
     if (client := context.worker()) is None:
         return ""
     try:
@@ -211,7 +208,9 @@ def _worker_connector(context: CommandContext, options: TableOptions) -> _Worker
         if name not in sinks:
             return f"the worker at {client.url} has no Iceberg sink {name}"
         if different := _different(posted, sinks[name]["info"]["config"]):
-            return f"connector {name} at {client.url} has another {', '.join(different)}"
+            return (
+                f"connector {name} at {client.url} has different values of {', '.join(different)}"
+            )
     return _WorkerConnector(client, name, _worker_of(sinks[name]), posted is not None)
 
 
@@ -236,7 +235,7 @@ def _runs(connector: Mapping[str, Any]) -> bool:
 
 
 def _worker_of(connector: Mapping[str, Any]) -> str | None:
-    """Return the worker of task 0, which runs the coordinator; None if no worker runs it."""
+    """Return the ID of the worker that runs task 0 and the coordinator, or None."""
     tasks = (connector.get("status") or {}).get("tasks") or []
     return next(
         (task["worker_id"] for task in tasks if task["id"] == 0 and task["state"] in _HAS_DRIVER),

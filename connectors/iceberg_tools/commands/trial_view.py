@@ -1,4 +1,4 @@
-"""Terminal output of a trial run."""
+"""Format the result of a trial run for the terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg_tools.trial.create_statement import create_statement
 from connectors.iceberg_tools.trial.trial import TableTrial, Trial
 
-SHOWN: Final = 20  # bad records
+SHOWN: Final = 20  # maximum number of bad records
 
 
 def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
-    """Yield the rows of each table, and the rejected records."""
+    """Yield a report about the rows of each table and the rejected records."""
     for table in trial.tables.values():
         yield ""
         yield from _of_table(config, table)

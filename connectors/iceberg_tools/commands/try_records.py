@@ -1,4 +1,4 @@
-"""`connect-py try`: a trial run of a connector with records of its topics."""
+"""`connect-py try`: tries out a connector with records from its topics."""
 
 from __future__ import annotations
 
@@ -35,18 +35,21 @@ def try_records(
         int, typer.Option(help="Number of records, spread over all partitions.", min=1)
     ] = 1000,
     newest: Annotated[
-        bool, typer.Option("--newest", help="The last records of each partition, not the first.")
+        bool,
+        typer.Option("--newest", help="Read the last records of each partition, not the first."),
     ] = False,
     worker: Worker = None,
-    samples: Annotated[int, typer.Option(help="Rows to show of each table.", min=0)] = 3,
+    samples: Annotated[
+        int, typer.Option(help="Maximum number of rows to show per table.", min=0)
+    ] = 3,
     kafka: KafkaOptions,
 ) -> None:
     """Read, convert, transform, and route records, and show the resulting rows of each table.
     Nothing is committed.
 
-    For a new table, its CREATE statement is shown; for an existing table, the schema changes that
-    the records require. Exit status 0: all records are accepted; 1: a record is rejected, or a
-    table could not be written; 2: unknown.
+    For a new table, the command shows its CREATE statement. For an existing table, it shows the
+    schema changes that the records require. Exit status 0: all records are accepted; 1: a record is
+    rejected, or a table could not be written; 2: unknown.
     """
     props = resolve_connector(context, connector, worker)
     config = IcebergSinkConfig.parse(props)
@@ -78,7 +81,7 @@ def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iter
 def _tables(
     context: CommandContext, config: IcebergSinkConfig
 ) -> Iterator[Callable[[str], TableDescription | None]]:
-    """Yield a function that looks up tables in a Spark driver, which ends with the block."""
+    """Yield a function that looks up tables in a Spark driver. The driver ends with the block."""
     settings = SparkConfig(
         config.catalog_name, config.catalog, config.hadoop_settings(), config.spark
     )
