@@ -109,7 +109,7 @@ class ConnectHerder(Herder):
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop the connectors, the tasks, and then the other components of this worker.
+        """Stop the tasks, the connectors, and then the other components of this worker.
 
         Returns False if this takes longer than `timeout` seconds.
         """

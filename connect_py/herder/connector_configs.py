@@ -28,7 +28,7 @@ class ConnectorConfigs:
         """Return the current snapshot.
 
         Raises:
-            NotFoundError: The connector does not exist. `message` is the message of the error.
+            NotFoundError: The connector does not exist. `message` is formatted with its name.
         """
         state = self.state()
         if name not in state.configs:

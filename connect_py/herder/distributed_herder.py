@@ -115,8 +115,8 @@ def distributed_herder(
         queue.wake()
         leader_queue.wake()
 
-    # The group and its topics. The lambdas refer to objects that are created further below, because
-    # these objects call each other in both directions. They are called only after the start.
+    # The group and its topics. Some components depend on each other. Lambdas therefore refer to
+    # components that are created below. They are called only after the herder has started.
     group = WorkerGroup(
         advertised_url,
         Timings.of(config),

@@ -222,7 +222,7 @@ class ConfigInfos:
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
-    level: str  # upper case; one of Connect's level names
+    level: str  # one of Kafka Connect's level names, in upper case
     last_modified: int | None  # ms since the epoch of the last change by a request
 
 
@@ -237,7 +237,7 @@ class ServerInfo:
 class WorkerInfo:
     """A worker of the group."""
 
-    url: str  # its advertised URL
+    url: str  # advertised URL
     worker_id: str
     leads: bool
     is_self: bool
@@ -301,7 +301,7 @@ class Herder(ABC):
     ) -> Future[Created]:
         """Validate the configuration and create the connector.
 
-        If the connector exists, its configuration is replaced if `replace` is true.
+        If `replace` is true, the configuration of an existing connector is replaced.
 
         Errors: BadRequestError (invalid configuration, with a multi-line message),
         AlreadyExistsError, RequestTargetError.
@@ -309,7 +309,7 @@ class Herder(ABC):
 
     @abstractmethod
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Change keys of a configuration. The value None removes a key."""
+        """Change some keys of a configuration. A value of None removes the key."""
 
     @abstractmethod
     def delete_connector(self, name: str) -> Future[None]: ...
@@ -401,7 +401,7 @@ class Herder(ABC):
         """Reset the active topics of a connector.
 
         Raises:
-            PermissionError: Topic tracking is disabled, or resetting it is. The message is Kafka
+            PermissionError: Topic tracking or its reset is disabled. The message is Kafka
                 Connect's.
         """
 

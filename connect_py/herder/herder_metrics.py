@@ -32,7 +32,7 @@ class HerderMetrics:
         samples: list[AnySample] = [*self._worker.metrics(), *self._peers.samples()]
         if self._group_id is not None:
             samples.append(
-                OwnSample(WORKER_GROUP, "The group of the worker.", 1, {"group": self._group_id})
+                OwnSample(WORKER_GROUP, "Group ID of the worker.", 1, {"group": self._group_id})
             )
         samples += [
             TextSample(APP_INFO, "version", self._info.version, tags),

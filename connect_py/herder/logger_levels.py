@@ -31,7 +31,7 @@ class LoggerLevels:
 
         Args:
             clock: Source of the modification times.
-            forward: Called with the changed levels by logger name; "" is the root logger.
+            forward: Called with log levels by logger name; "" is the root logger.
         """
         self._clock = clock
         self._forward = forward

@@ -200,8 +200,8 @@ def standalone_herder(
     changed = threading.Event()
     changed.set()
 
-    # The stores. The lambdas refer to objects that are created further below, because these objects
-    # call each other in both directions. They are called only after the start.
+    # The stores. Some components depend on each other. Lambdas therefore refer to components that
+    # are created below. They are called only after the herder has started.
     storage = LocalStorage(OFFSETS, Path(config.offset_file), clock)
     offset_store = OffsetStore(OFFSETS, storage)
     offset_store.start()

@@ -1,7 +1,6 @@
-"""Imports modules from a folder of `plugin.path`.
+"""Imports modules from a `plugin.path` folder.
 
-The worker's own packages take precedence. The folder adds only packages that the worker does not
-have.
+The worker's own packages take precedence over the packages in the folder.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS: Final = 2_000
 
 
 def plugin_locations(paths: Iterable[str]) -> list[Path]:
-    """Return the paths, and their immediate subfolders, that contain Python package metadata.
+    """Return the folders in `paths`, and their subfolders, that contain Python package metadata.
 
     `pip install --target` creates such a folder. Folders that cannot be read are logged and
     skipped.

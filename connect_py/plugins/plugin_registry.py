@@ -36,7 +36,7 @@ class UnknownPluginError(NotFoundError):
 
 
 class AmbiguousPluginError(ConnectError):
-    """Several plugins have this alias. The message is Kafka Connect's and lists the classes."""
+    """Several plugins have this alias. The message is Kafka Connect's and lists their names."""
 
 
 class PluginRegistry:
@@ -97,7 +97,8 @@ class PluginRegistry:
     def fits(self, plugin: Plugin, version_range: VersionRange) -> bool:
         """Return True if a plugin's version is in a range.
 
-        A plugin that has the class name of a Kafka plugin also matches with Kafka's version.
+        A plugin with the class name of a Kafka plugin also matches if Kafka's version is in the
+        range.
         """
         return self.version(plugin) in version_range or (
             plugin.name.startswith(KAFKAS) and KAFKA_VERSION in version_range
@@ -106,9 +107,9 @@ class PluginRegistry:
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin with this name and kind (any kind by default).
 
-        If several plugins share an alias, one of Kafka's own plugins takes precedence, because a
+        If several plugins share an alias, Kafka's own plugin takes precedence, because a
         configuration may be older than the other plugins. If several versions are installed, the
-        newest one in the range `versions` is returned (by default, the newest of all).
+        newest version in the range `versions` is returned. By default, any version matches.
 
         Raises:
             UnknownPluginError: No plugin matches.
@@ -205,7 +206,7 @@ def _aliases(plugin: Plugin) -> list[str]:
 
 
 def _version(entry: EntryPoint) -> str | None:
-    """Return the version of the entry point's distribution, which defaults to connect-py's."""
+    """Return the version of the entry point's distribution, or of connect-py if it has none."""
     if entry.dist is not None:
         return entry.dist.version
     try:

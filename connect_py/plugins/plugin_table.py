@@ -15,7 +15,7 @@ GROUP: Final = "connect_py.plugins"  # entry point group; each entry names a mod
 
 @dataclass(frozen=True, slots=True)
 class PluginTable:
-    """Plugins of one entry point."""
+    """Plugins that one entry point declares."""
 
     plugins: tuple[Plugin, ...]
     # slow modules that the fork server imports before it forks task processes

@@ -57,10 +57,10 @@ class Channel:
     """One end of a connection. A single thread calls `receive`; all other methods are thread-safe.
 
     A buffered channel never blocks the sender, because a dedicated thread writes the messages in
-    order. The worker's ends are buffered: a suspended or busy child does not read, and the buffer
-    of a pipe is small. On an unbuffered channel, the calling thread writes. The children's ends are
-    unbuffered: a child blocks while the worker is suspended, and no message that it has sent is
-    lost when it exits.
+    order. The worker's ends are buffered, because a suspended or busy child does not read and the
+    buffer of a pipe is small. On an unbuffered channel, the calling thread writes the message. The
+    children's ends are unbuffered, so a child blocks while the worker is suspended, and no message
+    that it has sent is lost when it exits.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Channel:
             self._messages.put(_END)
 
     def close(self, reason: Exception | None = None) -> None:
-        """Close this end after all queued messages have been written or the other end was closed.
+        """Close this end when all queued messages have been written or the other end is closed.
 
         Calls in progress fail with the reason. May be called repeatedly and from any thread.
         """

@@ -17,7 +17,7 @@ from connect_py.process.channel import Channel, Handler
 from connect_py.process.child_runtime import EXIT_LEASE_ENDED, Heartbeat
 
 CHECK_SECONDS: Final = 1.0  # interval of the liveness check
-EXIT_SECONDS: Final = 3.0  # from a process's last message to its exit; it is killed afterward
+EXIT_SECONDS: Final = 3.0  # time to exit after the last message; the process is killed afterward
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class RunningProcess(Protocol):
 
     @property
     def status(self) -> int | None:
-        """Exit status, which is negative after a signal, or None while the process is running."""
+        """Exit status (negative after a signal), or None while the process is running."""
 
     @property
     def sentinel(self) -> int:
@@ -103,7 +103,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Exit status, which is negative after a signal, or None while the process is running."""
+        """Exit status (negative after a signal), or None while the process is running."""
         return None if self._process is None else self._process.status
 
     @property
@@ -147,7 +147,7 @@ class Child:
             self.finish(handle)
 
     def launch(self) -> bool:
-        """Start the process. Return False if `kill` was called before."""
+        """Start the process. Return False if `kill` has already been called."""
         with self._lock:
             if self._killed_because is not None:
                 return False
@@ -161,7 +161,7 @@ class Child:
         return True
 
     def step(self, handle: Handler, timeout: float, *wake: int) -> None:
-        """Wait for a message, output, the exit, or a `wake` descriptor, and process it.
+        """Wait for a message, output, the exit, or a `wake` descriptor, and process the event.
 
         Kills the process if its liveness timeout or exit deadline has passed. Each wait counts
         toward the liveness timeout only up to `timeout`, because a suspended worker cannot read.
@@ -244,7 +244,7 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Add output and emit the lines that are complete."""
+        """Add output, and emit all complete lines."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._on_line(line.decode(errors="replace"))
@@ -252,7 +252,7 @@ class LineSplitter:
             self.end()
 
     def end(self) -> None:
-        """Emit an incomplete last line."""
+        """Emit the incomplete last line, if any."""
         rest, self._rest = self._rest, b""
         if rest:
             self._on_line(rest.decode(errors="replace"))

@@ -18,9 +18,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Request a SIGKILL for this process when the thread that forked it ends (Linux only).
+    """Request that the kernel kill this process when the thread that forked it ends (Linux only).
 
-    If `parent`, the expected parent process ID, has already exited, this process exits immediately.
+    `parent` is the ID of the expected parent process. If that process has already exited, this
+    process exits immediately.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -143,7 +143,7 @@ class ChildProcess:
 
     @property
     def status(self) -> int | None:
-        """Exit status, which is negative after a signal, or None while the process is running."""
+        """Exit status (negative after a signal), or None while the process is running."""
         if not self.wait(0):
             return None
         assert self._process is not None
@@ -176,7 +176,7 @@ class ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the process and wait for its exit.
+        """Kill the process and wait for it to exit.
 
         Raises:
             TimeoutError: The process did not exit, possibly because of an uninterruptible disk

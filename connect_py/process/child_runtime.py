@@ -39,7 +39,8 @@ HEARTBEAT_SECONDS: Final = 1.0
 _LEASE_CHECK_SECONDS: Final = 0.5
 _RETAINED_BYTES: Final = 64 << 20
 _COLLECTOR_THRESHOLDS: Final = (100_000, 50, 100)
-_M_TRIM_THRESHOLD: Final = -1  # from glibc's malloc.h, like the next two
+# constants from glibc's malloc.h
+_M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2  # each arena retains freed memory
@@ -143,8 +144,8 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
 
     The process exits when the channel ends. `make_report` returns the report of a heartbeat.
 
-    If several leases have already arrived, only the last one is applied: the worker may have
-    extended an expired one while this process was starting.
+    If several leases have already arrived, only the last one is applied, because earlier ones may
+    have expired while this process was starting.
     """
     lease = LeaseGuard()
     first_leases: list[float | None] = []
@@ -178,8 +179,9 @@ def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], An
 class LeaseGuard:
     """Exits the process when the lease expires.
 
-    A suspended or blocked worker could not stop its children in time. The worker and its children
-    share the machine's monotonic clock. The thread is started with the first lease.
+    The guard is necessary because a suspended or blocked worker cannot stop its children in time.
+    The worker and its children share the machine's monotonic clock. The guard's thread is started
+    when the first lease is set.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -202,7 +204,7 @@ class LeaseGuard:
             while True:
                 remaining = None if self._until is None else self._until - self._clock.monotonic()
                 if remaining is not None and remaining <= 0:
-                    # exit immediately: another worker may start these tasks at any moment
+                    # exit immediately, because another worker may start the same tasks
                     os._exit(EXIT_LEASE_ENDED)
                 self._changed.wait(
                     None if remaining is None else min(remaining, _LEASE_CHECK_SECONDS)
@@ -210,7 +212,7 @@ class LeaseGuard:
 
 
 def collect_rarely() -> None:
-    """Run Python's garbage collector less often, and exclude all existing objects from it.
+    """Make Python's garbage collector run less often, and exclude all existing objects from it.
 
     A task has thousands of messages in memory, none of which is part of a reference cycle. With the
     default thresholds, the collector traverses them several times per poll, which takes 10% to 20%
@@ -223,8 +225,8 @@ def collect_rarely() -> None:
 def keep_freed_memory() -> None:
     """Configure glibc to retain up to `_RETAINED_BYTES` of freed memory per arena.
 
-    Each poll can then reuse the memory that the previous poll freed. If glibc returned this memory
-    to the kernel, a third of a task's page faults would result from it.
+    Each poll can then reuse the memory that the previous poll freed. Without this setting, a third
+    of a task's page faults occur because this memory has been returned to the kernel.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:

@@ -49,7 +49,7 @@ class ForkServer:
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        """Create the object. `preload` lists additional modules to preload, in order."""
+        """Create the server without starting it. `preload` lists more modules to preload."""
         self._context = multiprocessing.get_context("forkserver")
         self._preload = [*PRELOAD, *preload]
 

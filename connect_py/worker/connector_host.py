@@ -58,8 +58,7 @@ class _HostedConnector:
 class ConnectorHost:
     """Starts the connector process on demand, and restarts it after a crash.
 
-    A crash fails all connectors in the process. All methods except `close` never block. All methods
-    are thread-safe.
+    A crash fails all connectors in the process. All methods are thread-safe; only `close` blocks.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class ConnectorHost:
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
-        """Return the names of all connectors on this worker, including failed ones."""
+        """Return the names of all connectors of this host, including failed connectors."""
         with self._lock:
             return frozenset(self._instances)
 
@@ -140,7 +139,7 @@ class ConnectorHost:
         return self.request(request)
 
     def fail_connector(self, name: str, trace: str) -> None:
-        """Register a connector whose start failed before it reached the process."""
+        """Register a connector that failed before its start request was sent to the process."""
         with self._lock:
             self._instances[name] = _HostedConnector(user=0, failed=True)
         self._listener.on_state(name, State.FAILED, trace)
@@ -233,7 +232,7 @@ class ConnectorHost:
                 self._child.channel.notify(SetLogLevels(dict(levels)))
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time by which the current process and later ones must exit, or None."""
+        """Set the time by which current and later processes must exit. None removes the limit."""
         with self._lock:
             self._end_with_lease()
             self._lease_until = until
@@ -251,7 +250,7 @@ class ConnectorHost:
             self._child.kill("was killed at the end of its lease")
 
     def _send_next(self) -> None:
-        """Send the requests that arrived after a lease had expired, if that process has exited."""
+        """Send the requests that arrived after the lease expired, if the process has exited."""
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:
@@ -266,7 +265,7 @@ class ConnectorHost:
         return reply
 
     def _stop_instance(self, name: str) -> Future[None]:
-        """Stop an instance. Does not start a process, because without one nothing is running."""
+        """Stop an instance. If there is no process, there is nothing to stop."""
         with self._lock:
             if self._child is None:
                 return done(None)
@@ -300,7 +299,7 @@ class ConnectorHost:
             child.run(self._handle)
             reason = STOPPING if self._closing else f"the connector process {child.outcome}"
         except Exception as error:
-            log.exception("unexpected error while starting or watching the connector process")
+            log.exception("unexpected error while supervising the connector process")
             reason = str(error)
         self._clean_up(child, reason)
 
@@ -348,7 +347,7 @@ class ConnectorHost:
                 self._users[request.user] = self._create_user(f"connector {request.name}")
             user = self._users.get(request.user)
         if user is None:
-            message = f"connector {request.name} has ended and cannot use services"
+            message = f"connector {request.name} has ended and can no longer use services"
             return failed(RetriableError(message))
         if isinstance(request.message, AcquireService):
             return user.acquire(request.message)

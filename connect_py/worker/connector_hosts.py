@@ -1,7 +1,7 @@
-"""`ConnectorHosts`: one connector process for the installed connectors, and one for each folder.
+"""`ConnectorHosts`: runs the connectors of each `plugin.path` folder in a separate process.
 
-The folders of `plugin.path` may contain different versions of the same package, which a single
-process cannot import.
+The folders may contain different versions of the same package, which a single process cannot
+import. One more process runs the installed connectors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ConnectorHosts:
             return self._installed  # the process reports the error, which fails the connector
 
     def host_of(self, location: str | None) -> ConnectorHost:
-        """Return the host of a `plugin.path` folder, or of the installed connectors for None."""
+        """Return the host of a `plugin.path` folder. None selects the installed connectors."""
         with self._lock:
             if location not in self._hosts:
                 host = self._hosts[location] = self._make_host(location)

@@ -38,7 +38,7 @@ class ServiceUserRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartConnector(ServiceUserRequest):
-    """Start an instance, or only initialize it if the target state is not STARTED.
+    """Starts an instance, or only initializes it if the target state is not STARTED.
 
     `user` distinguishes instances with the same name.
     """
@@ -50,14 +50,14 @@ class StartConnector(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class StopConnector:
-    """Stop and remove an instance."""
+    """Stops and removes an instance."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTarget:
-    """Pause, stop, or start an instance."""
+    """Pauses, stops, or starts an instance."""
 
     name: str
     target: TargetState
@@ -65,7 +65,7 @@ class ChangeTarget:
 
 @dataclass(frozen=True, slots=True)
 class MakeTaskConfigs:
-    """Request the task configurations of a running instance; the reply is a list."""
+    """Requests the task configurations of a running instance. The reply is a list."""
 
     name: str
     max_tasks: int
@@ -73,7 +73,7 @@ class MakeTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class Validate(ServiceUserRequest):
-    """Validate a configuration; the reply is (definitions, values)."""
+    """Validates a configuration. The reply is a pair of definitions and values."""
 
     plugin: Plugin
     props: Mapping[str, str | None]
@@ -81,14 +81,14 @@ class Validate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Return the configuration definitions of a plugin."""
+    """Requests the configuration definitions of a plugin."""
 
     plugin: Plugin
 
 
 @dataclass(frozen=True, slots=True)
 class ListServices:
-    """List the services that tasks of these connectors will need.
+    """Lists the services that tasks of these connectors will need.
 
     The reply is a list of `ConnectorService`. `connectors` contains the name, plugin, and
     configuration of each connector. A connector whose class raises an error is logged and skipped.
@@ -107,7 +107,7 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector(ServiceUserRequest):
-    """Call a method of a new instance of a connector class; the reply is its result.
+    """Calls a method of a new instance of a connector class. The reply is its result.
 
     The arguments are plain data.
     """
@@ -119,7 +119,7 @@ class CallConnector(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class Operate(ServiceUserRequest):
-    """Call `operate` of a new instance of a connector class; the reply is its result."""
+    """Calls `operate` of a new instance of a connector class. The reply is its result."""
 
     plugin: Plugin
     name: str
@@ -130,9 +130,9 @@ class Operate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """Notification to cancel the `Operate` request of this user after its client has disconnected.
+    """Cancels the `Operate` request of this user after its client has disconnected.
 
-    The reply to that request is then an error.
+    This is a notification. The reply to the `Operate` request is then an error.
     """
 
     user: int
@@ -140,7 +140,7 @@ class CancelOperation:
 
 @dataclass(frozen=True, slots=True)
 class AlterOffsets(ServiceUserRequest):
-    """Call `alter_offsets` of a new instance of a connector class; the reply is its result.
+    """Calls `alter_offsets` of a new instance of a connector class. The reply is its result.
 
     `offsets` is a mapping for a sink and a list of pairs for a source. A `ConnectError` or
     `NotImplementedError` of the connector keeps its class; other errors become a `RuntimeError`.
@@ -170,7 +170,7 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OperationProgress:
-    """Current step of the `Operate` request of this user, to show to its client."""
+    """Reports the current step of the `Operate` request of this user to its client."""
 
     user: int
     step: str
@@ -181,7 +181,7 @@ class OperationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """The connector has requested a reconfiguration of its tasks."""
+    """Requests a reconfiguration of the connector's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,6 @@ class ServiceRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUserEnded:
-    """Notification that a user no longer uses any service."""
+    """Reports that a service user no longer uses any service."""
 
     user: int

@@ -68,7 +68,7 @@ class ConnectorServices(WorkerSharedServices):
     def __init__(
         self, user: int, name: str, channel: Channel, worker_props: Mapping[str, str]
     ) -> None:
-        """Create the object.
+        """Create the services of one user.
 
         Args:
             user: Number of the service user (see `ServiceUserRequest`).
@@ -109,7 +109,7 @@ class ConnectorInstance:
         send_event: Callable[[ConnectorEvent], None],
         services: ConnectorServices,
     ) -> None:
-        """Create the object without creating the connector.
+        """Create the instance without creating its connector.
 
         `create` loads the class and creates the connector. It is called by `make`, and may be slow,
         fail, or hang.
@@ -197,7 +197,7 @@ class ConnectorInstance:
             raise
 
     def _request_services(self) -> None:
-        """Request the services that tasks will need in advance."""
+        """Request in advance the services that tasks will need."""
         try:
             for service in self._connector.shared_services(
                 dict(self._config), self.services.worker_settings
@@ -205,7 +205,7 @@ class ConnectorInstance:
                 self.services.request_early(service)
         except Exception:
             log.exception(
-                "failed to list the services of the connector; its tasks will request them"
+                "failed to list the connector's services in advance; its tasks will request them"
             )
 
     def _halt(self, target: TargetState) -> None:

@@ -99,8 +99,8 @@ class ProcessTaskHost:
                 self._child.run(self._handle)
                 self._fail(f"process {self._child.pid} of the task {self._child.outcome}")
             except Exception as error:
-                log.exception("unexpected error while watching the process of the task")
-                self._fail(f"failed to start or watch the process of the task: {error}")
+                log.exception("unexpected error while supervising the task's process")
+                self._fail(f"failed to start or supervise the task's process: {error}")
             finally:
                 self._child.close(ConnectError("the task has ended"))
                 self._ended.set()

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class ServiceRegistry:
-    """Starts each service when it is first requested, and stops it when it has no users.
+    """Starts a service when it is first requested, and stops it when it has no more users.
 
     Thread-safe; only `close` blocks.
     """
@@ -172,7 +172,7 @@ class ServiceRegistry:
         """
         with self._lock:
             if user.closed:
-                raise RetriableError(f"{user.label} has ended and cannot use services")
+                raise RetriableError(f"{user.label} has ended and can no longer use services")
             if failure := user.failures.pop(service_key(service, user.location), None):
                 raise failure
             runner = self._runner(user, service)

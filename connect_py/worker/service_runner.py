@@ -60,7 +60,7 @@ class ServiceTimes:
 
 @dataclass(slots=True)
 class ServiceCounts:
-    """Counts of all services with the same name."""
+    """Process counts of all services with the same name."""
 
     starts: int = 0
     deaths: int = 0
@@ -154,7 +154,7 @@ class ServiceRunner:
 
     @property
     def wanted(self) -> bool:
-        """Return True if the service has users or may soon have some."""
+        """Return True if the service has users or is still waiting for users."""
         return not self._closing and (
             bool(self.users) or self._clock.monotonic() < self._keep_until
         )
@@ -286,7 +286,7 @@ class ServiceRunner:
                 os.read(self._wake_read, 1 << 12)
 
     def _next_deadline(self) -> float:
-        """Return the seconds until the waiters, or the time without users, must be checked."""
+        """Return the number of seconds until a timeout must be checked."""
         now = self._clock.monotonic()
         with self._lock:
             times = [waiter.deadline for waiter in self._waiters]
@@ -297,7 +297,7 @@ class ServiceRunner:
         return max(0.0, min([LONGEST_WAIT, *(at - now for at in times)]))
 
     def _respond(self) -> None:
-        """Complete the requests that can use the ready process, and fail those that timed out."""
+        """Complete requests that can use the ready process, and fail requests that timed out."""
         now = self._clock.monotonic()
         ready, late = [], []
         with self._lock:

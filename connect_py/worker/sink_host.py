@@ -19,9 +19,9 @@ _BELOW_WORKERS: Final = -(2**52)  # remains negative after adding the millisecon
 
 
 def _start_number() -> int:
-    """Return a start number below those of all workers and above those of earlier commands.
+    """Return a start number that is lower than every worker's and higher than earlier commands'.
 
-    Therefore, runs are never confused with each other.
+    Because the numbers differ, different runs are never confused with each other.
     """
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 

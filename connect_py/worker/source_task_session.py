@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class SourceTaskGate(Protocol):
-    """Actions of the herder that permit a source task to write in transactions. Thread-safe."""
+    """Herder actions that permit a source task to write in transactions. Thread-safe."""
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
         """Fence the producers of all earlier task sets of this connector."""
@@ -52,8 +52,8 @@ class SourceTaskGate(Protocol):
 class SourceTaskSession:
     """Processes the requests of one task on the threads of its connector, where they may block.
 
-    Offset writes may still be in progress after the task has ended. They could overwrite offsets of
-    the next run or offsets that a user sets. Therefore, the next run must not start before `ended`
+    Offset writes may still be in progress after the task has ended. They could overwrite offsets
+    that the next run or a user writes. Therefore, the next run must not start before `ended`
     returns True.
     """
 

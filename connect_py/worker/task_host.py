@@ -48,7 +48,7 @@ class TaskHost(Protocol):
         """Request a graceful stop of the task."""
 
     def cancel(self) -> None:
-        """Kill the task without a final commit. No further messages are received."""
+        """Kill the task without a final commit. The listener receives no further messages."""
 
     def wait(self, timeout: float) -> bool:
         """Wait until the task has ended completely. Return False on timeout."""

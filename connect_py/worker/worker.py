@@ -215,9 +215,9 @@ class Worker:
     def _start_connector(
         self, name: str, config: Props, target: TargetState, restarting: bool, outcome: Future[None]
     ) -> None:
-        """Stop the previous instance and start the new one. Does not wait for the start.
+        """Stop the previous instance and start the new one.
 
-        The start of a connector may hang.
+        Does not wait for the start to complete, because it may hang.
         """
         try:
             if name in self._connectors.names():
@@ -456,7 +456,7 @@ class Worker:
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a new connector instance. The arguments must be plain data.
 
-        Used for requests about connectors that are not running. Errors: any error of the method,
+        Used for requests that do not need a running connector. Errors: any error of the method,
         converted to ConnectError if it cannot be pickled.
         """
         return self._request(plugin, CallConnector(plugin, method, arguments))

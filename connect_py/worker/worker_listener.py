@@ -11,9 +11,9 @@ from connect_py.storage.status_table import StatusId
 class WorkerListener(Protocol):
     """Receives the events of connectors and tasks, and publishes them as statuses.
 
-    Methods are called on threads of the worker: in order for each connector or task, and
-    concurrently for different ones. They must not block or raise errors. No event follows the
-    UNASSIGNED event of a canceled connector or task.
+    Methods are called on threads of the worker. The calls for each connector or task are ordered;
+    calls for different connectors and tasks may be concurrent. Methods must not block or raise
+    errors. No event follows the UNASSIGNED event of a canceled connector or task.
     """
 
     def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - named as in Kafka Connect

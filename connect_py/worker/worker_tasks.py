@@ -60,11 +60,11 @@ class _Slot:
         self.session: TaskSession | None = None
         self.abandoned = False
         self.target = target
-        # the previous run, which must end before the host of this run is created
+        # the previous run of the task, which must end before the host of this run is created
         self.previous = previous
 
     def last_run(self) -> _Slot:
-        """Return this run, or the previous run if that is still ending."""
+        """Return this run, or the previous run if it has not ended yet."""
         return self if self.host is not None or self.previous is None else self.previous.last_run()
 
 
@@ -147,7 +147,7 @@ class WorkerTasks:
             host.set_log_levels(levels)
 
     def extend_lease(self, until: float | None) -> None:
-        """Set the time by which all current and future tasks must have exited, or None."""
+        """Set the time by which all tasks must have exited. None removes the limit."""
         with self._lock:
             self._lease_until = until
             hosts = self._hosts()
@@ -310,7 +310,7 @@ class TaskSession:
 def _process_message(
     listener: WorkerListener, session: TaskSession, spec: TaskSpec, message: FromTask
 ) -> Future[Any] | None:
-    """Forward events of a task to the listener, and its calls to its session."""
+    """Forward a task's events to the listener and its calls to its session."""
     task = spec.id
     match message:
         case Started() | Resumed():

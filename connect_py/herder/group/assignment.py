@@ -20,7 +20,7 @@ class MemberLoad:
 
     url: str
     items: Items = NO_ITEMS  # assigned to the member and not lost
-    # True if the member retains its items but receives none: it may have failed or is not eligible
+    # True if the member may have failed or is not eligible: it retains its items but receives none
     frozen: bool = False
 
 

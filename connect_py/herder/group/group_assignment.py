@@ -41,7 +41,7 @@ class GroupAssignment(WorkAssignment):
         return share.version != self._applied_version
 
     def begin(self, share: Share) -> None:
-        """Start to apply a share. Its items replace the items of the previous share."""
+        """Start to apply a share. Its items replace those of the previous share."""
         if self.is_new(share):
             self._changed.set()
             self._generation = max(self._generation, share.generation)

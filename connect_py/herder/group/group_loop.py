@@ -59,7 +59,7 @@ class GroupTick:
         self._repairs = repairs
 
     def run(self) -> None:
-        """Process the assignment, the requests, and then configuration changes."""
+        """Apply the assignment, process requests, and then apply configuration changes."""
         self._membership.check()
         share = self._group.share()
         is_new = self._assignment.is_new(share)

@@ -1,4 +1,4 @@
-"""`GroupPeers`: describes a worker group, and handles signed requests from its workers."""
+"""`GroupPeers`: describes a worker group and handles signed requests from its workers."""
 
 from __future__ import annotations
 

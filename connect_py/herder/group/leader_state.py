@@ -91,7 +91,8 @@ class LeaderState:
 
         # Items that are assigned to each member and not lost.
         self._assigned_items = self._inherit_assignments(previous)
-        # Items of each member after the balance, including items that another member must stop.
+        # Items of each member after the balance, including items that another member must stop
+        # first.
         self._target_items = dict(self._assigned_items)
         # Rounds that at least one member has not applied yet.
         self._unconfirmed_rounds: dict[int, Mapping[str, MemberAssignment]] = {}
@@ -165,7 +166,7 @@ class LeaderState:
     def needs_catch_up(self, now: float) -> bool:
         """Return True if a session may have expired.
 
-        To find out, the caller must read the control topic to its end.
+        To verify this, the caller must read the control topic to its end.
         """
         return now >= self._earliest_expiry()
 

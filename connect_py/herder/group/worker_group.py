@@ -167,7 +167,7 @@ class WorkerGroup:
     def working(self) -> bool:
         """Return True if the lease has not expired.
 
-        After that, this worker must not publish the statuses of its connectors and tasks.
+        If it has expired, this worker must not publish the statuses of its connectors and tasks.
         """
         with self._lock:
             return self._member is None or self._member.check(self._clock.monotonic())

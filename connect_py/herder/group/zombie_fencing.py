@@ -1,6 +1,6 @@
 """`ZombieFencing`: fences the tasks of earlier task sets of a source connector.
 
-Tasks of a new task set must not write before that.
+Tasks of a new task set must not write until this is complete.
 """
 
 from __future__ import annotations

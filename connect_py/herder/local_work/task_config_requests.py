@@ -124,7 +124,7 @@ class TaskConfigRequests:
             request.waiting.append(outcome)
 
     def drop(self, name: str) -> None:
-        """Drop a pending request, whose response is obsolete, and complete the waiting futures."""
+        """Drop a pending request whose response is obsolete, and complete the waiting futures."""
         request = self._requests.pop(name, None)
         settle(request.waiting if request else (), None)
 

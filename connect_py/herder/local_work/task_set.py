@@ -1,4 +1,4 @@
-"""Compares and writes task sets. A task set consists of a connector's task configurations."""
+"""Compares and writes task sets. A task set contains all task configurations of a connector."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def difference(
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
     """Return True if a connector should be running with the task set of this start number.
 
-    If its configuration has changed since then, a new task set is about to be published.
+    Returns False if the connector's configuration has changed since then, because a new task set is
+    about to be published.
     """
     if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
         return False

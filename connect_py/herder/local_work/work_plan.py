@@ -13,7 +13,7 @@ from connect_py.storage.control_records import Item, Items
 
 @dataclass(slots=True)
 class RequestedWork:
-    """Connector and tasks that the herder has requested from the worker for one connector name."""
+    """Work of one connector, and of its tasks, that the herder has requested from the worker."""
 
     # offset of the configuration with which the connector was started; -1 if it was not started
     config_offset: int = -1
@@ -74,14 +74,14 @@ class RequestedItems:
 
 @dataclass(frozen=True, slots=True)
 class StartConnector:
-    """Start a connector, or restart it with a new configuration."""
+    """Starts a connector, or restarts it with a new configuration."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTarget:
-    """Apply a new target state to a connector and its tasks."""
+    """Applies a new target state to a connector and its tasks."""
 
     name: str
     target: TargetState
@@ -95,7 +95,7 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopTasks:
-    """Stop tasks. Tasks of a newer task set start only after all older tasks have ended."""
+    """Stops tasks. Tasks of a newer task set start only after all older tasks have ended."""
 
     name: str
     tasks: tuple[ConnectorTaskId, ...]
@@ -103,7 +103,7 @@ class StopTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopConnector:
-    """Stop a connector that was deleted or reassigned to another worker."""
+    """Stops a connector that was deleted or reassigned to another worker."""
 
     name: str
 

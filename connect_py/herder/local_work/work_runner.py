@@ -158,9 +158,9 @@ class WorkRunner:
         return started
 
     def settled(self, name: str) -> Future[None]:
-        """Return a future that completes when the connector has started and returned its tasks.
+        """Return a future that completes when a connector is running and its tasks are configured.
 
-        It fails if either step fails.
+        It fails if the start or the request for task configurations fails.
         """
         outcome: Future[None] = Future()
 
@@ -223,7 +223,7 @@ class WorkRunner:
                 self.start_task(task, restarting=True)
 
     def _restart_all(self, name: str) -> bool:
-        """Restart a connector and its tasks on this worker. Return False if none of them runs."""
+        """Restart a connector and its tasks on this worker. Return False if none is running."""
         tasks = [task for task in self._requested.tasks(name) if self._requested.owns(task)]
         owns_connector = self._requested.owns(name)
         self.restart(name, connector=owns_connector, tasks=tasks)

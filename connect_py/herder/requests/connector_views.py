@@ -48,7 +48,7 @@ class ConnectorViews:
             NotFoundError: The connector does not exist.
         """
         state = self._connectors.state_with(name)
-        # A null value can only come from a Java worker that ignored the error. It is not removed.
+        # Only a Java worker that has ignored the error can write a null value. It is retained.
         config = cast(dict[str, str], dict(state.configs[name]))
         return ConnectorInfo(name, config, state.tasks(name), self._connectors.type_of(name))
 

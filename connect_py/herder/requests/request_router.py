@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RequestRouter(ABC):
-    """Runs actions on the thread that may process them, if this is the responsible worker.
+    """Runs actions on the responsible thread, if this worker is responsible for them.
 
     The returned futures complete with the result of the action, or with the result of the future
     that the action returns.
@@ -32,7 +32,7 @@ class RequestRouter(ABC):
 
     @abstractmethod
     def submit_to_owner(self, item: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action if this worker runs the connector or task, or if none exists.
+        """Run an action if this worker runs a connector or task, or if it does not exist.
 
         Errors: RequestTargetError if another worker runs it.
         """

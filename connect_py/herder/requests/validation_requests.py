@@ -12,7 +12,7 @@ from connect_py.herder.herder import Config, ConfigInfos, ConfigKeyInfo, StagedF
 from connect_py.herder.thread.stage_board import StageBoard
 from connect_py.herder.validation.validator import Validator
 
-THREADS = 4  # for validations and other blocking requests
+THREADS = 4  # threads for validations and other blocking requests
 
 
 class ValidationRequests:

@@ -98,7 +98,7 @@ class HerderExecutor:
             answer.set_result(result)
 
     def close(self) -> None:
-        """Fail the pending requests. Called at the end of the herder's thread."""
+        """Fail the pending requests. Called when the herder's thread ends."""
         self.closed.set()
         self._fail_waiting()
 

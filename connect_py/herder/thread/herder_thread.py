@@ -22,9 +22,9 @@ class Startup:
     """Progress of a herder's startup. The herder's thread changes it; any thread may read it."""
 
     def __init__(self, state_read: Future[None]) -> None:
-        """Create the object. `state_read` completes when the stores have been read."""
+        """Create the progress of a new herder. `state_read` completes when the stores are read."""
         self.state_read = state_read
-        self.complete = threading.Event()  # set when later changes in the topics are current
+        self.complete = threading.Event()  # changes that are read after this are current
 
     @classmethod
     def skipped(cls) -> Self:

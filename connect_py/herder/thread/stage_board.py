@@ -1,4 +1,4 @@
-"""`StageBoard`: records the current activity of the herder for the errors of late requests."""
+"""`StageBoard`: records the current activity of the herder for timeout errors of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ConnectorRules`: validates rules that involve several keys of a connector, or its worker."""
+"""`ConnectorRules`: checks rules that involve several keys of a connector, or the worker."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ _IMPORTANCES = list(Importance)
 
 
 class Validator:
-    """Validates connector configurations. Thread-safe. Calls block on the connector process."""
+    """Validates connector configurations. Thread-safe. Calls wait for the connector process."""
 
     def __init__(
         self,
@@ -226,9 +226,9 @@ class Validator:
         )
 
     def _look_up(self, key: str, name: str, kind: PluginKind) -> tuple[Plugin | None, str | None]:
-        """Return the plugin with this name and an error message, each of which may be None.
+        """Return the plugin with this name and an error message, either of which may be None.
 
-        If the plugin is of a different kind, both are returned.
+        Both are returned if the plugin is of a different kind.
         """
         try:
             return self._plugins.find(name, kind), None
