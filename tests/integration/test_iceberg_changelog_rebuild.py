@@ -207,9 +207,15 @@ def test_log_that_lacks_changes_is_refused_or_named(
     assert "ends before the table in shop-0" in behind.stderr
     earlier = command(name, "--at", "first")
     assert earlier.exit_code == 0, earlier.output
-    assert "warning: shop-0: the log begins at offset 5, the table at 0" in earlier.stdout
+    assert (
+        "warning: shop-0: the changelog begins at offset 5, but the table begins at 0"
+        in earlier.stdout
+    )
     no_log = command(name, "--changelog", made.mirror.name, "--at", "first")
-    assert (no_log.exit_code, "has no column __op: it is not a change log" in no_log.stderr) == (
+    assert (
+        no_log.exit_code,
+        "has no column __op and is therefore not a changelog" in no_log.stderr,
+    ) == (
         2,
         True,
     )

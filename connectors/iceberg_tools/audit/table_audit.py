@@ -272,9 +272,8 @@ class _GroupWalk:
         self._open: dict[TopicPartition, Segment] = {}  # includes topics that later ledgers omit
         self._last: tuple[HistoricSnapshot, Ledger] | None = None
         self._snapshots_by_commit: dict[str, int] = {}  # snapshot IDs by commit ID
-        self._at: HistoricSnapshot | None = (
-            None  # current snapshot, or None for the table properties
-        )
+        # current snapshot, or None while the table property is checked
+        self._at: HistoricSnapshot | None = None
         self._property: LedgerProperty | None = None
 
     def walk(self) -> GroupAudit:

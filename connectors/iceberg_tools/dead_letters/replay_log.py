@@ -58,7 +58,8 @@ class ReplayLog:
 
     def open(self) -> Self:
         """Create the topic if it does not exist, and fence other writers (step 1)."""
-        admin = AdminClient(self._settings)  # in a variable because its futures fail after deletion
+        # the variable is necessary because the futures fail when the client is deleted
+        admin = AdminClient(self._settings)
         topic = NewTopic(self._topic, 1, config=UNLIMITED_RETENTION)
         future = admin.create_topics([topic], request_timeout=TIMEOUT_SECONDS)[self._topic]
         try:

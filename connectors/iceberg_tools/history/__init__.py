@@ -1,1 +1,1 @@
-"""History of a table's snapshots: their writers, their offsets, differences, and rebuilt states."""
+"""History of a table: snapshots with their writers and offsets, differences, and rebuilds."""

@@ -1,10 +1,10 @@
-"""Rebuild a merged table from its change log, in the Spark driver.
+"""Rebuild of a merged table from its changelog, in the Spark driver.
 
 The state of a snapshot is computed from the changes before the snapshot's positions, written to a
 branch of the table, and compared with the snapshot. `publish` then moves the table's ref to the
-branch, unless there was a commit in the meantime: readers see one change, and the ledger of the
-replaced snapshot remains valid. A crash before that leaves a branch, which the next run replaces.
-If the table does not exist, it is created with the state at the end of the change log.
+branch in one atomic change, unless there was another commit. The ledger of the replaced snapshot
+remains valid. A crash before this change leaves the branch, which the next run replaces. If the
+table does not exist, it is created with the state at the end of the changelog.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _UNKNOWN: Final = "__connect_py_unknown_"  # prefix of column names
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """State to rebuild, and the change log that contains it."""
+    """State to rebuild, and the changelog that contains it."""
 
     changelog: str
     changelog_ref: str
     property_key: str  # key of the connector's ledger
     keys: tuple[str, ...]
     ref: str = "main"  # ref of the table
-    # snapshot of the table; None: the table does not exist and is created
+    # snapshot of the table, or None to create a table that does not exist
     snapshot: int | None = None
     truncates: bool = False  # whether a truncate event empties the table
     limit: int = 20  # maximum number of differing rows in the result
@@ -58,13 +58,12 @@ class RebuildResult:
 
     snapshot: int  # head of the branch, or of the new table
     rows: int
-    difference: TableDiff | None  # None: there was no table to compare with
-    # by column: values that the change log lacks, taken from the table, or null
+    difference: TableDiff | None  # None if there was no table to compare with
+    # number of values by column that the changelog lacks; they are taken from the table or null
     unknown_values: Mapping[str, int]
-    several_partitions: (
-        int  # keys with changes in several partitions, which are ordered by the source's timestamps
-    )
-    begins_late: tuple[str, ...]  # partitions whose first changes are missing in the change log
+    # number of keys with changes in several partitions, ordered by the timestamps of the source
+    several_partitions: int
+    begins_late: tuple[str, ...]  # partitions whose first changes are missing in the changelog
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -82,8 +81,8 @@ class RebuildResult:
 class _ChangeLog:
     """The changes that determine a state."""
 
-    changes: str  # relation of the changes
-    columns: tuple[str, ...]  # without the columns that describe the change
+    changes: str  # SQL relation of the changes
+    columns: tuple[str, ...]  # except the columns that describe the change
     partitions: int  # number of Kafka partitions
     marks: bool  # whether a column lists the values that the source did not send
     times: bool  # whether columns contain the time of each change in the source
@@ -94,9 +93,8 @@ def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuild
     """Write the state of a snapshot to the branch and compare it, or create the table.
 
     Raises:
-        TableUnsuitableError: The change log belongs to another table, ends before the snapshot, or
-            does
-            not determine the state of the table.
+        TableUnsuitableError: The changelog is not from this connector, ends before the snapshot, or
+            does not determine the state of the table.
     """
     changelog = _read_changelog(session, name, request)
     statement = _statement(
@@ -143,7 +141,7 @@ def publish(session: LakeSession, name: str, request: RebuildRequest, head: int)
     """Move the table's ref from the snapshot to the rebuilt state and remove the branch.
 
     Raises:
-        TableUnsuitableError: There was a commit to the table in the meantime.
+        TableUnsuitableError: There was another commit to the table.
     """
     assert request.snapshot is not None
     prepared, base = prepare_at(session, name, request.ref, request.snapshot, head)
@@ -160,7 +158,7 @@ def publish(session: LakeSession, name: str, request: RebuildRequest, head: int)
 
 
 def remove_branch(session: LakeSession, name: str) -> None:
-    """Remove the branch, which readers of the table never saw."""
+    """Remove the branch, which was not published."""
     if REBUILT_BRANCH in session.table(name).metadata().refs:
         session.spark.sql(drop_sql(session.catalog_name, name, "branch", REBUILT_BRANCH))
 
@@ -173,12 +171,12 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
     if head is None or theirs.ledger is None:
         raise TableUnsuitableError(
             request.changelog,
-            f"has no {request.property_key}: it is not a change log of this connector",
+            f"has no {request.property_key} and is therefore not a changelog of this connector",
         )
     names = [each["name"] for each in metadata.schema_of(int(head["snapshot-id"]))["fields"]]
     if missing := [column for column in _NEEDED if column not in names]:
         raise TableUnsuitableError(
-            request.changelog, f"has no column {missing[0]}: it is not a change log"
+            request.changelog, f"has no column {missing[0]} and is therefore not a changelog"
         )
     reached = {tp: position.next for tp, position in theirs.ledger.positions().items()}
     _refuse_other_topics(session, request.changelog, int(head["snapshot-id"]), reached)
@@ -191,7 +189,7 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
     if behind:
         raise TableUnsuitableError(
             request.changelog,
-            f"ends before the table in {', '.join(behind)}: try again, or choose an older state "
+            f"ends before the table in {', '.join(behind)}; try again or choose an older state "
             "with --at",
         )
     columns = tuple(column for column in names if column not in CHANGE_COLUMNS)
@@ -201,7 +199,7 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
         )
     if not request.keys:
         raise TableUnsuitableError(
-            name, "has no key: a table of appended rows cannot be rebuilt from changes; see --key"
+            name, "has no key, and appended rows cannot be rebuilt from changes; see --key"
         )
     at = _ends(session, request.changelog, int(head["snapshot-id"]), ends)
     changes = f"(SELECT c.* FROM {at} AND c.__offset < ends.next)"
@@ -218,7 +216,7 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
 def _ends(
     session: LakeSession, changelog: str, snapshot: int, ends: Mapping[TopicPartition, int]
 ) -> str:
-    """Return a relation, in SQL, of the changes, each with the end of its partition."""
+    """Return an SQL relation of the changes, each with the end offset of its partition."""
     values = ", ".join(
         f"({literal(tp.topic)}, {tp.partition}, {end}L)" for tp, end in sorted(ends.items())
     )
@@ -232,10 +230,10 @@ def _ends(
 def _refuse_other_topics(
     session: LakeSession, changelog: str, snapshot: int, reached: Mapping[TopicPartition, int]
 ) -> None:
-    """Refuse a change log with changes of a deleted topic: offsets do not order them.
+    """Reject a changelog with changes from a deleted topic, which offsets do not order.
 
     Raises:
-        TableUnsuitableError: The log contains changes after its own positions.
+        TableUnsuitableError: The changelog contains changes after its own positions.
     """
     at = _ends(session, changelog, snapshot, reached)
     rows = session.spark.sql(
@@ -244,14 +242,14 @@ def _refuse_other_topics(
     if rows:
         raise TableUnsuitableError(
             changelog,
-            f"has changes of a deleted topic {rows[0]['topic']}: their order is unknown",
+            f"has changes of a deleted topic {rows[0]['topic']}, so their order is unknown",
         )
 
 
 def _table_state(
     session: LakeSession, name: str, request: RebuildRequest, changes: Lookup
 ) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
-    """Return the positions of a snapshot, and the partitions whose first changes the log lacks.
+    """Return a snapshot's positions and the partitions whose first changes the changelog lacks.
 
     Raises:
         TableUnsuitableError: The snapshot has no ledger.
@@ -267,8 +265,8 @@ def _table_state(
             "unknown",
         )
     late = tuple(
-        f"{tp.topic}-{tp.partition}: the log begins at offset {changes.opened[tp].next}, the "
-        f"table at {opened.next}"
+        f"{tp.topic}-{tp.partition}: the changelog begins at offset {changes.opened[tp].next}, but "
+        f"the table begins at {opened.next}"
         for tp, opened in sorted(at.opened.items())
         if tp in changes.opened and changes.opened[tp].next > opened.next
     )
@@ -281,7 +279,7 @@ def _last_truncate(
     """Return the offset of the last truncate event, or None.
 
     Raises:
-        TableUnsuitableError: The log has several partitions, so the changes before it are unknown.
+        TableUnsuitableError: There are several partitions, so the changes before it are unknown.
     """
     if not request.truncates:
         return None
@@ -291,14 +289,14 @@ def _last_truncate(
     if row[0] is not None and changelog.partitions > 1:
         raise TableUnsuitableError(
             request.changelog,
-            "has truncate events, and changes in several partitions: the changes before a "
+            "has truncate events and changes in several partitions, so the changes before a "
             "truncate are unknown",
         )
     return None if row[0] is None else int(row[0])
 
 
 def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str]:
-    """Return the columns for which some changes have no value."""
+    """Return the columns whose values some changes lack."""
     if not changelog.marks:
         return []
     frame = session.spark.sql(
@@ -310,11 +308,11 @@ def _incomplete_columns(session: LakeSession, changelog: _ChangeLog) -> list[str
 def _statement(
     changelog: _ChangeLog, keys: Sequence[str], incomplete: Sequence[str], last_truncate: int | None
 ) -> str:
-    """Return the SQL for the last change of each key; the row exists if its image is `after`.
+    """Return the SQL for the last change of each key. The row exists if its image is `after`.
 
-    Changes are ordered by their offset; those of a key in several partitions are ordered by the
-    source's time first. A missing value is taken from the last earlier change that has it, back to
-    the last delete.
+    Changes are ordered by offset. If a key has changes in several partitions, they are ordered by
+    the time in the source first. A missing value is taken from the last change that contains it
+    after the last delete.
     """
     by_key = f"PARTITION BY {', '.join(map(quoted, keys))}"
     several = f"min(__connect_py_place) OVER ({by_key}) <> max(__connect_py_place) OVER ({by_key})"
@@ -356,7 +354,7 @@ def _statement(
 
 
 def _value_sent(name: str) -> str:
-    """Return the condition that a change has a value of the column and follows the last delete."""
+    """Return the condition that a change contains the column and follows the last delete."""
     return (
         f"__image IS NOT NULL AND ({_DELETED} IS NULL OR {_ORDER} > {_DELETED})"
         f" AND NOT coalesce(array_contains(__unavailable, {literal(name)}), false)"
@@ -364,7 +362,7 @@ def _value_sent(name: str) -> str:
 
 
 def _counts(states: DataFrame) -> dict[str, int]:
-    """Count the rows, the keys in several partitions, and by column the unknown values."""
+    """Count the rows, the keys in several partitions, and the unknown values of each column."""
     exists = f"{_IMAGE} = 'after'"
     unknown = [name for name in states.columns if name.startswith(_UNKNOWN)]
     counters = [f"count_if({exists} AND {quoted(name)})" for name in unknown]
@@ -380,7 +378,7 @@ def _completed(
     changelog: _ChangeLog,
     states: DataFrame,
 ) -> DataFrame:
-    """Return the rows, with the table's values where the log has none, so that no value is lost."""
+    """Return the rows, with the table's values for values that the changelog lacks."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     source = relation(session.catalog_name, name)
@@ -406,7 +404,7 @@ def _completed(
 
 
 def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFrame) -> None:
-    """Replace all rows of the branch. Columns that the log does not have are null."""
+    """Replace all rows of the branch. Columns that the changelog lacks are null."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     catalog, spark = session.catalog_name, session.spark
@@ -419,7 +417,7 @@ def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFram
     spark.sql(create_sql(catalog, name, "branch", REBUILT_BRANCH, snapshot, None, move=True))
     rows.select(columns).writeTo(relation(catalog, name, REBUILT_BRANCH)).overwrite(F.lit(True))
     log.info(
-        "table %s: wrote the state from its change log to branch %s",
+        "table %s: wrote the state from its changelog to branch %s",
         name,
         REBUILT_BRANCH,
         extra={"table": name},

@@ -1,4 +1,4 @@
-"""Find the snapshot that contains an offset of a topic, using the ledgers. No I/O."""
+"""Search of the ledgers for the snapshot that contains an offset of a topic. Does no I/O."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSearchResult:
-    """Snapshot that contains an offset. Its row is in the table if it is routed to this table."""
+    """Snapshot that contains an offset. The row is in the table only if it was routed there."""
 
     snapshot: int  # oldest snapshot of the ref that contains the offset
-    range: CommittedRange | None  # the commit that added the offset; None: its snapshot was expired
-    # other commits of the offset, after the offsets were moved back or the topic was created again
+    # commit that added the offset, or None if its snapshot was expired
+    range: CommittedRange | None
+    # other commits of the offset, after offsets were moved back or the topic was re-created
     again: Sequence[CommittedRange] = ()
 
     @property
     def note(self) -> str:
-        """Note on the search result; empty if the snapshot added the offset."""
+        """Note on the search result, or empty if the snapshot added the offset."""
         if self.range is None:
             return (
                 "the snapshot that added it was expired; this is the oldest remaining snapshot "
@@ -51,7 +52,7 @@ class OffsetSearchResult:
         return (
             ""
             if not self.again
-            else "read again later: offsets were moved back, or the topic was created again"
+            else "read again later because offsets were moved back or the topic was re-created"
         )
 
 
@@ -80,7 +81,7 @@ def find_offset(
     """Find an offset in the snapshots of a ref.
 
     Args:
-        group: Group of the connector, if several connectors read the topic; None: any group.
+        group: Connect group, if several connectors read the topic, or None for any group.
 
     Raises:
         NotInHistoryError: No snapshot contains the offset. The message states the reason.
@@ -108,14 +109,14 @@ def find_offset(
             f"{partition}: offset {offset} is not in the table, which begins at offset {begin}"
         )
     raise NotInHistoryError(
-        f"{partition}: offset {offset} is in no commit: it was skipped by a move of the offsets"
+        f"{partition}: offset {offset} is in no commit because the offsets were moved past it"
     )
 
 
 def _ranges(
     metadata: TableMetadata, partition: TopicPartition, ref: str, group: str | None
 ) -> Iterator[tuple[int, CommittedRange]]:
-    """Yield the ranges that are not empty, each with its position in the history."""
+    """Yield the nonempty ranges, each with its position in the history."""
     for age, snapshot in enumerate(metadata.ancestors(metadata.head(ref))):
         for name, ledger in ledgers(metadata, snapshot):
             entry = ledger.entry(partition)
@@ -157,9 +158,9 @@ def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> i
 def _from_properties(
     metadata: TableMetadata, partition: TopicPartition, offset: int, ref: str, group: str | None
 ) -> OffsetSearchResult:
-    """Search the table property, if no snapshot with a ledger remains.
+    """Search the table properties if no snapshot with a ledger remains.
 
-    The oldest remaining snapshot contains everything before the property's positions.
+    The oldest remaining snapshot contains all rows before the positions in a property.
     """
     line = list(metadata.ancestors(metadata.head(ref)))
     partitions: set[str] = set()

@@ -1,8 +1,8 @@
-"""Files and row groups that a scan with a condition skips.
+"""Counts of the files and row groups that a scan with a condition does not skip.
 
-Iceberg skips files by their partition and by the bounds of their columns, and row groups by bounds,
-dictionaries, and bloom filters. The answer comes from Iceberg's own evaluators, in the Spark
-driver: a scan reads the same files.
+Iceberg skips files based on their partition and their column bounds, and row groups based on
+bounds, dictionaries, and Bloom filters. The counts come from Iceberg's own evaluators in the Spark
+driver. Therefore, a scan reads the same files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_classes import JavaClasses
     from connectors.iceberg.driver.lake_session import LakeSession
 
-# maximum number of files whose footers are read: each costs a request to the storage
+# maximum number of files whose footers are read, because each footer requires a storage request
 FILES_OPENED = 200
 
 
@@ -41,15 +41,15 @@ class ScanLevel:
 
 @dataclass(slots=True)
 class ScanReport:
-    """Levels in the order in which a scan applies them."""
+    """Results of the steps of a scan, in order."""
 
     snapshot: int | None
     condition: str  # in Iceberg's notation
     levels: list[ScanLevel] = field(default_factory=list)
-    # row groups of all opened files, and those that remain after each step
+    # number of row groups in all opened files and after each step
     row_groups: dict[str, int] = field(default_factory=dict)
     files_opened: int = 0
-    # columns for which new files get a bloom filter
+    # columns for which new files get a Bloom filter
     bloom_columns: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -61,17 +61,17 @@ class ScanRequest:
     """An SQL condition and the snapshot to scan."""
 
     where: str
-    snapshot: int | None  # None: the table has no snapshot
+    snapshot: int | None  # None if the table has no snapshot
 
 
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
     """Apply the condition to every data file of a snapshot.
 
-    The condition is sent by a client of a worker: it must not contain a query, which could read
-    other tables or files, or call Java.
+    A client of a worker can send the condition. Therefore, it must not call Java or contain a
+    query, which could read other tables or files.
 
     Raises:
-        TableUnsuitableError: The condition is not valid SQL, or it does not only use columns of the
+        TableUnsuitableError: The condition is not valid SQL or does not use only columns of the
             table.
     """
     table = session.table(name)
@@ -80,7 +80,7 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
         raise TableUnsuitableError(name, f"the condition calls Java: {function[0]}")
     if java.has_subquery(request.where):
         raise TableUnsuitableError(
-            name, "the condition contains a query: use columns of the table only"
+            name, "the condition contains a query; use only columns of the table"
         )
     condition = java.condition(relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))
@@ -130,7 +130,7 @@ def _by_partition(java: JavaClasses, spec: Any, condition: Any) -> Any:
 
 
 class _RowGroups:
-    """Row groups of the files that remain after partitions and bounds."""
+    """Counts row groups in the files that remain after partitions and bounds."""
 
     def __init__(self, java: JavaClasses, schema: Any, condition: Any) -> None:
         self._java = java
@@ -145,7 +145,7 @@ class _RowGroups:
         self.level = ScanLevel("after row groups")
 
     def look(self, file: Any) -> None:
-        """Read a file's footer, and the dictionaries and bloom filters that the condition needs."""
+        """Read a file's footer and the dictionaries and Bloom filters that the condition needs."""
         java, counted = self._java, False
         reader = java.iceberg("shaded.org.apache.parquet.hadoop.ParquetFileReader").open(
             java.parquet_file(file)

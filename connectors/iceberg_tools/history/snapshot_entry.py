@@ -1,4 +1,4 @@
-"""`SnapshotEntry`: one snapshot, in the form in which users see it. No I/O."""
+"""`SnapshotEntry`: one snapshot as it is displayed to users. Does no I/O."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ REWRITE: Final = "replace"  # operation of a snapshot with the same rows as its 
 # prefix of the properties that the Java sinks write
 _JAVA_OFFSETS: Final = "kafka.connect.offsets."
 _ADDED: Final = "added-records"
-# Deleted rows, and deletes of earlier snapshots, which the summary counts again.
+# The counts in `_REMOVED` include deletes that earlier snapshots had already counted.
 _REMOVED: Final = ("deleted-records", "added-position-deletes")
 _REMOVED_BEFORE: Final = "removed-position-deletes"
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The writer of a snapshot."""
+    """Writer of a snapshot."""
 
-    kind: str  # `connector`: this sink; `java-sink`; `other`
-    name: str  # the connect group, or the engine or application
+    kind: str  # `connector` (this sink), `java-sink`, or `other`
+    name: str  # connect group, or name of the engine or application
     commit: str | None = None
     task: str | None = None
     epoch: int | None = None
@@ -42,15 +42,15 @@ class SnapshotEntry:
     parent: int | None
     timestamp_ms: int
     operation: str | None
-    engine: str  # name and version; empty: not in the summary
+    engine: str  # name and version, or empty if the summary lacks them
     writer: Writer
     rows_in: int
-    rows_out: int  # without the rows of equality deletes, which contain values instead of rows
+    rows_out: int  # excludes equality deletes, whose number of rows is unknown
     equality_deletes: int
     valid_through: str | None
-    # topic -> partition -> next offset
+    # next offsets by topic and partition
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    refs: tuple[str, ...] = ()  # branches and tags with this snapshot
+    refs: tuple[str, ...] = ()  # branches and tags that refer to this snapshot
     on_ref: bool = True  # whether it is an ancestor of the ref's head
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def entries(
 ) -> list[SnapshotEntry]:
     """Return the snapshots of a ref, newest first.
 
-    With `everything`, snapshots that are not ancestors of its head are included.
+    If `everything` is True, snapshots that are not ancestors of its head are included.
     """
     line = {snapshot["snapshot-id"] for snapshot in metadata.ancestors(metadata.head(ref))}
     chosen = [each for number, each in metadata.snapshots.items() if everything or number in line]
@@ -95,7 +95,7 @@ def entries(
 
 
 def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, Ledger]]:
-    """Yield the ledgers of a snapshot by connect group, without copies from other tables."""
+    """Yield the connect groups and ledgers of a snapshot, except copies from other tables."""
     for key, text in snapshot["summary"].items():
         if key.startswith(LEDGER_PREFIX):
             try:

@@ -25,7 +25,7 @@ class ColumnChanges:
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
-    retyped: tuple[str, ...] = ()  # also columns with added or dropped nested fields
+    retyped: tuple[str, ...] = ()  # includes columns with added or dropped nested fields
 
     @staticmethod
     def between(before: Sequence[Field], after: Sequence[Field]) -> ColumnChanges:
@@ -47,8 +47,7 @@ def in_later_schema(
 ) -> dict[str, str]:
     """Return expressions that convert a row to the columns of a later schema, by name.
 
-    A column that the snapshot lacks has the value that readers see in its rows: its initial
-    default, or null.
+    A column that the snapshot lacks has its initial default or null, which readers also return.
     """
     old = {each["id"]: each for each in fields}
     expressions = {}
@@ -112,7 +111,7 @@ def _default(field: Field, spark_type: DataType) -> str:
 def _converted(
     expression: str, before: IcebergType, after: IcebergType, spark_type: Any, depth: int
 ) -> str:
-    """Convert a value of the earlier type to the later type; fields are matched by ID."""
+    """Convert a value of the earlier type to the later type. Fields are matched by ID."""
     if before == after:
         return expression
     if isinstance(before, str) or isinstance(after, str):

@@ -1,8 +1,8 @@
-"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver.
+"""Rows that differ between two snapshots of a table. `compare` runs in the Spark driver.
 
-Both states are read with SQL, with deletes applied, and grouped by their key. Without a key, equal
-rows are counted in both states. Iceberg's own changelog view does not support tables with row-level
-deletes.
+The rows of both snapshots are read with SQL, with deletes applied, and grouped by key. Without a
+key, equal rows are counted in both snapshots. Iceberg's own changelog view does not support tables
+with row-level deletes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RowChange(Enum):
-    """Kind of change of a key, or of a row if there is no key."""
+    """Kind of change to the row with a key, or to any row if there is no key."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -43,14 +43,13 @@ class RowChange(Enum):
 class DiffRequest:
     """Snapshots to compare, and the output of the comparison."""
 
-    before: int  # snapshot IDs
-    after: int
-    keys: tuple[
-        str, ...
-    ] = ()  # key columns, by their later names; empty: whole rows are compared and counted
+    before: int  # snapshot ID
+    after: int  # snapshot ID
+    # names of key columns in the later schema; if empty, whole rows are compared and counted
+    keys: tuple[str, ...] = ()
     limit: int = 20  # maximum number of rows in the result
-    parquet: str | None = None  # folder for all rows
-    table: str | None = None  # new table for all rows
+    parquet: str | None = None  # folder to which all rows are written
+    table: str | None = None  # new table to which all rows are written
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
     """Compare two snapshots of a table.
 
     Raises:
-        TableUnsuitableError: A key column is missing in one of them, or the output exists.
+        TableUnsuitableError: A key column is missing in a snapshot, or the output table exists.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -106,7 +105,7 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
         relation(session.catalog_name, request.table)
     ):
         raise TableUnsuitableError(
-            request.table, "already exists: a difference is written to a new table"
+            request.table, "already exists; differences can only be written to a new table"
         )
     source = relation(session.catalog_name, name)
     state = session.spark.sql(
@@ -132,7 +131,7 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
 
 
 def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
-    """Return the later schema of two snapshots, whose types hold the values of both."""
+    """Return the later schema of two snapshots, whose types can represent the values of both."""
     return max(
         (metadata.schema_of(number) for number in (before, after)),
         key=lambda each: int(each["schema-id"]),
@@ -156,7 +155,7 @@ def _check_keys(
 
 
 def _redundant_columns(request: DiffRequest) -> tuple[str, ...]:
-    """Return redundant columns: the count of a key's change, or the key of a whole row."""
+    """Return the redundant columns, which depend on whether rows have a key."""
     return ("times",) if request.keys else ("key", "changed")
 
 
@@ -169,10 +168,13 @@ def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
 def _statement(
     source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]
 ) -> str:
-    """Return the SQL that finds the changes; users can run it unchanged.
+    """Return the SQL query for the changes, which users can run unchanged.
 
     Args:
-        sides: Columns of both states, converted to the later schema.
+        source: The table in SQL.
+        request: The snapshots and the key.
+        sides: Expressions for the columns of both snapshots in the later schema.
+        later: The fields of the later schema.
     """
     row = {each["name"]: each["type"] for each in later}
     states = [
@@ -223,7 +225,7 @@ def _state(columns: str, source: str, snapshot: int) -> str:
 def _struct(
     names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a struct of columns; if types are given, in a form that can be compared."""
+    """Return a struct of columns. It is comparable if `kinds` contains their types."""
     members = (
         (name, columns[name] if kinds is None else comparable(columns[name], kinds[name]))
         for name in names

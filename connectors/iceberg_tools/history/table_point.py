@@ -1,4 +1,4 @@
-"""Points of a table: a snapshot by ID, a branch or tag, a time, or the first or last snapshot."""
+"""Points in a table's history: a snapshot ID, a branch or tag, a time, `first`, or `last`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class NotInHistoryError(ConnectError):
 def find_point(metadata: TableMetadata, point: str, ref: str = MAIN) -> int:
     """Return the ID of the snapshot that a string refers to.
 
-    `first` and `last` are the oldest and newest remaining snapshots of the ref; times also refer to
-    its history.
+    `first` and `last` are the oldest and newest remaining snapshots of the ref. Times also refer to
+    the history of the ref.
 
     Raises:
         NotInHistoryError: There is no such snapshot.
@@ -59,7 +59,7 @@ def resolve_snapshot(metadata: TableMetadata, number: int) -> int:
     why = (
         "was expired"
         if number in parents
-        else "does not exist: it was expired, or belongs to another table"
+        else "does not exist; it was expired or is from another table"
     )
     raise NotInHistoryError(f"snapshot {number} {why}")
 
@@ -80,7 +80,7 @@ def parse_time(value: str) -> int:
     """Parse a time in ISO 8601, by default in UTC, and return it in milliseconds.
 
     Raises:
-        ValueError: It is not a valid time.
+        ValueError: `value` is not a valid time.
     """
     moment = datetime.fromisoformat(value)
     try:
@@ -95,10 +95,10 @@ def parse_time(value: str) -> int:
 
 
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:
-    """Return the snapshot that readers of a ref saw at a time.
+    """Return the snapshot to which a ref referred at a time.
 
-    For main, the table's log is searched, which contains rollbacks; for other refs, the timestamps
-    of the head's ancestors.
+    For main, the snapshot log of the table determines it, which includes rollbacks. For other refs,
+    the timestamps of the head's ancestors do.
 
     Raises:
         NotInHistoryError: The remaining history begins later.

@@ -1,23 +1,22 @@
-"""Rebuild a table from its topics while its connector is running: the steps in the Spark driver.
+"""Rebuild of a table from its topics while its connector is running: steps in the Spark driver.
 
-1. `begin` creates branch `connect-py-rebuilt` at the table's head, with a snapshot without rows. A
-   crash leaves the branch, and the next run continues with it.
-2. A connector with a separate group loads the topics onto the branch, up to the positions of the
+1. `begin` creates the branch `connect-py-rebuilt` at the head of the table and adds a snapshot that
+   contains no rows. A crash leaves the branch, and the next run continues with it.
+2. A connector with a separate group loads the topics into the branch, up to the positions in the
    table's ledger. A crash leaves commits of that group on the branch, and the next run continues
    after them.
-3. `publish` adds a snapshot without rows and with the table's positions to the branch, and moves
-  the
-   table's ref there. This is one compare-and-swap against metadata whose ledger has exactly these
-   positions. A crash before it leaves the state of step 2. After it, readers see the rebuilt rows,
-   and the branch is removed.
+3. `publish` adds a snapshot with the table's positions and no new rows to the branch, and moves the
+   table's ref to it. Both are one compare-and-swap against metadata whose ledger has exactly these
+   positions. A crash before the swap leaves the state of step 2. After the swap, readers see the
+   rebuilt rows, and the branch is removed.
 
-The table's connector detects a different version of the table at its next commit (rule 16). Its
-coordinator ends, and the next coordinator resumes at the same positions: no row is read twice, and
-none is skipped. Rows that were staged are staged again.
+The table's connector detects at its next commit that the version of the table is different
+(rule 16). Its coordinator ends, and the next coordinator resumes at the same positions. No row is
+committed twice or skipped, and staged rows are staged again.
 
-A table with continuous commits may be published at positions before those of its ledger. This is a
-rollback to the rebuilt rows: the property still names the last commit before the swap, and the
-connector reads the later offsets again (rule 8).
+If commits to the table are continuous, the rebuilt rows may be published at positions that precede
+the table's ledger. This is a rollback to the rebuilt rows. The table property still refers to the
+last commit before the swap, and the connector reads the later offsets again (rule 8).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _ATTEMPTS: Final = 5  # attempts to create a branch while the connector commits
 
 @dataclass(frozen=True, slots=True)
 class TopicRebuild:
-    """The table to rebuild."""
+    """Connector whose table is rebuilt, and the ref of the table."""
 
     connector: str
     ref: str  # ref that the connector commits to
@@ -78,15 +77,15 @@ class LedgerPositions:
 
 
 def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, bool]:
-    """Create the branch, unless an earlier run created it.
+    """Create the branch unless an earlier run created it.
 
     Return the name of the connector that loads the branch, and True if the branch is new. Each
     branch has a separate connector, because the table's history contains ledgers of earlier
     rebuilds.
 
     Raises:
-        TableUnsuitableError: The table has no positions of this connector, or it has commits that
-            readers do not see.
+        TableUnsuitableError: The table has no positions of this connector or has unpublished
+            commits.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         prepared = session.table(name).new_update()
@@ -94,7 +93,8 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
         head = _positions(name, base, rebuild).head
         if base.has_unpublished(rebuild.ref):
             raise TableUnsuitableError(
-                name, "has unpublished commits: decide about them first, by connect-py gate"
+                name,
+                "has unpublished commits; publish or reject them first with `connect-py gate`",
             )
         if (existing_loader := _branch_loader(base, rebuild)) is not None:
             return existing_loader, False
@@ -131,7 +131,7 @@ def publish(
 ) -> int | None:
     """Move the table's ref to the rebuilt rows.
 
-    Return the new head, or None if the table was committed to in the meantime.
+    Return the new head, or None if there was another commit to the table.
 
     Args:
         loader: The connector that loaded the branch.
@@ -139,21 +139,21 @@ def publish(
         behind: Whether the table's ledger may be ahead of the branch.
 
     Raises:
-        TableUnsuitableError: The branch does not exist, or is ahead of the table.
+        TableUnsuitableError: The branch does not exist or is ahead of the table.
     """
     prepared = session.table(name).new_update()
     base = prepared.base()
     now = _positions(name, base, rebuild)
     if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
         raise TableUnsuitableError(
-            name, f"was rolled back meanwhile: remove branch {REBUILT_BRANCH} and start again"
+            name, f"was rolled back during the rebuild; remove branch {REBUILT_BRANCH} and retry"
         )
     is_behind = dict(now.reached) != dict(reached)
     if is_behind and not behind:
         return None
     if _branch_loader(base, rebuild) != loader:
         raise TableUnsuitableError(
-            name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile"
+            name, f"branch {REBUILT_BRANCH} was removed or changed during the rebuild"
         )
     key, loading_key = ledger_key(rebuild.group), ledger_key(loading_group(loader))
     lookup = look_up(base.view(rebuild.ref, key))
@@ -186,7 +186,7 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     head = metadata.head(rebuild.ref)
     if lookup.ledger is None or head is None:
         raise TableUnsuitableError(
-            name, f"has no ledger of {rebuild.group}: its contents are unknown"
+            name, f"has no ledger of {rebuild.group}, so its contents are unknown"
         )
     return LedgerPositions(
         int(head["snapshot-id"]),
@@ -197,7 +197,7 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
 
 
 def _branch_loader(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
-    """Return the connector that loads the branch; None if there is no unfinished rebuild."""
+    """Return the connector that loads the branch, or None if there is no unfinished rebuild."""
     if REBUILT_BRANCH not in metadata.refs:
         return None
     for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
@@ -208,13 +208,13 @@ def _branch_loader(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None
 
 
 def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: int) -> None:
-    """Tag the state that is about to be replaced, so that it is not expired for seven days."""
+    """Tag the snapshot that is about to be replaced, which retains it for seven days."""
     age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
     prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 
 
 def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
-    """Return a ledger with these offsets, as a commit after the branch's last commit."""
+    """Return a ledger with the `reached` offsets that follows the last commit to the branch."""
     topics = {}
     for name, topic in ledger.topics.items():
         entries = {}

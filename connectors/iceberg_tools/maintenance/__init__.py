@@ -1,1 +1,1 @@
-"""Maintenance of tables by the whole policy: due actions (pure), Iceberg's procedures, schedule."""
+"""Full table maintenance: due actions, Iceberg procedures, tiering, and scheduling."""

@@ -1,8 +1,8 @@
-"""Cold partitions, whose files tiering moves to another location.
+"""Tiering, which moves the files of cold partitions to another location.
 
 The files of a partition are moved in one commit, with their deletes applied. Readers see the same
-rows. A crash before the commit leaves files that no snapshot refers to, which the search for orphan
-files removes. A crash after the commit leaves nothing to repair.
+rows. A crash before the commit leaves orphan files, which the removal of orphan files deletes. A
+crash after the commit leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _NO_HOST: Final = ":///"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-Span = tuple[datetime, datetime]  # the end is excluded
+Span = tuple[datetime, datetime]  # start (inclusive) and end (exclusive)
 
 
 @dataclass(frozen=True, slots=True)
 class ColdPartition:
-    """Partition of a past time, some of whose files have not been moved."""
+    """Partition of a past time span, with files that have not been moved."""
 
-    column: str  # SQL of the time column
-    kind: str  # its Iceberg type
+    column: str  # quoted name of the time column
+    kind: str  # Iceberg type of the time column
     span: Span
     files: int
 
     def condition(self) -> str:
-        """Return the SQL condition for its rows."""
+        """Return the SQL condition that selects its rows."""
         low, high = (_time(self.kind, each) for each in self.span)
         return f"{self.column} >= {low} AND {self.column} < {high}"
 
 
 def cold_location(metadata: TableMetadata, policy: MaintenancePolicy, name: str) -> str:
-    """Return the folder for the cold partitions of a table, which no other table uses."""
+    """Return the folder for a table's cold partitions, which no other table uses."""
     if not policy.tiering_location:
         return f"{metadata.location}/cold"
     return f"{policy.tiering_location.rstrip('/')}/{name.replace('.', '/')}-{metadata.uuid[:8]}"
@@ -63,16 +63,16 @@ def cold_partitions(
     policy: MaintenancePolicy,
     now_ms: int,
 ) -> tuple[list[ColdPartition], int]:
-    """Return the partitions to move, oldest first, and the number of files that were moved.
+    """Return the partitions to move, oldest first, and the number of files in the cold location.
 
-    A partition with files in both locations, due to late rows, is moved again when `small_files`
-    of them are not in the cold location.
+    If late rows were added to a partition after it was moved, it is moved again when at least
+    `small_files` of its files are not in the cold location.
     """
     time_field = _time_field(metadata)
     if policy.tiering_age_ms is None or time_field is None:
         return [], 0
     field, column, spans = time_field
-    # the form of paths in Hadoop
+    # Hadoop omits the slashes of an empty host from paths
     folder = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")
     cold = f"startswith(replace(file_path, '{_NO_HOST}', ':/'), {literal(f'{folder}/')})"
     rows = session.spark.sql(
@@ -102,12 +102,12 @@ def move_partitions(
     policy: MaintenancePolicy,
     partitions: Sequence[ColdPartition],
 ) -> dict[str, int]:
-    """Move partitions one by one, and return counts.
+    """Move partitions one at a time, and return the counts of partitions and files.
 
-    After an interruption, the partitions that were moved are not moved again.
+    After an interruption, partitions that were already moved are not moved again.
 
     Raises:
-        CatalogUnavailableError: A commit of another writer interfered.
+        CatalogUnavailableError: A commit by another writer conflicted.
     """
     counts = {"moved_partitions": 0, "moved_files": 0, "written_files": 0}
     for each in partitions:

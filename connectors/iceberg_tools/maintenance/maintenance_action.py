@@ -1,9 +1,9 @@
-"""Maintenance actions in the Spark driver: Iceberg's procedures, called in SQL, and tiering.
+"""Maintenance actions in the Spark driver: Iceberg procedures, called with SQL, and tiering.
 
-A crash during a compaction leaves data files that no snapshot refers to, which the search for
-orphan files removes. Its commits so far (`partial-progress`) remain. A crash during an expiration
-leaves the files of expired snapshots, which are orphans, too. The next run determines the due
-actions from the table again.
+A crash during a compaction leaves data files that no snapshot references. Completed commits of the
+compaction (`partial-progress`) remain. A crash during an expiration leaves the files of expired
+snapshots. In both cases, the files are orphans and are removed later. The next run determines the
+due actions from the table again.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
-# of one compaction; after an interruption, they are not repeated
+# maximum number of commits per compaction; an interruption does not undo completed commits
 _PARTIAL_COMMITS: Final = 10
-_MINIMUM_INPUT: Final = 2  # small files that are merged
-_MAX_PARTITIONS: Final = 50  # moved by one action
+_MINIMUM_INPUT: Final = 2  # minimum number of small files to merge
+_MAX_PARTITIONS: Final = 50  # maximum number of partitions that one action moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class MaintenanceRequest:
     action: MaintenanceAction
     policy: MaintenancePolicy
     ref: str = MAIN
-    group_bytes: int = 1 << 30  # rewritten and committed together
+    group_bytes: int = 1 << 30  # maximum size of files that are rewritten and committed together
     by: str = "connect-py maintain"
 
 
 def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> MaintenanceResult:
-    """Perform one action, and record it in the operations table if possible.
+    """Perform one action and record it in the operations table if possible.
 
     Raises:
         TableUnsuitableError: The catalog or the table does not allow the action.
-        CatalogUnavailableError: The catalog does not respond, or a commit of another writer
-            interfered.
+        CatalogUnavailableError: The catalog does not respond, or a commit by another writer
+            conflicted.
     """
     started, started_at = time.monotonic(), time.time()
     table = session.table(name)
@@ -98,9 +98,9 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
 
 
 def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
-    """Return why an action would be skipped; empty: it would be performed.
+    """Return why an action would be skipped, or an empty string if it would be performed.
 
-    For the removal of orphan files, this searches for them.
+    For the removal of orphan files, this includes the search for them.
     """
     table = session.table(name)
     skipped = _why_not(table.metadata(), request, state)
@@ -116,9 +116,9 @@ def statement(
     request: MaintenanceRequest,
     location: str | None = None,
 ) -> str:
-    """Return the call of a procedure.
+    """Return the SQL statement that calls the procedure of an action.
 
-    `location` is the folder to search for orphan files; None: the location of the table.
+    `location` is the folder to search for orphan files, or None for the location of the table.
     """
     policy, kind = request.policy, request.action.kind
     arguments = {"table": literal(relation(catalog, name))}
@@ -150,9 +150,9 @@ def statement(
 
 
 def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableState) -> str:
-    """Return why an action is skipped; empty: it may be performed."""
-    if state.unpublished:  # since the action became due
-        return f"commits await approval on top of {request.ref}: publish or discard them first"
+    """Return why an action is skipped, or an empty string if it may be performed."""
+    if state.unpublished:  # this may have changed since the action became due
+        return f"commits on top of {request.ref} await approval; publish or reject them first"
     removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)
     if removes and metadata.properties.get("gc.enabled", "true").lower() == "false":
         return "the table property gc.enabled is false"
@@ -167,7 +167,7 @@ def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableS
 def _perform(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState
 ) -> tuple[dict[str, int], str]:
-    """Run the procedure, and return its counts and the reason if it was skipped after all."""
+    """Run the action, and return its counts and the reason why it was skipped, if it was."""
     metadata, policy = table.metadata(), request.policy
     if request.action.kind is MaintenanceKind.MOVE:
         head = metadata.head(request.ref)
@@ -201,7 +201,7 @@ def _perform(
 def _search(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, state: TableState
 ) -> tuple[list[str], str]:
-    """Return the paths of orphan files, and why they are not removed; empty: they may be."""
+    """Return the paths of orphan files, and why they must not be removed or an empty string."""
     metadata, policy = table.metadata(), request.policy
     cold_locations = (
         [cold_location(metadata, policy, table.name)]
@@ -247,5 +247,5 @@ def _options(values: Mapping[str, str]) -> str:
 
 def _time(age_ms: int) -> str:
     timestamp = datetime.fromtimestamp(max(time.time() - age_ms / 1000, 0), UTC)
-    # with a zone, because the session may have another one
+    # with a time zone because the session may use a different one
     return f"TIMESTAMP {literal(timestamp.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"

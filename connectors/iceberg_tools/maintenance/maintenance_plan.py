@@ -1,4 +1,4 @@
-"""Due maintenance actions of a table, determined from its state and its policy. Pure."""
+"""Determines the due maintenance actions of a table from its state and policy. Does no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILES_PER_MANIFEST = 1000
 
 
 class MaintenanceKind(Enum):
-    """Kinds of actions in the order of their execution: each reduces the work of the next one."""
+    """Kinds of actions in execution order. Each action reduces the work of the next one."""
 
     EXPIRE = "expire snapshots"
     MOVE = "move cold partitions"
@@ -28,7 +28,7 @@ class MaintenanceAction:
     """One due action."""
 
     kind: MaintenanceKind
-    reason: str  # for users
+    reason: str  # displayed to users
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the REST API."""
@@ -38,7 +38,7 @@ class MaintenanceAction:
 def due_actions(
     state: TableState, policy: MaintenancePolicy, now_ms: int
 ) -> list[MaintenanceAction]:
-    """Return the due actions in order; none while commits await approval."""
+    """Return the due actions in execution order, or none while commits await approval."""
     if state.snapshot is None or state.unpublished:
         return []
     due: list[tuple[MaintenanceKind, str]] = []
@@ -64,7 +64,7 @@ def due_actions(
         due.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
     many = policy.delete_files and state.delete_files >= policy.delete_files
     if state.format_version == 2 and (many or (crossed and state.delete_files)):
-        # a compaction leaves position deletes that refer to no existing file
+        # a compaction leaves position deletes that refer to removed data files
         due.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
     required = state.data_files // _FILES_PER_MANIFEST + 2
     if policy.manifests and state.manifests >= max(policy.manifests, 2 * required):
@@ -79,10 +79,11 @@ def due_actions(
 def may_be_due(
     state: TableState, last: TableState | None, policy: MaintenancePolicy, now_ms: int
 ) -> bool:
-    """Return True if actions may be due according to the metadata, so that files must be counted.
+    """Return True if the metadata shows that actions may be due, so files must be counted.
 
-    `last` is the state when files were counted last. A partition has at most as many new small
-    files as data files were added since then, and a commit adds one or two manifests.
+    `last` is the state when files were last counted. Since then, a partition cannot have gained
+    more small files than the table has gained data files, and each commit has added one or two
+    manifests.
     """
     if due_actions(state, policy, now_ms):
         return True

@@ -19,7 +19,7 @@ COUNTED: Final = (
     "manifests",
     "snapshots",
 )
-# count of `rewrite_data_files`, which succeeds even if files could not be read
+# returned by `rewrite_data_files`, which succeeds even if files could not be read
 _FAILED: Final = "failed_data_files_count"
 
 
@@ -31,7 +31,7 @@ class MaintenanceResult:
     before: TableState
     after: TableState
     seconds: float
-    counts: Mapping[str, int] = field(default_factory=dict)  # of the procedure
+    counts: Mapping[str, int] = field(default_factory=dict)  # returned by the procedure
     skipped: str = ""  # why the action was skipped
 
     @property
@@ -41,7 +41,7 @@ class MaintenanceResult:
 
     @property
     def failure(self) -> str:
-        """Description of a partial failure; empty: the action succeeded completely."""
+        """Description of a partial failure, or empty if the action succeeded completely."""
         files = self.counts.get(_FAILED, 0)
         return (
             f"{files} data files could not be rewritten; see the log of the Spark driver"
@@ -62,7 +62,7 @@ class MaintenanceResult:
         }
 
     def line(self) -> str:
-        """Return one line for users and logs."""
+        """Return a one-line summary for users and logs."""
         kind = self.action.kind.value
         if self.skipped:
             return f"{kind}: skipped, {self.skipped}"

@@ -1,17 +1,17 @@
 """`MaintenanceThread`: maintains the tables of a coordinator between cycles, in a separate driver.
 
-A table that was opened or committed to is inspected once per interval: its metadata shows whether
+A table that was opened or committed to is inspected once per interval. Its metadata shows whether
 actions may be due. If so, a round begins: a driver is started, files are counted, and the due
-actions are performed one by one until none is due or the time budget is spent. The driver remains
-for another round for some time, because files would accumulate during its start if commits are
-frequent.
+actions are performed one at a time until none is due or the time budget is used up. The driver
+remains available for another round for some time, because files would accumulate during its start
+if commits are frequent.
 
-A commit never runs concurrently with an action on its table or on an aggregate that follows it. It
-waits a few seconds for the action to end. Then the action is interrupted, and continues after the
-commit from its last own commit. After each consecutive interruption, a commit waits twice as long,
-so that a table is compacted even if cycles are short. Actions that an earlier coordinator left for
-an aggregate do not wait: they are retried if an action precedes them. A restart loses no state,
-because the due actions are always determined from the table.
+A commit does not run concurrently with an action on its table or on an aggregate of the table. The
+commit waits a few seconds for the action to end and then interrupts it. After the commit, the
+action continues from its own last commit. Each consecutive interruption doubles the time that a
+commit waits, so that tables are compacted even if cycles are short. Aggregate commits that an
+earlier coordinator left unfinished do not wait. They are retried if an action commits first. A
+restart loses no state because the due actions are always determined from the table.
 
 Partitions become cold without commits, so a table with tiering is also inspected once per hour.
 """
@@ -44,27 +44,27 @@ from connectors.iceberg_tools.maintenance.table_state import TableState, glance,
 
 log = logging.getLogger(__name__)
 
-YIELD_SECONDS = 5.0  # time for which a commit waits for an action on its table
-LONGEST_YIELD_SECONDS = 60.0  # after several consecutive interruptions
-_IDLE_SECONDS = 90.0  # after which an idle driver ends
-_ANSWER_SECONDS = 15.0  # time for an interrupted action to end
-_DRIVER = "maintenance"  # connectors of a worker share it if their static settings are equal
-_RETRY_SECONDS = 600.0  # after a failed round
-_TIERING_SECONDS = 3600.0
-# bytes that a compaction rewrites and commits together
+YIELD_SECONDS = 5.0  # time that a commit waits for an action on its table
+LONGEST_YIELD_SECONDS = 60.0  # maximum after several consecutive interruptions
+_IDLE_SECONDS = 90.0  # idle time after which the driver ends
+_ANSWER_SECONDS = 15.0  # time that an interrupted action may take to end
+_DRIVER = "maintenance"  # driver that connectors share if their static settings are equal
+_RETRY_SECONDS = 600.0  # delay after a failed round
+_TIERING_SECONDS = 3600.0  # interval between checks for cold partitions
+# size of the files that a compaction rewrites and commits together
 _LARGEST_GROUP, _SMALLEST_GROUP = (1 << 30, 32 << 20)
 
 
 @dataclasses.dataclass
 class _Watched:
-    """State of one table."""
+    """Maintenance state of one table."""
 
     policy: MaintenancePolicy
     ref: str
     changed: bool = True
-    not_before: float = 0.0  # monotonic
+    not_before: float = 0.0  # monotonic time of the next inspection, at the earliest
     counted: TableState | None = None
-    counted_at: float = float("-inf")  # monotonic
+    counted_at: float = float("-inf")  # monotonic time of `counted`
     group_bytes: int = _LARGEST_GROUP
     yield_seconds: float = YIELD_SECONDS
 
@@ -83,7 +83,10 @@ class _Watched:
 
 
 class MaintenanceThread(FullMaintenance):
-    """Owns a thread, a session in the coordinator's driver, and a driver for rounds. Any thread."""
+    """Owns a thread, a session in the coordinator's driver, and a driver for rounds.
+
+    Thread-safe.
+    """
 
     def __init__(
         self,
@@ -110,9 +113,9 @@ class MaintenanceThread(FullMaintenance):
 
     @contextmanager
     def commit(self, table: str, *aggregates: str) -> Iterator[None]:
-        """Enclose a commit, during which no action runs on the table or its aggregates.
+        """Return a context for a commit, in which no action runs on the table or its aggregates.
 
-        Several commits may be in progress, each on other tables.
+        Several commits may be in progress, each to different tables.
         """
         tables = {table, *aggregates}
         with self._condition:
@@ -128,7 +131,7 @@ class MaintenanceThread(FullMaintenance):
                 self._interrupt()
                 if not self._condition.wait_for(lambda: self._busy not in tables, _ANSWER_SECONDS):
                     log.warning(
-                        "table %s: a maintenance action does not end, continuing with the commit",
+                        "table %s: the maintenance action did not end, continuing with the commit",
                         self._busy,
                     )
         try:
@@ -140,7 +143,7 @@ class MaintenanceThread(FullMaintenance):
             self.watch(table, changed=True)
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Maintain a table of the connector. Inspect it soon if it is new or was changed."""
+        """Maintain a table of the connector. Inspect it soon if it is new or has changed."""
         config = self._config.table(table)
         if not config.maintenance.is_full or self._stopping.is_set():
             return
@@ -153,7 +156,7 @@ class MaintenanceThread(FullMaintenance):
                 self._thread.start()
 
     def stop(self) -> None:
-        """Interrupt the current action, and end the thread and its drivers permanently."""
+        """Interrupt the current action and end the thread and its drivers permanently."""
         self._stopping.set()
         with self._condition:
             self._interrupt()
@@ -163,12 +166,12 @@ class MaintenanceThread(FullMaintenance):
             thread.join(_ANSWER_SECONDS)
 
     def _interrupt(self) -> None:
-        """Interrupt the current action. The lock is held."""
+        """Interrupt the current action. The caller must hold the lock."""
         if self._busy is not None and self._worker is not None:
             self._interrupted = True
             self._worker.hang_up()
 
-    # On the thread
+    # Called on the maintenance thread
 
     def _run(self) -> None:
         lake = LakeClient(self._services, self._spark, user=self._config.connector)
@@ -181,7 +184,7 @@ class MaintenanceThread(FullMaintenance):
                     self._end_driver()
         finally:
             self._end_driver()
-            # the coordinator uses the same service, which ends with the task
+            # the service is not stopped because the coordinator uses it until the task ends
             lake.hang_up()
 
     def _pause_seconds(self) -> float:

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileMove:
-    """Files to move, and their new location."""
+    """Files to move and their new location."""
 
     ref: str
     condition: str  # SQL that selects all rows of partitions
     location: str
-    storage_class: str | None = None  # of S3
+    storage_class: str | None = None  # S3 storage class
 
 
 def move_files(
     spark: SparkSession, catalog: str, table: JavaTable, request: FileMove
 ) -> tuple[int, int]:
-    """Rewrite the selected files, and return the numbers of replaced and new files.
+    """Rewrite the selected files and return the numbers of replaced and new files.
 
     Files of an earlier partition spec are not moved.
 
     Raises:
-        CatalogUnavailableError: Another writer changed their rows, or interfered too often. The new
-            files are deleted.
+        CatalogUnavailableError: Another writer changed the rows, or too many commits conflicted.
+            The new files are deleted.
     """
     java, metadata = table.java, table.metadata()
     head = metadata.head(request.ref)

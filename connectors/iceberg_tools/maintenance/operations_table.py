@@ -23,11 +23,11 @@ def record_operation(
     """Append one row. The operations table is created if it is missing.
 
     Args:
-        session: The session.
+        session: The session of the Spark driver.
         operations_table: The name of the operations table.
-        table: The name of the table.
+        table: The name of the maintained table.
         started_at: The Unix time in seconds at which the action started.
-        by: The connector or the command.
+        by: The connector or command that requested the action.
         result: The result of the action.
     """
     started = datetime.fromtimestamp(started_at, UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
@@ -65,7 +65,7 @@ def operations_of(
     Raises:
         TableMissingError: The operations table does not exist.
     """
-    session.table(operations_table)  # raises the error; SQL raises another one
+    session.table(operations_table)  # raises TableMissingError, unlike the query
     source = relation(session.catalog_name, operations_table)
     rows = session.spark.sql(
         f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT "

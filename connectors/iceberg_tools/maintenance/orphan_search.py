@@ -1,9 +1,10 @@
-"""Evaluation of a search for orphan files, without files of other tables and pending commits.
+"""Evaluation of an orphan file search: excludes files of other tables and pending commits.
 
-A new table may have the folder of a table that was renamed. Iceberg lists the whole folder and
-regards all files that the new table does not refer to as orphans, including data, manifests, and
-metadata of the renamed table. The folder of a table may also contain the folder of another table,
-such as the folder of namespace `db.t` in the folder of table `db.t`. This table never writes there.
+A new table may use the folder of a table that was renamed. Iceberg lists the whole folder and
+treats all files that the new table does not reference as orphans, including the data, manifests,
+and metadata of the renamed table. A table's folder may also contain the folder of another table.
+For example, the folder of table `db.t` may contain the folder of namespace `db.t`, to which the
+table never writes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-# each is followed by a group
+# prefixes of ledger keys, which are followed by the group
 _LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_FIRST_BYTES: Final = 4 << 10  # of a metadata file, in which writers write the UUID first
+_FIRST_BYTES: Final = 4 << 10  # usually contain the UUID, which writers write first
 _ALL_BYTES: Final = 1 << 30
-# a table with a commit per minute has thousands of recent metadata files
+# number of threads; a table with one commit per minute has thousands of recent metadata files
 _READERS: Final = 16
-# scheme and authority, which have another form in listings
+# scheme and authority, which may have a different form in listings
 _ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")
 
 
@@ -54,7 +55,7 @@ def own_files(table: JavaTable, paths: Sequence[str]) -> list[str]:
 
 
 def orphans_of(metadata: TableMetadata, paths: Sequence[str]) -> list[str]:
-    """Return the paths of files that are not required."""
+    """Return the paths of files that no later commit can reference."""
     waiting = waiting_names(metadata)
     connectors = {owner.connector for path in paths if (owner := owner_of(path)) is not None}
     epochs = {connector: _ledger_epoch(metadata, connector) for connector in connectors}
@@ -62,11 +63,11 @@ def orphans_of(metadata: TableMetadata, paths: Sequence[str]) -> list[str]:
 
 
 def why_not_removed(table: JavaTable, paths: Sequence[str]) -> str:
-    """Return why no file is removed; empty: the folder has only files of this table.
+    """Return why no file is removed, or an empty string if all files are from this table.
 
     Args:
         table: The table.
-        paths: Files that are old enough and that no snapshot of this table refers to.
+        paths: Files that are old enough and that no snapshot of this table references.
     """
     metadata = table.metadata()
     digits = table_digits(metadata.uuid)
@@ -85,7 +86,7 @@ def why_not_removed(table: JavaTable, paths: Sequence[str]) -> str:
 
 def _shared(path: str) -> str:
     return (
-        f"the folder of the table has files of another table, such as {path}: move one of the "
+        f"the folder of the table has files of another table, such as {path}; move one of the "
         "tables, or delete the files if their table was dropped"
     )
 
@@ -93,9 +94,9 @@ def _shared(path: str) -> str:
 def _metadata_files(
     table: JavaTable, metadata: TableMetadata, paths: Sequence[str]
 ) -> Iterator[str]:
-    """Iterate over metadata files of any age that this table does not refer to.
+    """Iterate over metadata files of any age that this table does not reference.
 
-    Another table may have only recent files.
+    Recent files are included because another table may have no older files.
     """
     location = table.metadata_location()
     names = {path.rpartition("/")[2] for path in (location, *metadata.earlier_files)}
@@ -130,11 +131,11 @@ def _uuid_in(table: JavaTable, path: str) -> str | None:
 
 
 def _is_required(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> bool:
-    """Return True if a later commit may refer to a file.
+    """Return True if a later commit may reference a file.
 
     Args:
         path: The path of the file.
-        waiting: Names of files that properties of the table contain.
+        waiting: Names of files that are listed in table properties.
         epochs: The lowest epoch that may still commit, by connector.
     """
     if path.rpartition("/")[2] in waiting:
@@ -144,7 +145,7 @@ def _is_required(path: str, waiting: Collection[str], epochs: Mapping[str, int])
 
 
 def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
-    """Return the epoch of the last commit of a connector with the default group; 0: none."""
+    """Return the epoch of a connector's last commit with the default group, or 0 if none."""
     lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
     return min(
         (each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0

@@ -42,7 +42,7 @@ class TableState:
     cold_files: int = 0  # files that are in cold storage
     orphans_checked_ms: int = 0
     sequence: int = 0  # sequence number of the current snapshot
-    # True if commits awaiting approval are ahead of the ref; a compaction would separate them
+    # True if commits that await approval are ahead of the ref; a compaction would detach them
     unpublished: bool = False
 
     def to_json(self) -> dict[str, Any]:
