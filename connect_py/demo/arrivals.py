@@ -1,4 +1,4 @@
-"""`Arrivals`: changes that were committed to their Iceberg tables since the last call."""
+"""`Arrivals`: changes that have been committed to their Iceberg tables since the last call."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from connect_py.quickstart.tables import NAMESPACE, ShopTables, TableState
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Changes of one commit to a table."""
+    """Changes that one commit added to a table."""
 
     table: str
     changes: Sequence[Change]
     state: TableState
 
     def seconds(self, change: Change) -> float:
-        """Return the time between the commit in the database and the commit to the table."""
+        """Return the time from the database commit to the Iceberg commit."""
         return (
             self.state.committed_at - datetime.fromtimestamp(change.changed_ms / 1000, UTC)
         ).total_seconds()
 
 
 class Arrivals:
-    """Joins Debezium's events with the offsets in the newest snapshot of each table."""
+    """Matches Debezium's events with the offsets in the latest snapshot of each table."""
 
     def __init__(self, topics: ChangeTopics, tables: ShopTables, catalog: SqlCatalog) -> None:
         self._topics = topics
         self._tables = tables
         self._catalog = catalog
-        self._snapshot_ids: dict[str, int] = {}  # newest snapshot by table
+        self._snapshot_ids: dict[str, int] = {}  # latest snapshot by table
 
     def new(self) -> list[Arrival]:
-        """Return the changes that arrived since the last call, by table."""
+        """Return the changes that have arrived since the last call, grouped by table."""
         self._topics.read()
         arrivals = []
         for table in sorted(self._topics.tables()):
@@ -51,7 +51,7 @@ class Arrivals:
         return arrivals
 
     def row(self, table: str, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return a row as PyIceberg reads it; None if the table does not contain it."""
+        """Return a row as PyIceberg reads it, or None if the table does not contain it."""
         rows: list[dict[str, Any]] = (
             self._catalog.load_table(f"{NAMESPACE}.{table}").scan().to_arrow().to_pylist()
         )

@@ -1,4 +1,4 @@
-"""`ChangeTopics`: reads Debezium's events, to show when each change arrives in its table."""
+"""`ChangeTopics`: reads Debezium's events in order to show when each change arrives."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _METADATA_SECONDS: Final = 10.0
 _BATCH: Final = 500
 _DATE: Final = "io.debezium.time.Date"  # days since 1970
 _EPOCH: Final = date(1970, 1, 1)
-_QUIET: Final = logging.getLogger(f"{__name__}.client")  # the client would write to the terminal
+_QUIET: Final = logging.getLogger(f"{__name__}.client")  # keeps client logs off the terminal
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event of Debezium: a change in the database."""
+    """A change in the database, read from one Debezium event."""
 
     table: str
     operation: str
     key: Mapping[str, Any]
-    changed_ms: int  # commit time of the transaction; for READ: read time of the snapshot
+    changed_ms: int  # commit time of the transaction, or, for READ, read time of the snapshot
 
 
 class ChangeTopics:
-    """Reads all topics with a prefix, without joining a group. Call it from one thread only."""
+    """Reads all topics with a prefix, without joining a group. Use it on one thread only."""
 
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         self._prefix = prefix
@@ -59,7 +59,7 @@ class ChangeTopics:
         return {tp.topic.removeprefix(self._prefix) for tp in self._followed}
 
     def read(self) -> None:
-        """Read the available events."""
+        """Read all available events."""
         self._follow_new_topics()
         while messages := self._consumer.consume(_BATCH, timeout=0.05):
             for message in messages:
@@ -73,18 +73,18 @@ class ChangeTopics:
                 ):
                     continue
                 if value is None or key is None:
-                    continue  # a tombstone carries no change
+                    continue  # a tombstone contains no change
                 change = _change(topic.removeprefix(self._prefix), key, value)
                 self._waiting.setdefault(TopicPartition(topic, partition), deque()).append(
                     (offset, change)
                 )
 
     def take(self, table: str, offsets: Mapping[TopicPartition, int]) -> list[Change]:
-        """Remove and return the changes of a table below these offsets."""
+        """Remove and return a table's changes whose offsets are below these offsets."""
         changes = []
         for partition, end in offsets.items():
             if partition.topic != f"{self._prefix}{table}":
-                continue  # a snapshot contains the offsets of all topics of its connector
+                continue  # a snapshot contains the offsets of all topics of the connector
             waiting = self._waiting.get(partition, deque())
             while waiting and waiting[0][0] < end:
                 changes.append(waiting.popleft()[1])

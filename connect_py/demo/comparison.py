@@ -1,6 +1,6 @@
-"""`Comparison`: compares every table of PostgreSQL with its Iceberg table, value by value.
+"""`Comparison`: compares every PostgreSQL table with its Iceberg table, value by value.
 
-It uses no code of the worker.
+It does not use any code of the worker.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# By PostgreSQL type: conversions of PostgreSQL's JSON and PyIceberg's value to a common form.
-# Columns of other types are not compared.
+# Conversions from PostgreSQL's JSON value and from PyIceberg's value to a common form, by
+# PostgreSQL type. Columns of other types are not compared.
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     **dict.fromkeys(
         ("int2", "int4", "int8", "bool", "text", "varchar", "bpchar"), (lambda value: value,) * 2
@@ -61,7 +61,7 @@ _FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of PostgreSQL: its columns with their types, and its primary key."""
+    """A PostgreSQL table with its column types and primary key."""
 
     name: str
     types: Mapping[str, str]
@@ -77,7 +77,7 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """Result for one table. `differences` is empty if both sides are equal."""
+    """Comparison result of one table. `differences` is empty if both sides are equal."""
 
     table: str
     source_rows: int
@@ -87,7 +87,7 @@ class TableComparison:
 
 
 class Comparison:
-    """Compares all tables of the schema `public` with the tables of a namespace."""
+    """Compares all tables of the schema `public` with the Iceberg tables of a namespace."""
 
     def __init__(
         self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str
@@ -98,7 +98,7 @@ class Comparison:
         self._namespace = namespace
 
     def tables(self) -> list[SourceTable]:
-        """Return the tables of PostgreSQL, sorted by name."""
+        """Return the PostgreSQL tables, sorted by name."""
         descriptions = [
             json.loads(line) for line in self._postgres.run(_TABLES, self._database).splitlines()
         ]
@@ -108,10 +108,10 @@ class Comparison:
         ]
 
     def compare(self) -> list[TableComparison]:
-        """Read and compare both sides. A table without a key is compared as a multiset of rows.
+        """Read both sides and compare them as multisets of rows.
 
         Raises:
-            PostgresError: PostgreSQL does not answer.
+            PostgresError: PostgreSQL does not respond.
         """
         return [self._compare(table) for table in self.tables()]
 
@@ -157,7 +157,7 @@ class Comparison:
 
 
 def _form(kind: str, value: Any, side: int) -> Any:
-    """Return a value in the common form; arrays item by item."""
+    """Convert a value to the common form. Arrays are converted item by item."""
     if value is None:
         return None
     if kind.startswith("_"):
@@ -167,7 +167,7 @@ def _form(kind: str, value: Any, side: int) -> Any:
 
 
 def _frozen(row: Row) -> str:
-    """Return a string that is equal for equal rows: sorted columns, no trailing zeros."""
+    """Return a string that is the same for equal rows: sorted columns, no trailing zeros."""
     return json.dumps(row, sort_keys=True, ensure_ascii=False, default=_plain)
 
 

@@ -1,4 +1,4 @@
-"""`Demo`: shows changes of PostgreSQL arriving in Iceberg, and compares the tables."""
+"""`Demo`: shows changes of PostgreSQL as they arrive in Iceberg, and compares the tables."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from connect_py.embedded.archives import make_archives_in_background
 from connect_py.quickstart.quickstart import clear
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, catalog_uri, warehouse_uri
 
-ARRIVE_SECONDS = 150.0  # until the tables equal PostgreSQL, after the last change
+ARRIVE_SECONDS = 150.0  # maximum time from the last change until the tables equal PostgreSQL's
 COMMAND_SECONDS = 150.0
 LOOK_SECONDS = 0.3
-STATUS_SECONDS = 3.0  # between two checks for failed tasks
-COMPARE_SECONDS = 2.0  # between comparisons when nothing arrives
-ROWS_SHOWN = 3  # of a commit
-INDENT = 9  # below the seconds
+STATUS_SECONDS = 3.0  # interval between checks for failed tasks
+COMPARE_SECONDS = 2.0  # interval between comparisons when nothing arrives
+ROWS_SHOWN = 3  # maximum number of rows shown per commit
+INDENT = 9  # width of the column with the elapsed seconds
 WHY_JAVA = (
     "Debezium is written in Java, and connect-py runs connectors written in Python.\n"
     "Therefore, Debezium runs in Java's Kafka Connect. Both use the same Kafka topics."
@@ -43,7 +43,7 @@ WHY_JAVA = (
 
 
 class Demo:
-    """One run. Setting `interrupted` ends it early and stops all parts."""
+    """One run of the demonstration. Setting `interrupted` ends it early and stops all parts."""
 
     def __init__(self, directory: Path, seconds: float | None, console: Console) -> None:
         self.directory = directory
@@ -58,13 +58,14 @@ class Demo:
         self._last_status_check = 0.0
 
     def run(self, story: Callable[[Demo], None] | None = None) -> bool:
-        """Run to the end; return True if the tables equal PostgreSQL's.
+        """Run to the end and return True if the tables equal PostgreSQL's.
 
-        `story` is called when all rows have arrived. Without it, users change rows for `seconds`,
-        or until Ctrl-C.
+        `story` is called when all rows have arrived. Without it, users can change rows for
+        `seconds`, or until Ctrl-C is pressed.
 
         Raises:
-            ConnectError, PostgresError: A part did not start or exited, or a change did not arrive.
+            ConnectError, PostgresError: A part did not start, a part exited, or a change did not
+                arrive.
         """
         clear(self.directory)
         self.console.rule("[bold]connect-py demo: from PostgreSQL to Iceberg")
@@ -95,7 +96,7 @@ class Demo:
         self.console.print()
         self.wait_until_equal()
         if not self.interrupted.is_set():
-            make_archives_in_background()  # reduces the next startup time
+            make_archives_in_background()  # reduces the startup time of the next run
             self.verdict()
         if story is not None:
             if not self.interrupted.is_set():
@@ -110,7 +111,7 @@ class Demo:
         self.wait_until_equal()
         return self.verdict()
 
-    # --- output
+    # --- Output
 
     def report(self, message: str) -> None:
         """Print a line with the seconds since the start."""
@@ -121,7 +122,7 @@ class Demo:
         )
 
     def _folded(self, message: str) -> str:
-        """Return a message wrapped to the terminal, with the lines aligned right of the seconds."""
+        """Return a message wrapped to the terminal, with its lines next to the seconds column."""
         indent = " " * INDENT
         return textwrap.fill(
             message,
@@ -136,10 +137,10 @@ class Demo:
         self.console.print(f"[bold]$ {escape(command)}", highlight=False, soft_wrap=True)
 
     def command(self, command: str) -> str:
-        """Print a shell command, run exactly this command, and print and return its output.
+        """Print a shell command, run it, and print and return its output.
 
         Raises:
-            ConnectError: Its exit status is not 0, or it timed out.
+            ConnectError: The exit status is not 0, or the command timed out.
         """
         self.show(command)
         path = os.pathsep.join(
@@ -161,14 +162,14 @@ class Demo:
             ) from error
         if process.returncode != 0:
             raise ConnectError(
-                f"status {process.returncode} of {command}\n{process.stdout}{process.stderr}"
+                f"exit status {process.returncode} of {command}\n{process.stdout}{process.stderr}"
             )
         if output := process.stdout.rstrip():
             self.console.print(escape(output), highlight=False, soft_wrap=True)
         return process.stdout
 
     def verdict(self) -> bool:
-        """Compare all tables, print the result, and return whether all are equal."""
+        """Compare all tables, print the result, and return True if all are equal."""
         grid = Table(pad_edge=False)
         for name in ("table", "rows in PostgreSQL", "rows in Iceberg", "values"):
             grid.add_column(name, justify="right" if name.startswith("rows") else "left")
@@ -233,17 +234,17 @@ class Demo:
             f'catalog = SqlCatalog("{CATALOG}", uri="{uri}")\n',
             f'catalog.load_table("{NAMESPACE}.customers").scan("id = 7").to_arrow()\n',
             ("watch the workers\n", "bold"),
-            f"connect-py top --url {self.parts.worker.url}     # ours, with the sink\n",
-            f"connect-py status --url {self.parts.java.url}  # Java's, with Debezium",
+            f"connect-py top --url {self.parts.worker.url}     # connect-py, with the sink\n",
+            f"connect-py status --url {self.parts.java.url}  # Java, with Debezium",
         )
         return Panel(
             text, title="try it in a second terminal; Ctrl-C here stops everything", expand=False
         )
 
-    # --- waiting
+    # --- Waiting
 
     def wait_until_equal(self) -> None:
-        """Show arrivals until every table equals PostgreSQL's, or the run is interrupted.
+        """Show arrivals until every table equals its PostgreSQL table or the run is interrupted.
 
         Raises:
             ConnectError: The tables were not equal in time, or a part failed.
@@ -271,7 +272,7 @@ class Demo:
             self.interrupted.wait(LOOK_SECONDS)
 
     def look(self) -> bool:
-        """Print the changes that arrived since the last call; return True if there are any.
+        """Print the changes that have arrived since the last call, and return True if any have.
 
         Raises:
             ConnectError: A worker exited, or a connector failed.

@@ -1,4 +1,4 @@
-"""`connect-py demo`: runs the demonstration until it ends or a signal arrives."""
+"""`connect-py demo`: runs the demonstration until it ends or is interrupted."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def demo(
     _context: CommandContext,
     directory: Annotated[
         Path,
-        typer.Option("--dir", help="Directory of data, tables, and logs. Emptied at the start."),
+        typer.Option("--dir", help="Directory for data, tables, and logs. It is emptied first."),
     ] = Path("demo-data"),
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=1, help="End this long after the first rows arrived, and compare all tables."
+            min=1, help="End this long after the first rows arrive, and compare all tables."
         ),
     ] = None,
     tour: Annotated[
-        bool, typer.Option("--tour", help="Run all steps without input, then end.")
+        bool, typer.Option("--tour", help="Run all steps without input, and exit.")
     ] = False,
 ) -> None:
     """Land a PostgreSQL database in Iceberg with Debezium, all on this machine.
 
-    Requires PostgreSQL's server, which runs in a dedicated directory. Exit status 0: every table
-    equals PostgreSQL's, or Ctrl-C ended the demonstration before the comparison.
+    Requires an installed PostgreSQL server, which runs in a dedicated directory. The exit status is
+    0 if every table equals PostgreSQL's, or if Ctrl-C ends the demonstration before the comparison.
     """
     if tour and seconds is not None:
         raise typer.BadParameter("cannot be combined with --tour", param_hint="--seconds")
@@ -45,7 +45,7 @@ def demo(
 
 
 def _run(directory: Path, seconds: float | None, *, tour: bool) -> int:
-    """Run the demonstration; return 1 if the tables do not equal PostgreSQL's."""
+    """Run the demonstration and return its exit status, 1 if the tables are not equal."""
     console = Console()
     demonstration = Demo(directory.resolve(), seconds, console)
     for number in (signal.SIGINT, signal.SIGTERM):

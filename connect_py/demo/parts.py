@@ -1,4 +1,4 @@
-"""`DemoParts`: PostgreSQL, Kafka, Java's Kafka Connect for Debezium, and connect-py's worker."""
+"""`DemoParts`: PostgreSQL, Kafka, Java's Kafka Connect with Debezium, and connect-py's worker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from connect_py.quickstart.spark_sql import write_spark_sql
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, warehouse_uri
 
 DATABASE = "shop"
-PREFIX = "shop.public."  # of topic names: Debezium's prefix and the schema
+PREFIX = "shop.public."  # prefix of topic names, consisting of Debezium's prefix and the schema
 SOURCE = "shop-source"
 SINK = "shop-sink"
 DEBEZIUM_USER = "debezium"
 LOCKS = ("broker", "connect", "debezium")
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-# After a kill, the new worker joins the group when the session of the old worker has expired.
+# After a kill, a new worker can join the group only when the session of the old one has expired.
 _SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
@@ -37,12 +37,12 @@ class DemoParts:
     def __init__(
         self, directory: Path, report: Callable[[str], None], interrupted: threading.Event
     ) -> None:
-        """Start nothing yet.
+        """Create the parts without starting them.
 
         Args:
-            directory: An empty directory, for all files of the parts.
+            directory: An empty directory for all files.
             report: Called with a message for each part that has started.
-            interrupted: Setting it aborts a start in progress.
+            interrupted: Event that aborts a start in progress when it is set.
 
         Raises:
             PostgresError: PostgreSQL is not installed.
@@ -73,15 +73,15 @@ class DemoParts:
             JarLock.shipped(name).resolve()
         spark_environment()
         unpack_archives("debezium", directory / "plugins")
-        report("Java libraries of Kafka, Connect, Debezium and Spark: available")
+        report("Java libraries for Kafka, Connect, Debezium and Spark are available")
         self._stack.callback(self.postgres.close)
         self.postgres.start()
         password = self._fill()
         report(
-            f"PostgreSQL {self._version()} answers on port {self.postgres.port}, with a shop in it"
+            f"PostgreSQL {self._version()} is running on port {self.postgres.port} with sample data"
         )
         servers = self._stack.enter_context(self.broker).bootstrap_servers
-        report(f"Apache Kafka answers on {servers}")
+        report(f"Apache Kafka is running on {servers}")
         self.java = JavaConnectProcess(
             directory, "java-connect", "java-connect", servers, self._java_properties()
         )
@@ -100,9 +100,9 @@ class DemoParts:
             self._stack.callback(process.close)
         self._write_files(password)
         self.worker.wait_until_it_answers(self._interrupted)
-        report(f"connect-py answers on {self.worker.url}: the sink's worker")
+        report(f"connect-py is running on {self.worker.url}, for the Iceberg sink")
         self.java.wait_until_it_answers(self._interrupted)
-        report(f"Java's Connect answers on {self.java.url}: Debezium's worker")
+        report(f"Java's Kafka Connect is running on {self.java.url}, for Debezium")
 
     def _version(self) -> str:
         return self.postgres.run("SHOW server_version").split()[0]
@@ -140,7 +140,7 @@ class DemoParts:
 
 
 def shop_sql() -> str:
-    """Return the statements that create the sample tables with rows, and Debezium's publication."""
+    """Return the SQL that creates the sample tables, their rows, and Debezium's publication."""
     return resources.files("connect_py.demo").joinpath("shop.sql").read_text("utf-8")
 
 
@@ -192,6 +192,6 @@ def sink_config(directory: Path) -> Mapping[str, str]:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path for the command line: relative if that is shorter."""
+    """Return a path for the command line, relative if that is shorter."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(str(path)) else str(path)

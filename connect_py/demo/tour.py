@@ -1,4 +1,4 @@
-"""The automatic tour: each step with its command, its output, and the changes that arrive."""
+"""The automatic tour, which shows commands, their output, and the changes that arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connect_py.demo.parts import SINK
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, catalog_uri
 
 KILLED_SECONDS: Final = 15.0
-COMMIT_SECONDS: Final = 1.5  # after this time, the worker has read rows but not committed all
+COMMIT_SECONDS: Final = 1.5  # time after which the worker has read rows but not committed all
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -23,7 +23,7 @@ print(table.scan("id = 7").to_arrow().to_pylist()[0])
 
 
 def take_tour(demo: Demo) -> None:
-    """Perform every step. After the last step, PostgreSQL and Iceberg are equal.
+    """Perform all steps. After the last step, PostgreSQL and Iceberg are equal.
 
     Raises:
         ConnectError: A command failed, or a change did not arrive.
@@ -47,7 +47,7 @@ def take_tour(demo: Demo) -> None:
 
 
 def _psql(demo: Demo, *statements: str) -> None:
-    """Run statements in psql, and wait until their changes have arrived in the tables."""
+    """Run statements in psql, and wait until their changes have arrived in Iceberg."""
     for statement in statements:
         demo.command(f'{demo.folder}/psql -c "{statement}"')
     demo.wait_until_equal()
@@ -58,7 +58,7 @@ def _change_rows(demo: Demo) -> None:
     _psql(demo, "UPDATE customers SET city = 'Faro' WHERE id = 7")
     _psql(
         demo, "DELETE FROM orders WHERE id = 9"
-    )  # also deletes its lines, through their foreign key
+    )  # also deletes the order's lines, because of their foreign key
 
 
 def _change_schema(demo: Demo) -> None:
@@ -90,7 +90,7 @@ def _kill(demo: Demo) -> None:
     demo.show(f"connect-distributed {demo.folder}/{worker.properties.name} &")
     worker.launch()
     worker.wait_until_it_answers(demo.interrupted)
-    demo.report("the worker answers again")
+    demo.report("the worker is running again")
     demo.wait_until_equal()
 
 

@@ -1,4 +1,4 @@
-"""`run_checks`: runs checks one after another, each with its own deadline."""
+"""`run_checks`: runs checks sequentially, each with its own deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.api.errors import ConnectError
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
-    """Run the checks in order, and yield the findings of each check as soon as it finishes."""
+    """Run the checks in order and yield the findings of each check when it finishes."""
     for check in checks:
         yield from _run(check)
 
@@ -25,10 +25,10 @@ def _run(check: Check) -> Sequence[Finding]:
             message = str(error) or type(error).__name__
             findings.append(Finding(check.subject, Verdict.FAIL, message))
 
-    # a daemon thread, because a hanging check must not block the exit
+    # a daemon thread, because a check that hangs must not prevent the exit
     thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)
     thread.start()
     thread.join(check.seconds)
     if thread.is_alive():
-        return [Finding(check.subject, Verdict.FAIL, f"no answer in {check.seconds:g} s")]
+        return [Finding(check.subject, Verdict.FAIL, f"no response in {check.seconds:g} s")]
     return findings

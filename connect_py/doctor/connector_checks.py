@@ -1,4 +1,4 @@
-"""Checks of a connector: the validation by its plugin, and the plugin's own checks."""
+"""Checks of a connector: validation by its plugin, and checks that plugins provide."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def connector(
 
 
 def plugin_checks(props: Mapping[str, str], services: SharedServices) -> list[Check]:
-    """Return the checks of all plugins for this connector."""
+    """Return the checks that installed plugins provide for this connector."""
     return [check for entry in entry_points(group=GROUP) for check in entry.load()(props, services)]

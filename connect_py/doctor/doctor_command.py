@@ -44,16 +44,17 @@ def doctor(
     """Check Java, jars, ports, plugins, Kafka, topics, permissions, the catalog, and the storage
     before a worker starts.
 
-    Without files: the machine. With the worker's properties: also its ports, plugins, brokers,
-    internal topics, and permissions. With a connector: also its configuration, topics, catalog, and
-    storage; a probe file is written and removed. Nothing else is changed, and nothing is
-    downloaded. Exit status 0: no check failed; 1: a check failed.
+    Without files, only the machine is checked. With worker properties, the worker's ports, plugins,
+    brokers, internal topics, and permissions are checked, too. With a connector, its configuration,
+    topics, catalog, and storage are also checked. The storage check writes and removes a probe
+    file. Nothing else is changed, and nothing is downloaded. The exit status is 1 if a check
+    failed, otherwise 0.
     """
     findings = []
     for each in _findings(worker, connector):
         finding = replace(each, text=context.mask(each.text))
         findings.append(finding)
-        if not context.as_json:  # printed at once, because some checks run for a minute
+        if not context.as_json:  # print immediately, because some checks take a minute
             _print(finding)
     failed = sum(finding.verdict is Verdict.FAIL for finding in findings)
     rows = [

@@ -1,4 +1,4 @@
-"""`Files`: the files that `connect-py doctor` checks, parsed as by a worker."""
+"""`Files`: the files that `connect-py doctor` checks, parsed as a worker parses them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ REMEDY = "Correct the file."
 
 @dataclass(frozen=True)
 class Files:
-    """Contents of the files. Placeholders are resolved if all of them have a value."""
+    """Contents of the files. Placeholders are resolved unless one of them has no value."""
 
-    connector: Mapping[str, str]  # with its name; empty without one
+    connector: Mapping[str, str]  # includes the name; empty without a connector file
     worker: Mapping[str, str]
-    config: WorkerConfig | None  # None if missing or not valid
+    config: WorkerConfig | None  # None if missing or invalid
     errors: Sequence[Finding]
 
     @classmethod
     def read(cls, worker: Path | None, connector: Path | None) -> Self:
-        """Read both files. Files that cannot be read become findings."""
+        """Read both files. A file that cannot be read is reported as a finding."""
         errors: list[Finding] = []
         props: dict[str, str] = {}
         if connector is not None:

@@ -1,4 +1,4 @@
-"""Checks of Kafka: its brokers, internal topics, and permissions."""
+"""Checks of Kafka brokers, internal topics, and permissions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class KafkaChecks:
-    """Checks the cluster with the settings of the worker's clients."""
+    """Checks the cluster, using the settings of the worker's clients."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
@@ -42,8 +42,8 @@ class KafkaChecks:
     def checks(self, connector_topics: Iterable[str] = ()) -> Iterator[Check]:
         """Yield the checks.
 
-        Perform each check before requesting the next one: the others are only yielded if
-        the brokers answer.
+        The caller must run each check before it requests the next one. All checks after the first
+        one are yielded only if the brokers respond.
         """
         yield Check("brokers", self.brokers, 2 * ANSWER_SECONDS)
         if not self._brokers_answer:
@@ -61,10 +61,10 @@ class KafkaChecks:
         for name in connector_topics:
             yield Check(f"topic {name}", partial(self.read_topic, name))
 
-    # --- checks
+    # --- Checks
 
     def brokers(self) -> Sequence[Finding]:
-        """Check that the brokers answer."""
+        """Check that the brokers respond."""
         try:
             cluster = self._cluster()
         except ConnectError as error:
@@ -75,20 +75,20 @@ class KafkaChecks:
         return [Finding("brokers", Verdict.OK, f"cluster {cluster.cluster_id}: {nodes}")]
 
     def internal_topic(self, topic: StorageTopic) -> Sequence[Finding]:
-        """Check that a topic of the worker is suitable, or can be created."""
+        """Check that an internal topic is suitable or can be created."""
         subject = f"topic {topic.name}"
         description = self._describe(topic.name)
         if description is None:
             return [self._missing(topic)]
         partitions = len(description.partitions)
         if topic.partitions == 1 and partitions != 1:
-            message = f"{topic.property} needs 1 partition and has {partitions}"
+            message = f"{topic.property} requires 1 partition but has {partitions}"
             return [
                 Finding(
                     subject,
                     Verdict.FAIL,
                     message,
-                    "Name another topic, or recreate it with 1 partition.",
+                    "Specify another topic, or recreate it with 1 partition.",
                 )
             ]
         if missing := _lacking(description.authorized_operations, _NEEDED):
@@ -116,7 +116,7 @@ class KafkaChecks:
         return [Finding(subject, Verdict.OK if policy else Verdict.WARN, summary)]
 
     def group(self, name: str) -> Sequence[Finding]:
-        """Check that the worker may join its group."""
+        """Check that the worker is authorized to join its group."""
         future = self._admin.describe_consumer_groups(
             [name], include_authorized_operations=True, request_timeout=ANSWER_SECONDS
         )[name]
@@ -126,7 +126,7 @@ class KafkaChecks:
             return [
                 Finding(f"group {name}", Verdict.FAIL, str(error), f"Grant Read: {PERMISSIONS}")
             ]
-        except ConnectError as error:  # for example, brokers without any group so far
+        except ConnectError as error:  # for example, the brokers have never had a group
             return [Finding(f"group {name}", Verdict.WARN, f"unknown: {error}")]
         if missing := _lacking(operations, (AclOperation.READ,)):
             return [
@@ -140,7 +140,7 @@ class KafkaChecks:
         return [Finding(f"group {name}", Verdict.OK, "may be joined")]
 
     def read_topic(self, name: str) -> Sequence[Finding]:
-        """Check that a sink's topic exists."""
+        """Check that a topic of a sink connector exists and is readable."""
         description = self._describe(name)
         if description is None:
             remedy = f"Create it, correct `topics`, or grant Describe and Read: {PERMISSIONS}"
@@ -157,12 +157,12 @@ class KafkaChecks:
         ):
             message = (
                 f"the worker's user has no permission to {missing}; the connector's clients "
-                f"may use another one"
+                f"may use a different user"
             )
             return [Finding(f"topic {name}", Verdict.WARN, message, f"Grant it: {PERMISSIONS}")]
         return [Finding(f"topic {name}", Verdict.OK, _counted(len(description.partitions)))]
 
-    # --- requests
+    # --- Requests
 
     def _missing(self, topic: StorageTopic) -> Finding:
         subject, cluster = f"topic {topic.name}", self._cluster()
@@ -191,7 +191,9 @@ class KafkaChecks:
                 message,
                 f"Grant Create on this topic, or create it: {PERMISSIONS}",
             )
-        return Finding(subject, Verdict.OK, f"{topic.property}: is created when the worker starts")
+        return Finding(
+            subject, Verdict.OK, f"{topic.property}: will be created when the worker starts"
+        )
 
     def _cluster(self) -> Any:
         check_resolvable(self._config["bootstrap.servers"])
@@ -212,7 +214,7 @@ class KafkaChecks:
             return None
 
     def _cleanup_policy(self, topic: str) -> str | None:
-        """Return the cleanup policy; None if this user may not read it."""
+        """Return the cleanup policy, or None if this user may not read it."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self._admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
         try:
@@ -236,7 +238,7 @@ class KafkaChecks:
             )
             raise ConnectError(problem.str() + reason) from error
         except TimeoutError as error:
-            raise ConnectError(f"no answer in {ANSWER_SECONDS:g} s") from error
+            raise ConnectError(f"no response in {ANSWER_SECONDS:g} s") from error
 
 
 class _MissingError(ConnectError):
@@ -244,7 +246,7 @@ class _MissingError(ConnectError):
 
 
 class _RefusedError(ConnectError):
-    """The user lacks the permission for the request."""
+    """The user does not have permission for the request."""
 
 
 def _counted(partitions: int) -> str:
@@ -252,7 +254,7 @@ def _counted(partitions: int) -> str:
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:
-    """Return the missing operations; none if the broker does not report operations."""
+    """Return the missing operations. Empty if the broker does not report any operations."""
     operations = set(allowed or ())
     if not operations or AclOperation.ALL in operations:
         return ""

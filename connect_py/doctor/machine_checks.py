@@ -15,13 +15,13 @@ _FOR_SPARK = "required by Iceberg sinks"
 
 
 def machine_checks(*, java_needed: bool) -> list[Check]:
-    """Return the checks of Java and jars, which are failures if the connector needs Java."""
+    """Return the checks of Java and jars. A problem is a failure only if Java is required."""
     missing = Verdict.FAIL if java_needed else Verdict.WARN
     return [Check("Java", lambda: java(missing), 30.0), Check("jars", lambda: jars(missing), 60.0)]
 
 
 def java(missing: Verdict) -> Sequence[Finding]:
-    """Check which Java starts Spark."""
+    """Check which Java runs Spark."""
     if path := os.environ.get(JAVA_VARIABLE):
         if os.access(path, os.X_OK):
             return [Finding("Java", Verdict.OK, f"{path}, from {JAVA_VARIABLE}")]
@@ -38,7 +38,7 @@ def java(missing: Verdict) -> Sequence[Finding]:
 
 
 def jars(missing: Verdict) -> Sequence[Finding]:
-    """Check that Spark's and Iceberg's libraries are complete. Nothing is downloaded."""
+    """Check that the Spark and Iceberg libraries are complete. Nothing is downloaded."""
     if paths := os.environ.get(JARS_VARIABLE):
         absent = [path for path in paths.split(os.pathsep) if not Path(path).is_file()]
         if absent:
@@ -47,7 +47,7 @@ def jars(missing: Verdict) -> Sequence[Finding]:
                 Finding(
                     "jars",
                     missing,
-                    f"{JARS_VARIABLE} names missing files: {absent[0]}",
+                    f"{JARS_VARIABLE} contains paths of missing files: {absent[0]}",
                     remedy,
                 )
             ]

@@ -1,4 +1,4 @@
-"""Checks of a worker's properties on this machine."""
+"""Checks of worker properties on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_worker(path: Path) -> WorkerConfig:
     """Return the configuration of a distributed or standalone worker.
 
     Raises:
-        OSError, ConfigError: The file cannot be read, or a property is not valid.
+        OSError, ConfigError: The file cannot be read, or a property is invalid.
     """
     props = read_properties(path)
     standalone = "offset.storage.file.filename" in props and "group.id" not in props
@@ -46,9 +46,9 @@ def _listeners(config: WorkerConfig) -> list[str]:
 
 
 def properties(path: Path, config: WorkerConfig) -> Sequence[Finding]:
-    """Check that all keys are known."""
+    """Check that all property names are known."""
     if config.unknown:
-        remedy = "Correct the spelling, or ignore this: a plugin may use the key."
+        remedy = "Correct the spelling, or ignore this if a plugin uses the property."
         return [
             Finding(
                 "properties", Verdict.WARN, f"{path}: unknown: {', '.join(config.unknown)}", remedy
@@ -58,7 +58,7 @@ def properties(path: Path, config: WorkerConfig) -> Sequence[Finding]:
 
 
 def port(address: str) -> Sequence[Finding]:
-    """Check that a listener can be opened, and find the process that uses its port."""
+    """Check that a listener can be opened. If not, report the process that uses the port."""
     listener = Listener.parse(address)
     host, subject = listener.host or "", f"port {listener.port}"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -82,8 +82,8 @@ def port(address: str) -> Sequence[Finding]:
                     Finding(
                         subject,
                         Verdict.WARN,
-                        f"{owner} answers there",
-                        "None, if it is this worker.",
+                        f"{owner} responds on this port",
+                        "Nothing to do if it is this worker.",
                     )
                 ]
             return [
@@ -114,7 +114,7 @@ def _worker_at(host: str, number: int) -> str | None:
 
 
 def _process_at(number: int) -> str | None:
-    """Return the process that listens on a port; None if there is none that this user may see."""
+    """Return the process that listens on a port, or None if none is visible to this user."""
     import psutil
 
     try:
@@ -130,13 +130,13 @@ def _process_at(number: int) -> str | None:
                 psutil.Error,
                 ValueError,
                 TypeError,
-            ):  # a process of another user, or it has exited
+            ):  # the process belongs to another user, or it has exited
                 return "another program"
     return None
 
 
 def plugin_path(config: WorkerConfig, plugins: PluginRegistry) -> Sequence[Finding]:
-    """Check that the directories of `plugin.path` are readable, and list the connectors."""
+    """Check that the directories in `plugin.path` are readable, and list the connectors."""
     paths = [path.strip() for path in config["plugin.path"] or () if path.strip()]
     missing = [
         path for path in paths if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK)

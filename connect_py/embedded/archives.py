@@ -1,8 +1,8 @@
-"""Creates class data archives: half a minute of one core, once per Java and set of jars.
+"""Creates class data archives, which takes one core about 30 seconds per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` creates the missing archives, by default
-both. `make` and the image run it. `make_archives_in_background` is for a first start without
-archives: it runs at the lowest priority and uses idle processor time.
+`python -m connect_py.embedded.archives [broker] [spark]` creates missing archives (by default, both
+of them). `make` and the image build run it. `make_archives_in_background` is for a first start
+without archives. It runs at the lowest priority and uses idle CPU time.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from connect_py.embedded.spark_environment import (
     spark_environment,
 )
 
-# half a minute on an idle machine; at the lowest priority, it waits for everything else
+# half a minute on an idle machine, but it runs at the lowest priority and may have to wait
 _SPARK_SECONDS = 600.0
 _NICE = 19
-# A plugin's module that is run by name: the embedded runtime does not import plugins.
+# A plugin module that is run by name, because the embedded runtime does not import plugins.
 _SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
 
 
 class ArchiveError(ConnectError):
-    """A run that creates an archive has failed. The message contains the end of its output."""
+    """The process that creates an archive failed. The message contains the end of its output."""
 
 
 def broker_archive() -> ClassDataArchive:
-    """Return the archive of the broker's classes for the Java and jars of `KafkaBroker`."""
+    """Return the class data archive for the Java and the jars of `KafkaBroker`."""
     return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
 
 
 def make_archives(*requested: str) -> list[str]:
-    """Create missing archives, of "broker" and "spark" only the given ones, if any.
+    """Create missing archives and return the names of the created ones.
 
-    Return their names.
+    The arguments select archives, "broker" or "spark". The default is both.
 
     Raises:
-        BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
-        ArchiveError: The run of Spark failed.
+        BrokerError, JavaNotFoundError, IvyError, JarLockError: See `KafkaBroker.start`.
+        ArchiveError: The Spark process failed.
     """
     kinds = {"broker": (broker_archive, _run_broker), "spark": (spark_archive, _run_spark)}
     recordings = [(find(), run) for find, run in (kinds[name] for name in requested or kinds)]
@@ -60,8 +60,8 @@ def make_archives_in_background() -> None:
     archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
-    # The shell exits immediately, so its child is not ours, and stopping this process does not wait
-    # for it.
+    # The shell exits immediately. Therefore, its child is not a child of this process, which can
+    # exit without waiting for it.
     subprocess.run(
         [
             "/bin/sh",
@@ -82,13 +82,14 @@ def make_archives_in_background() -> None:
 
 def _run_broker(options: Sequence[str]) -> None:
     with KafkaBroker(java_options=options) as broker:
-        # otherwise, a temporary broker is killed, but Java writes the archive on a regular exit
+        # stop explicitly: Java writes the archive only on a regular exit, but closing a temporary
+        # broker kills it
         broker.stop()
 
 
 def _run_spark(options: Sequence[str]) -> None:
-    # Without the S3 library: an archive matches class paths that start with its own, and that
-    # library comes last or is missing.
+    # Omit the S3 library. An archive matches all class paths that start with its own class path,
+    # and the S3 library is either at the end or missing.
     jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(
         map(str, JarLock.shipped("spark").resolve())
     )
@@ -105,7 +106,7 @@ def _run_spark(options: Sequence[str]) -> None:
     )
     if result.returncode != 0:
         raise ArchiveError(
-            "the run of Spark for its archive failed:\n"
+            "the Spark process that creates the class data archive failed:\n"
             + "\n".join(result.stderr.splitlines()[-25:])
             + "\n".join(result.stderr.splitlines()[-25:])
         )

@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker, one KRaft node on loopback ports, for tests and local use."""
+"""An Apache Kafka broker for tests and local use: a single KRaft node on loopback ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from connect_py.process.child_process import ChildProcess
 from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
-_PORT_ATTEMPTS = 3  # a free port may be taken before the broker binds it
+_PORT_ATTEMPTS = 3  # another process may take a free port before the broker binds it
 _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -64,14 +64,14 @@ class BrokerError(ConnectError):
 
 
 class KafkaBroker(StartedService):
-    """One node that is both broker and controller; its owner starts and closes it.
+    """A single node that is both broker and controller.
 
         with KafkaBroker() as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
-    The kernel kills the JVM when this process exits (unless `detached`). `stop`, `kill`, and
-    `start` may be called in any order: ports and data remain the same until `close`. They are
-    called by one thread.
+    The kernel kills the JVM when this process exits, unless `detached` is set. `stop`, `kill`, and
+    `start` may be called in any order, but only on one thread. Ports and data remain the same until
+    `close`.
     """
 
     def __init__(
@@ -85,16 +85,17 @@ class KafkaBroker(StartedService):
         detached: bool = False,
         start_seconds: float = 90.0,
     ) -> None:
-        """Create the broker; nothing runs yet.
+        """Create the object without starting the broker.
 
         Args:
-            directory: Folder of data and log. By default, a temporary folder that `close` removes.
-            port: Client port on loopback; 0 selects a free one at the first start.
+            directory: Folder for data and log. The default is a temporary folder, which `close`
+                removes.
+            port: Client port on loopback. 0 selects a free port at the first start.
             auto_create_topics: Create topics automatically when clients use them.
-            properties: Broker settings that override ours.
-            java_options: JVM options that override ours.
-            detached: The broker outlives this process; a caller needs `pid` to stop it.
-            start_seconds: Timeout of a start.
+            properties: Broker settings that override the defaults of this class.
+            java_options: JVM options that override the defaults of this class.
+            detached: Let the broker outlive this process. The caller stops it through `pid`.
+            start_seconds: Timeout of a start, in seconds.
         """
         self._temporary = directory is None
         if directory is None:
@@ -115,11 +116,11 @@ class KafkaBroker(StartedService):
         self._detached = detached
         self._start_seconds = start_seconds
         self._child: ChildProcess | None = None
-        self._log_start = 0  # position of the current start in the log
+        self._log_start = 0  # file position at which the log of the current start begins
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, available after the first start and constant from then on."""
+        """`127.0.0.1:port`, available after the first start and constant after that."""
         if self._port == 0:
             raise BrokerError("the broker has no port before its first start")
         return f"{HOST}:{self._port}"
@@ -156,10 +157,10 @@ class KafkaBroker(StartedService):
     def start(self) -> Self:
         """Start the broker and return when it responds to an admin request.
 
-        Formats the folder the first time.
+        The first start formats the data folder.
 
         Raises:
-            BrokerError: It exited or did not respond in time.
+            BrokerError: The broker exited or did not respond in time.
             JavaNotFoundError, IvyError, JarLockError: See `find_java` and `JarLock.resolve`.
         """
         if self.running:
@@ -201,7 +202,7 @@ class KafkaBroker(StartedService):
         raise AssertionError("the last attempt returns or raises")
 
     def stop(self) -> None:
-        """Shut down in order; the broker is killed after 15 s."""
+        """Shut down the broker cleanly. It is killed after 15 seconds."""
         if self._child is not None:
             self._child.signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
             self._child.stop(_STOP_SECONDS)
@@ -212,7 +213,7 @@ class KafkaBroker(StartedService):
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze the JVM: connections remain open, and the broker does not respond."""
+        """Freeze the JVM. Connections remain open, but the broker does not respond."""
         self._signal_running(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -220,12 +221,12 @@ class KafkaBroker(StartedService):
         self._signal_running(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop and start with the same ports and data."""
+        """Stop and start the broker with the same ports and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop the broker. A temporary one is killed because its folder is removed."""
+        """Stop the broker. A temporary broker is killed, because its folder is removed."""
         if self._temporary:
             self.kill()
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -249,23 +250,22 @@ class KafkaBroker(StartedService):
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             "auto.create.topics.enable": str(self._auto_create_topics).lower(),
-            # Change events have old timestamps: with the default retention, their topics would be
-            # emptied.
+            # Change events have old timestamps. With the default retention, they would be deleted.
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # After a kill, the controller waits for the old session before it admits the new
-            # broker.
+            # After a kill, the controller registers the new broker only when the old session has
+            # expired.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
-            # default: twice per second, for followers, which do not exist here
+            # the default is 500 ms, for the benefit of followers, which do not exist here
             "metadata.max.idle.interval.ms": "60000",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "4",
-            # An abandoned transaction blocks readers: check for expired ones every second.
+            # An abandoned transaction blocks readers. Check for expired transactions every second.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
@@ -282,7 +282,7 @@ class KafkaBroker(StartedService):
         (self.directory / "log4j2.xml").write_text(_LOGGING)
 
     def _format(self, java: JavaRuntime, jars: Sequence[Path]) -> None:
-        """Assign a cluster ID to an empty data folder; a formatted one is left unchanged."""
+        """Assign a cluster ID to an empty data folder. A formatted folder is left unchanged."""
         if self._identity_file.exists():
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -329,11 +329,11 @@ class KafkaBroker(StartedService):
         ]
 
     def _wait_until_ready(self) -> None:
-        """Return when the broker is in its own metadata response.
+        """Wait until the broker is listed in its own metadata response.
 
-        The port is checked first because the client prints a line for each refused connection. The
-        cluster ID distinguishes our broker from another one on the same port, which ours has not
-        detected yet.
+        The port is checked first, because the client prints a line for each refused connection. The
+        cluster ID distinguishes this broker from another broker on the same port, which this one
+        may not have detected yet.
         """
         assert self._child is not None
         started = time.monotonic()
@@ -362,7 +362,7 @@ class KafkaBroker(StartedService):
                     if is_ours
                     else f"waiting for port {self._port}, which another broker uses"
                     if is_ours
-                    else f"another broker answers on port {self._port}"
+                    else f"another broker responds on port {self._port}"
                 )
             self._check_alive(deadline, doing)
             self._child.wait(_POLL_SECONDS)
@@ -379,10 +379,10 @@ class KafkaBroker(StartedService):
             )
 
     def _log_excerpt(self) -> str:
-        """Return the relevant part of this start's log.
+        """Return the relevant part of the log since the last start.
 
-        It begins with the first error, because a shutdown logs much after it; without an
-        error, it is the end.
+        It begins with the first error, because a shutdown writes many lines after the error.
+        Without an error, it is the end of the log.
         """
         with self.log_path.open("rb") as handle:
             handle.seek(self._log_start)
@@ -392,11 +392,11 @@ class KafkaBroker(StartedService):
 
 
 def _free_ports(chosen: int) -> tuple[int, int]:
-    """Return two different free loopback ports: the client port and the controller port.
+    """Return two different free loopback ports, for clients and for the controller.
 
-    They are below the range of outgoing connections. While a broker is down, its clients try to
-    connect repeatedly, and one whose own port happens to be the broker's would connect to itself
-    and occupy it.
+    They are below the range of ephemeral ports. While a broker is down, its clients keep trying to
+    connect. A client whose ephemeral port happens to be the broker's port would connect to itself
+    and occupy the port.
     """
     outgoing = _first_outgoing_port()
     candidates = random.sample(range(max(1024, outgoing - 12_000), outgoing), 200)
@@ -411,11 +411,11 @@ def _first_outgoing_port() -> int:
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        return 32_768  # not Linux: most systems use this limit or a higher one
+        return 32_768  # not Linux; most systems use this limit or a higher limit
 
 
 def is_free(port: int) -> bool:
-    """Return True if a broker could currently listen on this port."""
+    """Return True if a broker could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # same option as Kafka
         try:

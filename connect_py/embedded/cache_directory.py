@@ -15,9 +15,9 @@ _LOCK_POLL_SECONDS = 0.1
 
 
 def cache_directory() -> Path:
-    """Return the user's cache folder, which is created if necessary.
+    """Return the user's cache folder, creating it if necessary.
 
-    It is $CONNECT_PY_CACHE, or in the platform's usual location.
+    It is $CONNECT_PY_CACHE if set, otherwise the platform's usual location.
     """
     if chosen := os.environ.get(CACHE_VARIABLE):
         directory = Path(chosen).absolute()
@@ -32,10 +32,10 @@ def cache_directory() -> Path:
 
 @contextmanager
 def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
-    """Hold an interprocess lock during the block; the kernel releases it if this process exits.
+    """Hold an interprocess lock during the block. The kernel releases it if this process exits.
 
     Raises:
-        TimeoutError: Another process held it until the timeout.
+        TimeoutError: Another process held the lock until the timeout.
     """
     end = time.monotonic() + deadline_seconds
     with path.open("a") as handle:

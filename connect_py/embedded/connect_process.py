@@ -1,4 +1,4 @@
-"""A Kafka Connect worker, Java's or our own, in a child process."""
+"""A Kafka Connect worker, either Java's or connect-py's, in a child process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from connect_py.embedded.java_connect import java_connect_command
 from connect_py.embedded.started_service import StartedService
 from connect_py.process.child_process import ChildProcess
 
-START_SECONDS = 90.0  # until it responds
+START_SECONDS = 90.0  # timeout until the worker responds
 STOP_SECONDS = 30.0
-LOG_LINES = 25  # shown after a failure
+LOG_LINES = 25  # number of log lines shown after a failure
 _POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 15.0
 _HOST = "127.0.0.1"
 
 
 class ConnectProcess(StartedService):
-    """One worker.
+    """A connect-py worker in a child process.
 
     After `kill` or `stop`, `launch` starts it again with the same properties and port.
     """
@@ -40,9 +40,9 @@ class ConnectProcess(StartedService):
         bootstrap_servers: str,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Write `NAME.properties` into the directory; nothing runs yet.
+        """Write `NAME.properties` into the directory, without starting the worker.
 
-        `properties` override ours.
+        `properties` override the default settings.
         """
         self.name = name
         self.url = f"http://{_HOST}:{free_port()}"
@@ -53,15 +53,15 @@ class ConnectProcess(StartedService):
         self._child: ChildProcess | None = None
 
     def command(self) -> Sequence[str | Path]:
-        """Return the command of the worker: our own `connect-distributed`."""
+        """Return the worker's command, `connect-distributed`."""
         return [Path(sys.executable).parent / "connect-distributed", self.properties]
 
     def launch(self) -> None:
-        """Start the process without waiting; see `wait_until_it_answers`.
+        """Start the process without waiting. See `wait_until_it_answers`.
 
         Raises:
-            JavaNotFoundError, IvyError, JarLockError: For Java's worker, as for
-              `java_connect_command`.
+            JavaNotFoundError, IvyError, JarLockError: Only for Java's worker. See
+                `java_connect_command`.
         """
         self._child = ChildProcess(self.command(), self.log_path)
 
@@ -72,11 +72,11 @@ class ConnectProcess(StartedService):
         return self
 
     def wait_until_it_answers(self, interrupted: threading.Event | None = None) -> None:
-        """Return when the REST port serves requests, or `interrupted` is set.
+        """Wait until the REST port serves requests or `interrupted` is set.
 
         Raises:
-            ConnectError: It exited or did not respond in time. The message contains the end of its
-                log.
+            ConnectError: The worker exited or did not respond in time. The message contains the end
+                of its log.
         """
         interrupted = interrupted or threading.Event()
         deadline = time.monotonic() + START_SECONDS
@@ -95,7 +95,7 @@ class ConnectProcess(StartedService):
 
     @property
     def pid(self) -> int:
-        """Process ID of the running or last process."""
+        """Process ID of the current or last process."""
         assert self._child is not None
         return self._child.pid
 
@@ -105,10 +105,10 @@ class ConnectProcess(StartedService):
         return self._child is not None and self._child.status is not None
 
     def check(self) -> None:
-        """Raise if the process has exited.
+        """Raise an error if the process has exited.
 
         Raises:
-            ConnectError: It exited unexpectedly. The message contains the end of its log.
+            ConnectError: The process has exited. The message contains the end of its log.
         """
         if self._child is not None and self._child.status is not None:
             raise ConnectError(
@@ -118,12 +118,12 @@ class ConnectProcess(StartedService):
     def failed_trace(self, connector: str) -> str | None:
         """Return the stack trace of a failed connector or task.
 
-        None: none has failed, or the status is unknown.
+        Return None if there is no failure or if the status is unknown.
         """
         try:
             target = path(CONNECTOR_STATUS, connector=connector)
             status = httpx.get(self.url + target, timeout=_ANSWER_SECONDS).json()
-        except (httpx.TransportError, ValueError):  # no response, or not in JSON
+        except (httpx.TransportError, ValueError):  # no response, or not JSON
             return None
         states = [status.get("connector", {}), *status.get("tasks", [])]
         return next(
@@ -137,25 +137,25 @@ class ConnectProcess(StartedService):
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has exited. Return False if it is still running."""
+        """Wait until the process has exited. Return False if it is still running after the time."""
         return self._child is None or self._child.wait(seconds)
 
     def close(self) -> None:
-        """Stop in order, and kill the process after half a minute."""
+        """Stop the worker cleanly, and kill the process after 30 seconds."""
         if self._child is not None:
             self._child.stop(STOP_SECONDS)
 
 
 class JavaConnectProcess(ConnectProcess):
-    """Java's Kafka Connect, with the plugins in `plugin.path`."""
+    """Java's Kafka Connect worker in a child process, with the plugins in `plugin.path`."""
 
     def command(self) -> Sequence[str | Path]:
-        """Return the command of the worker: `ConnectDistributed` of the lock `connect`."""
+        """Return the worker's command, `ConnectDistributed` with the jars of the lock `connect`."""
         return java_connect_command(self.properties)
 
 
 def free_port() -> int:
-    """Return a port of this machine that is currently free."""
+    """Return a port that is currently free on this machine."""
     with socket.socket() as sock:
         sock.bind((_HOST, 0))
         return int(sock.getsockname()[1])

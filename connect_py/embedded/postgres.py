@@ -1,4 +1,4 @@
-"""A real PostgreSQL server on a loopback port, run by the installation of this machine."""
+"""A PostgreSQL server on a loopback port, run from this machine's installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
 ADMIN = "postgres"
-# Locations of the server in packages if it is not in the PATH; the newest version is used.
+# Locations where packages install the server if it is not in the PATH. The newest version is used.
 LOCATIONS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -37,8 +37,8 @@ MISSING = (
     "locations.\nOn Debian and Ubuntu: apt-get install postgresql\nOn Fedora: dnf install "
     "postgresql-server\nOn macOS: brew install postgresql@17"
 )
-_UNPRIVILEGED = ("postgres", "nobody")  # users for running the server, which refuses to run as root
-_NOT_AS_ROOT = "PostgreSQL does not run as root: run this command as another user"
+_UNPRIVILEGED = ("postgres", "nobody")  # users that run the server, because it rejects root
+_NOT_AS_ROOT = "PostgreSQL cannot run as root: run this command as a different user"
 _INIT_SECONDS = 120.0
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -52,12 +52,12 @@ class PostgresError(ConnectError):
 
 
 def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder with `initdb`, `postgres`, and `psql`.
+    """Return the folder that contains `initdb`, `postgres`, and `psql`.
 
-    It is in the PATH, or the newest in the usual locations.
+    It is the folder in the PATH, or the newest version in the usual locations.
 
     Raises:
-        PostgresError: There is none. The message explains how to install it.
+        PostgresError: PostgreSQL is not installed. The message explains how to install it.
     """
     path = (os.environ if environment is None else environment).get("PATH", "")
     if initdb := shutil.which("initdb", path=path):
@@ -77,9 +77,9 @@ def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _ServerUser:
-    """User that runs the server: this user, or an unprivileged one instead of root."""
+    """User that runs the server: the current user, or an unprivileged user instead of root."""
 
-    uid: int | None = None  # None: this user
+    uid: int | None = None  # None for the current user
     gid: int = 0
 
     @staticmethod
@@ -88,8 +88,8 @@ class _ServerUser:
             return _ServerUser()
         if shutil.which("setpriv") is None:
             raise PostgresError(
-                "PostgreSQL does not run as root, and `setpriv` is not installed: run this "
-                "command as another user"
+                "PostgreSQL cannot run as root, and `setpriv` is not installed: run this "
+                "command as a different user"
             )
         for name in _UNPRIVILEGED:
             try:
@@ -100,9 +100,9 @@ class _ServerUser:
         raise PostgresError(_NOT_AS_ROOT)
 
     def prefix(self) -> list[str]:
-        """Return the prefix of a command.
+        """Return the command prefix that switches to this user.
 
-        `setpriv` restores the signal at our exit, which a change of the user clears.
+        Changing the user clears the parent-death signal, and `setpriv` sets it again.
         """
         if self.uid is None:
             return []
@@ -124,19 +124,19 @@ class _ServerUser:
 class PostgresServer(StartedService):
     """A database cluster with logical decoding.
 
-    `stop` and `start` retain data and port until `close`.
+    `stop` and `start` retain the data and the port until `close`.
 
-    Clients connect over TCP on loopback with a password. If run by root, the data are in a
-    temporary folder that an unprivileged user can access, and that `close` removes.
+    Clients connect over TCP on loopback with a password. If the current user is root, the data is
+    in a temporary folder that an unprivileged user can access and that `close` removes.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Find the server and select a port.
+        """Locate the installation and select a port.
 
-        `directory` contains the log, the passwords, and, unless run by root, the data.
+        `directory` contains the log, the password file, and, unless the user is root, the data.
 
         Raises:
-            PostgresError: It is not installed, or cannot run as root here.
+            PostgresError: PostgreSQL is not installed, or root cannot run it on this machine.
         """
         self._programs = find_postgres()
         self._runner = _ServerUser.find()
@@ -145,7 +145,7 @@ class PostgresServer(StartedService):
             scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
         )
         if self._temporary is not None:
-            self._temporary.chmod(0o711)  # may be traversed by others
+            self._temporary.chmod(0o711)  # other users may traverse it
         self.data = (self._temporary or directory) / "data"
         self.log_path = directory / "postgres.log"
         self.port = free_port()
@@ -159,10 +159,10 @@ class PostgresServer(StartedService):
         return self._child.pid
 
     def start(self) -> Self:
-        """Create the database cluster if necessary, start the server, and return when it responds.
+        """Create the database cluster if necessary, and start the server until it responds.
 
         Raises:
-            PostgresError: It failed to start. The message contains the end of its log.
+            PostgresError: The server failed to start. The message contains the end of its log.
         """
         if not (self.data / "PG_VERSION").exists():
             self._initialize()
@@ -200,14 +200,14 @@ class PostgresServer(StartedService):
         return self
 
     def stop(self) -> None:
-        """Shut down without waiting for clients, and kill the server after 15 s."""
+        """Shut down without waiting for clients. The server is killed after 15 seconds."""
         if self._child is not None:
             self._child.signal(signal.SIGINT)
             if not self._child.wait(_STOP_SECONDS):
                 self._child.kill()
 
     def close(self) -> None:
-        """Stop the server, and remove temporary data."""
+        """Stop the server and remove temporary data."""
         self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -219,7 +219,7 @@ class PostgresServer(StartedService):
         return [client, "-X", "-h", HOST, "-p", str(self.port), "-U", ADMIN, "-d", database]
 
     def write_psql(self, script: Path, database: str) -> None:
-        """Write an executable script that runs psql on a database with additional arguments."""
+        """Write an executable script that runs psql on a database and accepts more arguments."""
         command = shlex.join(
             ["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)]
         )
@@ -227,7 +227,9 @@ class PostgresServer(StartedService):
         script.chmod(0o700)
 
     def run(self, statements: str, database: str = ADMIN) -> str:
-        """Run SQL and return its rows as lines with tab-separated columns, up to the first error.
+        """Run SQL and return the rows as lines with tab-separated columns.
+
+        Execution stops at the first error.
 
         Raises:
             PostgresError: A statement was rejected.

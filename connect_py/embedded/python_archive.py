@@ -1,8 +1,8 @@
-"""Archive of this Python with everything that a Spark executor imports, for `spark.archives`.
+"""Archive of this Python environment for Spark executors, used with `spark.archives`.
 
 It contains the interpreter, its standard library, and the installed distributions that connect-py
-and other plugins need. It does not contain jars: executors get them from the driver. It runs on
-machines with the same operating system and processor as this one.
+and other plugins require. It does not contain jars, which executors receive from the driver. It
+runs on machines with the same operating system and processor architecture as this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEFT_OUT: Final = frozenset(
     {"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"}
 )
 _NOT_NEEDED: Final = ("pyspark/jars/", "pyspark/examples/", "pyspark/data/")
-# The interpreter finds its library and modules next to it, in any folder.
+# The interpreter locates its libraries and modules relative to itself, so the folder can be moved.
 _START: Final = """\
 #!/bin/sh
 home=$(cd "$(dirname "$0")/.." && pwd)
@@ -44,10 +44,10 @@ class PythonArchiveError(ConnectError):
 
 
 def write_archive(path: Path, report: Callable[[str], None] = lambda _: None) -> int:
-    """Write the archive. Return the number of its files.
+    """Write the archive and return its number of files.
 
     Args:
-        path: Path of the `.tar.gz`, which is replaced atomically.
+        path: Path of the `.tar.gz` file, which is replaced atomically.
         report: Called with the name of each distribution before it is added.
 
     Raises:
@@ -71,7 +71,7 @@ def write_archive(path: Path, report: Callable[[str], None] = lambda _: None) ->
 
 
 def _members(library: str, report: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
-    """Yield names in the archive with their files."""
+    """Yield the name in the archive and the source path of each file."""
     report("the interpreter")
     with tempfile.TemporaryDirectory(prefix="connect-py-archive-") as folder:
         yield PYTHON, _written(Path(folder, "python3"), _START, 0o755)
@@ -103,7 +103,7 @@ def _interpreter(library: str) -> Iterator[tuple[str, Path]]:
 
 
 def _distributions() -> list[metadata.Distribution]:
-    """Return the required distributions of connect-py and plugins, by requirement."""
+    """Return the distributions that connect-py and plugins require, directly or transitively."""
     roots = [
         OWN,
         *{
@@ -123,7 +123,7 @@ def _distributions() -> list[metadata.Distribution]:
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
-            raise PythonArchiveError(f"{name} is required, but not installed") from error
+            raise PythonArchiveError(f"{name} is required but not installed") from error
         if canonicalize_name(name) != OWN:
             distributions[canonicalize_name(name)] = distribution
         pending += _needed(distribution, extra)
@@ -131,7 +131,7 @@ def _distributions() -> list[metadata.Distribution]:
 
 
 def _needed(distribution: metadata.Distribution, extra: str) -> Iterator[tuple[str, str]]:
-    """Yield the requirements of a distribution in this environment, each with its extras."""
+    """Yield a distribution's requirements in this environment, together with their extras."""
     for line in distribution.requires or ():
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):

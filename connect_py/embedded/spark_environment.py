@@ -1,4 +1,4 @@
-"""Environment of a process that starts Spark: Java, additional jars, and JVM options."""
+"""Environment variables for processes that start Spark: Java, additional jars, and JVM options."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
-# set instead of the others: the reason why Spark is not available, and the remedy
+# set instead of the other variables: why Spark is not available, with the remedy
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
 
 def spark_environment(*more: str) -> dict[str, str]:
-    """Return the variables that `SparkGateway` reads, for processes that start Spark.
+    """Return the environment variables that `SparkGateway` reads, for processes that start Spark.
 
-    `more` names locks whose jars are appended to Spark's, even if the variable is already set.
-    CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
-    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (possibly none), and
-    CONNECT_PY_SPARK_CLASSES a folder for compiled classes. A variable that is already set is
-    returned unchanged: an image with its own Java and jars downloads nothing.
+    CONNECT_PY_JAVA is the path of an executable. CONNECT_PY_SPARK_JARS contains paths joined by
+    `os.pathsep`. CONNECT_PY_SPARK_JAVA_OPTIONS contains options in shell quoting and may be empty.
+    CONNECT_PY_SPARK_CLASSES is a folder for compiled classes. A variable that is already set is
+    returned unchanged. Therefore, an image with its own Java and jars downloads nothing.
+
+    `more` contains names of locks whose jars are appended to Spark's jars, even if
+    CONNECT_PY_SPARK_JARS is already set.
 
     Raises:
-        JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
+        JavaNotFoundError, IvyError, JarLockError: See `find_java` and `JarLock.resolve`.
     """
     names = (JAVA_VARIABLE, JARS_VARIABLE, OPTIONS_VARIABLE, CLASSES_VARIABLE)
     configured = {name: os.environ.get(name, "") for name in names}
@@ -54,12 +56,12 @@ def spark_environment(*more: str) -> dict[str, str]:
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars in addition to pyspark's own: lock `spark`, then lock `s3` if it is cached.
+    """Return the jars that pyspark does not contain: lock `spark`, and lock `s3` if it is cached.
 
-    S3 requires an SDK that is as large as Iceberg and is therefore downloaded only on request. At
-    the end of the class path, it is harmless: an archive of loaded classes matches every class path
+    S3 requires an SDK that is as large as Iceberg and is therefore downloaded only on request. The
+    S3 jars are at the end of the class path, because a class data archive matches every class path
     that starts with its own. Damaged S3 jars are omitted with a warning instead of being downloaded
-    again: most sinks do not need them and may not have network access.
+    again, because most sinks do not need them and may not have network access.
     """
     jars = JarLock.shipped("spark").resolve()
     try:
@@ -72,8 +74,8 @@ def spark_jars() -> list[Path]:
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """Return the archive of Iceberg's and Spark's classes for `spark_environment`."""
-    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
+    """Return the class data archive of Iceberg's and Spark's classes for `spark_environment`."""
+    spec = importlib.util.find_spec("pyspark")  # does not import pyspark
     bundled = (
         sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
     )

@@ -1,4 +1,4 @@
-"""`StartedService`: a service for a `with` statement."""
+"""`StartedService`: base class of services that run during a `with` block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class StartedService(ABC):
-    """Starts at the beginning of the block, and is closed at its end or after a failed start."""
+    """Starts when the block is entered, and is closed at its end or after a failed start."""
 
     @abstractmethod
     def start(self) -> Self:

@@ -1,8 +1,8 @@
-"""Python's trusted certificates in the format of a JVM.
+"""Writes Python's trusted certificates to a truststore for a JVM.
 
-A company's own certificate authority is usually known to Python (pip needs it) but not to a Java
-from pip. The file contains only public certificates; the password protects nothing, but Java 17
-does not read certificates from a store without one.
+An internal certificate authority is usually configured for Python, because pip needs it, but not
+for a Java that was installed with pip. The file contains only public certificates. The password
+protects nothing, but Java 17 does not read certificates from a store without a password.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -> bool:
     """Write a PKCS12 truststore to `path`.
 
-    Return False, without a file, if Python has no trusted certificates.
+    Return False, without writing a file, if Python has no trusted certificates.
 
-    The certificates are those of the first variable of SSL_CERT_FILE, PIP_CERT, and
-    REQUESTS_CA_BUNDLE that names a file, or else those of Python's default TLS context.
+    The certificates are read from the first of SSL_CERT_FILE, PIP_CERT, and REQUESTS_CA_BUNDLE that
+    is the path of a file, otherwise from Python's default TLS context.
     """
     certificates = _certificates(os.environ if environment is None else environment)
     if not certificates:
@@ -48,7 +48,7 @@ def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -
 
 
 def truststore_options(path: Path) -> list[str]:
-    """Return the JVM options for trusting the certificates in `path`."""
+    """Return the JVM options that trust the certificates in `path`."""
     return [
         f"-Djavax.net.ssl.trustStore={path}",
         "-Djavax.net.ssl.trustStoreType=PKCS12",
@@ -70,11 +70,11 @@ def _certificates(environment: Mapping[str, str]) -> list[x509.Certificate]:
 def _readable(
     load: Callable[[bytes], x509.Certificate], blocks: list[bytes]
 ) -> list[x509.Certificate]:
-    """Return the valid certificates: invalid ones must not affect the others."""
+    """Return the valid certificates. Invalid certificates are omitted."""
     certificates = []
     for block in blocks:
         try:
-            # for example, about serial numbers that are not positive
+            # the library warns, for example, about serial numbers that are not positive
             with warnings.catch_warnings(action="ignore"):
                 certificates.append(load(block))
         except ValueError as error:

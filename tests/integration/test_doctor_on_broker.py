@@ -71,7 +71,7 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
     assert findings["brokers"][0] == "ok"
     assert findings[f"topic {config}"] == (
         "fail",
-        "config.storage.topic needs 1 partition and has 3",
+        "config.storage.topic requires 1 partition but has 3",
     )
     assert findings[f"topic {status}"] == (
         "fail",

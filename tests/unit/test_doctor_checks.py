@@ -61,7 +61,7 @@ def test_hanging_check_and_error_of_a_check_are_failures() -> None:
     ended.set()
     assert [(each.subject, each.verdict, each.text) for each in findings] == [
         ("one", Verdict.FAIL, "not today"),
-        ("two", Verdict.FAIL, "no answer in 0.05 s"),
+        ("two", Verdict.FAIL, "no response in 0.05 s"),
     ]
 
 
