@@ -64,7 +64,7 @@ class NotLeaderError(ConnectError):
 
 
 class Leadership:
-    """Leads the group while this worker is the leader.
+    """Acquires the leadership of the group and does the work of the leader.
 
     The owner of partition 0 of the control topic is a candidate. It becomes the leader by fencing
     the transactional producer of the previous leader. A term has these steps:
