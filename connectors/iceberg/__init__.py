@@ -1,23 +1,24 @@
-"""The Iceberg sink: Debezium topics land in tables, exactly once, by one commit per table and
-cycle.
+"""The Iceberg sink: writes Debezium topics to tables exactly once.
+
+Each cycle creates one commit per table.
 
 | package | responsibility |
 |---|---|
-| `table` | tables, and changes of their schema, as plain values |
-| `config` | the keys of a connector become frozen values |
-| `routing` | the tables of a row |
-| `conversion` | conversion of rows to a table's columns, and changes of the table for its rows |
+| `table` | tables and schema changes as plain values |
+| `config` | conversion of a connector configuration to frozen values |
+| `routing` | selection of the tables of a row |
+| `conversion` | conversion of rows to table columns, and schema changes for new rows |
 | `staging` | Parquet files per table and partition |
-| `protocol` | every decision, as plain data in and actions out |
-| `task` | the sink task: polls, staging, and the coordinator's messages |
-| `coordinator` | the thread in task 0 that carries out the decisions; its channel to the tasks |
-| `catalog`, `commit`, `driver` | Iceberg's Java classes, the commit, and the Spark driver |
+| `protocol` | all decisions, without I/O: plain data in, actions out |
+| `task` | the sink task: polls, staging, and messages from the coordinator |
+| `coordinator` | the thread in task 0 that performs the actions, and its channel to the tasks |
+| `catalog`, `commit`, `driver` | access to Iceberg's Java classes, commits, and the Spark driver |
 | `dead_letters`, `maintenance` | the dead-letter table; automatic compaction and expiration |
 """
 
 from connect_py.api.plugin import Plugin, PluginKind
 
-# 0.4 s of CPU in every process otherwise
+# otherwise, each process needs 0.4 s of CPU time to import these modules
 PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task.sink_task")
 PLUGINS = tuple(
     Plugin(

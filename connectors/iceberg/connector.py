@@ -1,4 +1,4 @@
-"""`IcebergSinkConnector`: checks the configuration and makes as many equal tasks as it may."""
+"""`IcebergSinkConnector`: validates the configuration and creates `tasks.max` equal tasks."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ log = logging.getLogger(__name__)
 
 
 class IcebergSinkConnector(SinkConnector):
-    """Lands topics in Iceberg tables. Partitions are shared among tasks by the consumer group, not
-    here."""
+    """Writes topics to Iceberg tables.
+
+    The consumer group assigns partitions to tasks, so all tasks have the same configuration.
+    """
 
     config_def = CONFIG_DEF
     task_class = IcebergSinkTask
 
     def __init__(self) -> None:
-        """Create a connector that was not started."""
+        """Create a connector without starting it."""
         self._cancellation = Cancellation()
 
     def start(self, props: Mapping[str, str]) -> None:
-        for warning in self._parsed(props).warnings:  # here, and not in every task
+        for warning in self._parsed(props).warnings:  # logged here once instead of in every task
             log.warning("%s", warning)
         self._props = dict(props)
 
@@ -49,7 +51,7 @@ class IcebergSinkConnector(SinkConnector):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the Spark driver, which starts next to the tasks."""
+        """Return the Spark driver, which starts concurrently with the tasks."""
         config = IcebergSinkConfig.parse(with_worker_catalog(props, worker_settings))
         return (driver_service(worker_spark_config(config, worker_settings)),)
 
@@ -60,15 +62,15 @@ class IcebergSinkConnector(SinkConnector):
         settings = self._worker_settings()
         complete = with_worker_catalog(props, settings)
         values = validate(complete)
-        given = {key: value for key, value in complete.items() if value is not None}
+        configured = {key: value for key, value in complete.items() if value is not None}
         in_worker = hasattr(self, "services")
         if in_worker and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
-        refused = [*refused_settings(given, settings), *refused_code(given, settings)]
+        refused = [*refused_settings(configured, settings), *refused_code(configured, settings)]
         for key, why in [*refused, *unsupported_worker_settings(settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         if in_worker and not any(value.errors for value in values.values()):
-            config = IcebergSinkConfig.parse(given)
+            config = IcebergSinkConfig.parse(configured)
             for key, why in unsupported_ref_settings(config):
                 values.setdefault(key, ConfigValue(key)).errors.append(why)
             if config.has_full_maintenance:
@@ -99,20 +101,19 @@ class IcebergSinkConnector(SinkConnector):
         self._cancellation.cancel()
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
-        """The coordinator's."""
+        """Return the transactional ID of the coordinator."""
         return self._parsed(props).coordinator_transactional_id
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of
-        their ledgers."""
+        """Mark the new offsets as a deliberate rewind or skip that overrides the table ledgers."""
         return alter(self._parsed(props), self.cluster, self.services, offsets)
 
     def _parsed(self, props: Mapping[str, str]) -> IcebergSinkConfig:
         return IcebergSinkConfig.parse(with_worker_catalog(props, self._worker_settings()))
 
     def _worker_settings(self) -> Callable[[str], Mapping[str, str]]:
-        """Those of `SharedServices`; outside a worker there are none."""
+        """Return the lookup of worker settings, which is empty outside a worker."""
         services = getattr(self, "services", None)
         return services.worker_settings if services is not None else lambda _prefix: {}

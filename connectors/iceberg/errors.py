@@ -1,4 +1,4 @@
-"""What may go wrong between the coordinator and a table, one class per thing to do about it."""
+"""Errors of table operations. Each class requires a different reaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from connectors.iceberg.table.schema_change import SchemaChange
 
 
 class TableError(ConnectError):
-    """Something about one table; `table` names it."""
+    """An error of one table. `table` is its name."""
 
     def __init__(self, table: str, why: str) -> None:
         super().__init__(f"table {table}: {why}")
@@ -17,12 +17,12 @@ class TableError(ConnectError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[TableError], tuple[str, str]]:
-        """Errors travel between processes."""
+        """Support pickling, because errors are sent between processes."""
         return type(self), (self.table, self.why)
 
 
 class JavaError(Exception):
-    """The message of a Java exception, as text: the JVM may have ended when it is read."""
+    """The message of a Java exception as a string, because the JVM may exit before it is read."""
 
 
 class TableMissingError(TableError):
@@ -30,9 +30,9 @@ class TableMissingError(TableError):
 
 
 class TableNotCreatedError(TableError):
-    """The table does not exist, and the rows so far cannot create it.
+    """The table does not exist, and cannot be created from the rows that were read so far.
 
-    Later rows may be able to.
+    Later rows may contain the missing information.
     """
 
 
@@ -41,7 +41,7 @@ class TableForbiddenError(TableError):
 
 
 class TableUnsuitableError(TableError):
-    """The table exists but does not support the request, which fails whenever it is repeated."""
+    """The table exists but does not support the request. A retry cannot succeed."""
 
 
 class DuplicateKeyError(TableError):
@@ -49,13 +49,13 @@ class DuplicateKeyError(TableError):
 
 
 class ExpectationFailedError(TableError):
-    """Rows of a commit violate an `iceberg.ext.expect.<name>` with the action `fail`.
+    """Rows of a commit violate an expectation with the action `fail`.
 
     Nothing was committed.
     """
 
     def __init__(self, table: str, failed: str) -> None:
-        super().__init__(table, f"rows are not as expected: {failed}; nothing was committed")
+        super().__init__(table, f"rows violate expectations: {failed}; nothing was committed")
         self.failed = failed
 
     def __reduce__(self) -> tuple[type[TableError], tuple[str, str]]:
@@ -63,11 +63,10 @@ class ExpectationFailedError(TableError):
 
 
 class SchemaChangesPendingError(TableError):
-    """Rows wait for changes of their table that the configuration does not allow without a
-    user."""
+    """Rows wait for schema changes that require approval by a user."""
 
     def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
-        super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
+        super().__init__(table, f"rows wait for approval to {', '.join(map(str, changes))}")
         self.changes = tuple(changes)
 
     def __reduce__(  # type: ignore[override]  # the superclass returns strings
@@ -77,25 +76,26 @@ class SchemaChangesPendingError(TableError):
 
 
 class CatalogUnavailableError(RetriableError):
-    """The catalog, the storage or Spark does not answer now."""
+    """The catalog, the storage, or Spark does not respond at the moment."""
 
 
 class SparkDiedError(CatalogUnavailableError):
-    """The JVM of the driver is gone. `LakeClient.start` makes a session in the next one."""
+    """The JVM of the driver has exited. `LakeClient.start` opens a session in the next JVM."""
 
 
 class SparkLostError(ConnectError):
-    """There is no driver, and trying again will not make one: Java is missing, or drivers died one
-    after the other."""
+    """The driver is not running, and a retry cannot start it.
+
+    For example, Java is missing, or several drivers exited in succession.
+    """
 
 
 class PairUnreadError(ConnectError):
-    """Half of a change of a key is staged without the other: who had read the other gave its
-    partition up meanwhile."""
+    """Only one half of a key change is staged, because the partition of the other was revoked."""
 
     def __init__(self, table: str, rows: int) -> None:
         super().__init__(
-            f"table {table}: {rows} rows wait for the delete of their old key, which is to be read "
+            f"table {table}: {rows} rows wait for the delete of their old key, which must be read "
             f"again"
         )
         self.args = (table, rows)

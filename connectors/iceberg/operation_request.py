@@ -1,10 +1,10 @@
 """`OperationRequest`: a call of `POST /connectors/{connector}/operations/{operation}`, and its
 dispatch.
 
-Operations are entry points of the group `connect_py.iceberg.operations`: the name of the operation,
-and a function that takes an `OperationRequest` and returns a JSON value. The connector loads an
-operation when it is called and does not import it, so that it works without the package of the
-operations.
+Operations are entry points in the group `connect_py.iceberg.operations`. The name of an entry point
+is the name of the operation. Its function accepts an `OperationRequest` and returns a JSON value.
+The connector loads an operation only when it is called, so it works without the package that
+provides the operations.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.protocol.commit_request import MAIN
 
 OPERATIONS: Final = "connect_py.iceberg.operations"
-DEADLINE_SECONDS: Final = 120.0  # of one call of the driver
+DEADLINE_SECONDS: Final = 120.0  # deadline of one driver call
 
 
 class Cancellation:
-    """Ends the driver session of an operation whose client is gone. Any thread."""
+    """Ends the driver session of an operation whose client has disconnected. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Cancellation:
         self.requested = False
 
     def cancel(self) -> None:
-        """Interrupt the current call of the driver, and let no session start."""
+        """Interrupt the current driver call, and prevent new sessions."""
         with self._lock:
             self.requested = True
             if self._lake is not None:
@@ -56,7 +56,7 @@ class Cancellation:
                 with self._lock:
                     self._lake = lake
                     if self.requested:
-                        raise ConnectError("the operation was canceled: its client is gone")
+                        raise ConnectError("the operation was canceled: its client disconnected")
                 yield lake
         finally:
             with self._lock:
@@ -65,14 +65,16 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
-    """A connector, the worker that runs the operation, and the JSON object of the request. Numbers
-    are strings."""
+    """Request for an operation on a connector, with the services of the worker that runs it.
+
+    `arguments` is the JSON object of the request. Its numbers are strings.
+    """
 
     config: IcebergSinkConfig
     props: Mapping[str, str]
     services: SharedServices
     arguments: Mapping[str, Any]
-    cluster: SinkCluster | None = None  # None: the operation was not called through a worker
+    cluster: SinkCluster | None = None  # None outside a worker
     pipelines: PipelineFactory | None = None
     progress: Callable[[str], None] = lambda _: None  # shows the current step to the client
     cancellation: Cancellation = field(default_factory=Cancellation)
@@ -94,21 +96,21 @@ class OperationRequest:
     def kafka(self) -> dict[str, Any]:
         """Return the settings of a Kafka client for the cluster of the connector's topics."""
         if self.cluster is None:
-            raise ConfigError("", "only a worker knows how to reach Kafka")
+            raise ConfigError("", "the operation requires a worker with a connection to Kafka")
         return self.cluster.client_config("admin")
 
     def refuse_unknown(self, names: tuple[str, ...], operation: str) -> None:
         """Raise a `ConfigError` if the request has an argument with another name."""
         for name in self.arguments.keys() - set(names):
             raise ConfigError(
-                name, f"unknown argument; {operation} takes {', '.join(names) or 'none'}"
+                name, f"unknown argument; {operation} accepts {', '.join(names) or 'none'}"
             )
 
     def text(self, name: str) -> str:
         """Return a required argument."""
         value = self.arguments.get(name)
         if not isinstance(value, str) or not value:
-            raise ConfigError(name, "must be a text that is not empty")
+            raise ConfigError(name, "must be a non-empty string")
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -116,7 +118,7 @@ class OperationRequest:
         return self.text(name) if self.arguments.get(name) is not None else None
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return a number from 1 to `most`."""
+        """Return an optional number from 1 to `most`."""
         value = self.arguments.get(name)
         if value is None:
             return default
@@ -133,17 +135,17 @@ class OperationRequest:
 
 
 def operate(request: OperationRequest, operation: str) -> Any:
-    """Call an operation; the result is a JSON value.
+    """Call an operation, and return its result as a JSON value.
 
     Raises:
         NotFoundError: The operation, or its subject, does not exist.
         ConfigError: The arguments are not valid, or the request is not possible.
-        ConnectError: The catalog, the storage, or Kafka does not answer.
+        ConnectError: The catalog, the storage, or Kafka does not respond.
     """
     operations = registered_operations()
     if operation not in operations:
         names = ", ".join(sorted(operations)) or "none"
-        raise NotFoundError(f"The Iceberg sink has no operation {operation}: it has {names}")
+        raise NotFoundError(f"The Iceberg sink has no operation {operation}, only {names}")
     return operations[operation].load()(request)
 
 

@@ -157,7 +157,7 @@ def test_rows_wait_for_a_schema_change_that_a_user_approves(
     )
     assert (
         case.await_waiting(f"table {case.table}")["reason"]
-        == "rows wait for it to add column new of type string"
+        == "rows wait for approval to add column new of type string"
     )
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.ids() == [1]

@@ -212,7 +212,7 @@ def test_columns_of_a_step_are_ignored_or_wait(lake: Lake) -> None:
         sink.stage(rows({"b": "north"})), step=PRICED, evolution={ADD: ChangeAction.HOLD}
     )
     with pytest.raises(
-        SchemaChangesPendingError, match="rows wait for it to add column price of type int"
+        SchemaChangesPendingError, match="rows wait for approval to add column price of type int"
     ) as waits:
         sink.committer().commit(request)
     assert pickle.loads(pickle.dumps(waits.value)).changes == waits.value.changes

@@ -75,7 +75,7 @@ def test_other_words_than_those_of_a_change_are_refused(words: str, why: str) ->
         (
             "table",
             {"table": "db.t", "color": "red"},
-            "color: unknown argument; table takes table, limit",
+            "color: unknown argument; table accepts table, limit",
         ),
         ("reject", {"table": "db.t", "rows": "eat"}, "rows: must be one of"),
         ("replay", {"records": []}, "errors.deadletterqueue.iceberg.replay.topic: is not set"),

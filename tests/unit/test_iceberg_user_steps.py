@@ -95,7 +95,7 @@ def test_columns_of_a_step_wait_until_a_person_adds_them() -> None:
         ]
 
     with pytest.raises(
-        SchemaChangesPendingError, match="rows wait for it to add column price of type int"
+        SchemaChangesPendingError, match="rows wait for approval to add column price of type int"
     ):
         tables._commit(REQUEST)
     assert sum(pending()) == 1

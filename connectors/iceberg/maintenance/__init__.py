@@ -1,1 +1,1 @@
-"""Automatic maintenance in the driver of the commits: compaction and snapshot expiration."""
+"""Automatic compaction and snapshot expiration in the Spark driver that runs the commits."""

@@ -1,19 +1,18 @@
-"""Compaction between cycles in the driver of the commits.
+"""Compaction between cycles in the Spark driver that runs the commits.
 
-It rewrites small files and files with many deleted rows. One compaction is one separate commit and
-takes four steps. Between any two of them the process may be killed:
+Compaction rewrites small files and files with many deleted rows. Each compaction is a separate
+commit with four steps. The process may be killed between any two steps:
 
-1. Plan: the data files of the head of the commit ref are listed, and the ones to rewrite are
-   selected. Nothing is written.
-2. Write: Spark writes the live rows of these files to new files, in a folder that has the file
-   prefix of the epoch. A crash leaves files that no snapshot refers to; the first own commit of the
-   next epoch removes them (rule 18).
-3. Commit: one `RewriteFiles` is built on the newest metadata and validated from the snapshot that
-   step 1 read. A crash also leaves manifests that nothing refers to; the search for orphan files
-   removes them.
-4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If its answer
-   is lost, the table is read again before a file is deleted. A crash after it leaves nothing to
-   repair.
+1. Plan: list the data files at the head of the commit ref, and select the files to rewrite. Nothing
+   is written.
+2. Write: Spark writes the live rows of these files to new files in a folder with the file prefix of
+   the epoch. A crash leaves unreferenced files, which the first commit of the next epoch removes
+   (rule 18).
+3. Commit: build one `RewriteFiles` on the newest metadata, and validate it from the snapshot of
+   step 1. A crash also leaves unreferenced manifests, which the search for orphan files removes.
+4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If the
+   response is lost, the table is read again before any file is deleted. A crash after this step
+   leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEFORE_WRITE, AFTER_WRITE = "before_compaction_write", "after_compaction_write"  # fault points
-COMPACTION_KEY: Final = "connect-py.compaction"  # in the summary of the snapshot: the connector
-# of the target size: smaller files are small; Iceberg's bin packing uses the same ratio
+COMPACTION_KEY: Final = "connect-py.compaction"  # summary entry: the connector
+# share of the target size below which a file is small, as in Iceberg's bin packing
 SMALL: Final = 0.75
 TARGET_BYTES: Final = 512 << 20  # Iceberg's default
 # opening a file costs about as much as rewriting this many bytes
 OPEN_FILE_BYTES: Final = 256 << 10
-# files up to this size are merged whatever the size of the others
+# files up to this size are merged regardless of the size of other files
 _ALWAYS_MERGED_BYTES: Final = 8 << 20
-# data files of a table that is not maintained here; with fewer, they are not listed
+# a table that is not maintained here is measured only if it has at least this many data files
 _COUNTED_FROM: Final = 500
-# between two attempts to cancel: there is nothing to cancel between two jobs
+# interval of cancellation attempts, which have no effect between two jobs
 _CANCEL_SECONDS: Final = 0.5
 
 
@@ -75,9 +74,9 @@ class CompactionRequest:
     policy: MaintenancePolicy
     connector: str
     epoch: Epoch
-    property_key: str  # of the connector's ledger
+    property_key: str  # property of the connector's ledger
     ref: str = MAIN
-    cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0: only measure the table
+    cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0 only measures the table
     seconds: float = 60.0  # after which the Spark job is canceled
 
 
@@ -86,7 +85,7 @@ class CompactionStatus(Enum):
 
     COMMITTED = "committed"
     NOT_DUE = "not due"
-    TOO_LARGE = "too large"  # for the limit
+    TOO_LARGE = "too large"  # the cost exceeds the limit
     CANCELED = "canceled"  # it took too long; the new files are deleted
     REFUSED = "refused"  # another commit changed the same rows; the new files are deleted
 
@@ -95,7 +94,7 @@ class CompactionStatus(Enum):
 class TableHealth:
     """Counts that determine which maintenance is due."""
 
-    # True: the sink created the table, its policy is `auto`, and no commit awaits approval
+    # True if the sink created the table, its policy is `auto`, and no commit awaits approval
     maintained: bool
     snapshots: int
     expirable: int  # snapshots that an expiration would remove now
@@ -103,7 +102,7 @@ class TableHealth:
     delete_files: int
     records: int  # in data files, including deleted rows
     deleted_records: int
-    small_files: int | None = None  # None: not counted
+    small_files: int | None = None  # None if not counted
     mergeable_files: int = 0  # small files of one partition that a compaction would merge now
 
 
@@ -114,7 +113,7 @@ class CompactionOutcome:
     status: CompactionStatus
     health: TableHealth
     reason: str = ""  # why files were rewritten, or why not
-    cost: int = 0  # of the rewritten files; TOO_LARGE: the least cost that makes progress
+    cost: int = 0  # of the rewritten files; if TOO_LARGE, the minimum cost of a useful compaction
     replaced_files: int = 0
     new_files: int = 0
     seconds: float = 0.0
@@ -138,11 +137,11 @@ class DataFileStats:
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Files to rewrite; none: a compaction is not due, or not within the limit."""
+    """Files to rewrite. Empty if no compaction is due, or none is possible within the limit."""
 
     files: Sequence[DataFileStats] = ()
     reasons: Sequence[str] = ()
-    least_cost: int = 0  # of a compaction that is due; 0: none is due
+    least_cost: int = 0  # minimum cost of a useful compaction; 0 if none is due
 
     @property
     def cost(self) -> int:
@@ -160,15 +159,15 @@ def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
     """Return the small files of one partition that should be merged now, smallest first.
 
-    A file that is larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until these
-    together have its size. So each byte is rewritten a logarithmic number of times, and the number
-    of small files grows with the logarithm of the table's size.
+    A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until their total
+    size reaches its size. As a result, each byte is rewritten a logarithmic number of times, and
+    the number of small files grows with the logarithm of the table size.
     """
     longest: list[DataFileStats] = []
     group: list[DataFileStats] = []
     total = 0
     for file in sorted(files, key=lambda each: (each.size, each.index)):
-        if file.size > max(_ALWAYS_MERGED_BYTES, total):  # the next group begins
+        if file.size > max(_ALWAYS_MERGED_BYTES, total):  # start the next group
             group, total = [], 0
         group.append(file)
         total += file.size
@@ -180,15 +179,15 @@ def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
 def select_files(
     files: Sequence[DataFileStats], policy: MaintenancePolicy, target_bytes: int, cost_limit: int
 ) -> FileSelection:
-    """Select the files to rewrite, at most `cost_limit` in total.
+    """Select the files to rewrite, with a total cost of at most `cost_limit`.
 
-    Triggers: a partition has at least `small-files` files to merge, or deleted rows are at least
-    `delete-ratio` of all rows. In the second case, the files with at least this ratio are
-    rewritten, the highest ratio first.
+    A compaction is due if a partition has at least `small-files` files to merge, or if the share of
+    deleted rows is at least `delete-ratio`. In the second case, the files with at least this share
+    are rewritten, starting with the highest share.
     """
     selection: list[DataFileStats] = []
     reasons: list[str] = []
-    costs: list[int] = []  # of each file or pair of files without which nothing is gained
+    costs: list[int] = []  # of each smallest useful unit: one file with deletes, or two to merge
     remaining_cost = cost_limit
     rows, deleted = sum(file.rows for file in files), sum(file.deleted_rows for file in files)
     if policy.delete_ratio and rows and deleted / rows >= policy.delete_ratio:
@@ -221,7 +220,7 @@ def select_files(
                 break
             fitting.append(file)
             remaining_cost -= file.cost
-        if len(fitting) < 2 and len(fitting) < len(rest):  # one file alone gains nothing
+        if len(fitting) < 2 and len(fitting) < len(rest):  # one file alone is of no use
             remaining_cost += sum(file.cost for file in fitting)
             continue
         selection.extend(fitting)
@@ -240,7 +239,7 @@ def small_files(
 
 
 def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table and rewrite the files that are due, within the limits of the request.
+    """Measure a table, and rewrite the files that are due within the limits of the request.
 
     Runs in the driver.
 
@@ -314,7 +313,7 @@ def _outcome(
 def _health(
     metadata: TableMetadata, head: Snapshot | None, request: CompactionRequest
 ) -> TableHealth:
-    """Return the counts that the metadata contains."""
+    """Return the counts that are available in the metadata."""
     summary = head["summary"] if head is not None else {}
 
     def total(name: str) -> int:
@@ -346,7 +345,7 @@ def _with_files(
 ) -> TableHealth:
     """Add the counts of the data files.
 
-    In contrast to the summary, they do not include deletes whose rows have been rewritten since.
+    Unlike the counts in the summary, they exclude deletes whose rows have been rewritten.
     """
     groups = small_files(files, target_bytes)
     return dataclasses.replace(
@@ -359,7 +358,7 @@ def _with_files(
 
 
 def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -> str:
-    """Return why the rewrite must not replace this metadata (rule 39); empty: it may."""
+    """Return why the rewrite must not replace this metadata (rule 39), or an empty string."""
     if base.uuid != table_uuid:
         return "the table was replaced"
     epoch = look_up(base.view(request.ref, request.property_key)).highest_epoch
@@ -380,14 +379,14 @@ class _ScanPlan:
 
     tasks: Any  # Java list of file scan tasks
     files: Sequence[DataFileStats]
-    # by delete file, indexes of its tasks
+    # indexes of the tasks of each delete file
     delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    # where a task lists a delete file
+    # task index and list index of one occurrence of each delete file
     delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: JavaTable, snapshot: int) -> _ScanPlan:
-        """Plan a scan and read all of its tasks in one call: py4j needs a round trip per call."""
+        """Plan a scan, and read all tasks with one call, because each py4j call is a round trip."""
         java, java_table = table.java, table.java_table
         scan = java_table.newScan().useSnapshot(snapshot).ignoreResiduals().planFiles()
         try:
@@ -404,7 +403,7 @@ class _ScanPlan:
         return cls(tasks, *_read_plan(document))
 
     def replaced_deletes(self, selection: Sequence[DataFileStats]) -> list[Any]:
-        """Return Java's delete files that apply to selected data files only."""
+        """Return the Java delete files that apply only to selected data files."""
         selected = {file.index for file in selection}
         return [
             self.tasks.get(task).deletes().get(position)
@@ -416,7 +415,7 @@ class _ScanPlan:
 def _read_plan(
     document: Mapping[str, Any],
 ) -> tuple[list[DataFileStats], dict[int, frozenset[int]], dict[int, tuple[int, int]]]:
-    """Return the data files of a scan, and which of them each delete file applies to."""
+    """Return the data files of a scan, and the tasks and positions of its delete files."""
     deletes = document.get("delete-files") or []
     users: dict[int, set[int]] = defaultdict(set)
     positions: dict[int, tuple[int, int]] = {}
@@ -441,7 +440,7 @@ def _read_plan(
 
 
 def _stats(index: int, file: Mapping[str, Any], deleted_rows: float = 0.0) -> DataFileStats:
-    """Read Iceberg's JSON of a data file."""
+    """Return the statistics of a data file from Iceberg's JSON form."""
     partition = f"{file['spec-id']} {json.dumps(file.get('partition'), sort_keys=True)}"
     return DataFileStats(
         index, partition, int(file["file-size-in-bytes"]), int(file["record-count"]), deleted_rows
@@ -456,7 +455,7 @@ def _write(
     plan: _ScanPlan,
     selection: FileSelection,
 ) -> TableChange | str:
-    """Write the new files, or return why this was canceled. Then, no file remains."""
+    """Write the new files. If this is canceled, return the reason; no files remain in this case."""
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
         request.connector, request.epoch, table_digits(metadata.uuid)
@@ -476,7 +475,7 @@ def _write(
         except Exception as error:
             if canceled.is_set():
                 return f"it did not finish within {request.seconds:.1f} s"
-            # an expiration of another program deleted a file of the snapshot
+            # another program expired the snapshot and deleted the file
             if caused_by(error, NOT_FOUND):
                 return f"a file of the snapshot is missing: {str(error).splitlines()[0]}"
             raise
@@ -497,7 +496,7 @@ def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.E
             return
         canceled.set()
         while True:
-            with suppress(Exception):  # the JVM may be gone, which the block notices
+            with suppress(Exception):  # the JVM may have exited, which the block detects
                 context.cancelJobsWithTag(tag)
             if block_ended.wait(_CANCEL_SECONDS):
                 return

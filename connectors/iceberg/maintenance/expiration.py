@@ -1,8 +1,8 @@
-"""Snapshot expiration in the driver of the commits, through Iceberg's API.
+"""Snapshot expiration through Iceberg's API, in the Spark driver that runs the commits.
 
-Iceberg commits the new metadata first and deletes files afterwards. A crash between the two leaves
-files that no snapshot refers to: the next epoch removes those with our file prefix (rule 18), and
-the search for orphan files removes manifests and the files of other writers.
+Iceberg commits the new metadata before it deletes files. A crash in between leaves unreferenced
+files. The next epoch removes the files with the prefix of the sink (rule 18). The search for orphan
+files removes manifests and the files of other writers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEFORE_EXPIRATION, AFTER_EXPIRATION = "before_expiration", "after_expiration"  # fault points
-# prefixes of table properties
+# prefixes of table properties with ledgers
 _LEDGERS: Final = (ledger_key(""), aggregates.LEDGER, rejected_rows.LEDGER)
-_YOUNG_MS: Final = HOURS  # younger snapshots never expire: readers may use them
+_YOUNG_MS: Final = HOURS  # younger snapshots never expire, because readers may use them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class ExpirationOutcome:
 
 
 def ledger_snapshots(metadata: TableMetadata) -> frozenset[int]:
-    """Return the snapshots that the ledgers of connectors name."""
+    """Return the IDs of the snapshots that the ledgers of connectors reference."""
     snapshots = set()
     for key, text in metadata.properties.items():
         if key.startswith(_LEDGERS):
             try:
                 snapshots.add(LedgerProperty.from_json(text).snapshot)
-            except LedgerFormatError:  # of a newer version: its own expiration protects it
+            except LedgerFormatError:  # newer version: its own expiration protects it
                 log.debug("table %s: property %s is not a ledger", metadata.location, key)
     return frozenset(snapshots)
 
@@ -60,9 +60,10 @@ def expired_snapshots(
 ) -> list[int]:
     """Return the snapshots that may expire now, oldest first.
 
-    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer
-    snapshots. The newest `keep-snapshots` of the table and of each branch, snapshots younger than
-    an hour, and the snapshots that a tag, a branch, or a ledger names never expire.
+    A snapshot expires at the age `keep`, or earlier if there are at least `snapshots` newer
+    snapshots. Some snapshots never expire: the newest `keep-snapshots` of the table and of each
+    branch, snapshots younger than one hour, and snapshots that a tag, a branch, or a ledger
+    references.
     """
     limit = policy.auto_snapshots
     if not limit:
@@ -94,7 +95,7 @@ def expire(
     """Expire snapshots of a table that the sink created. Runs in the driver.
 
     Raises:
-        ConnectError: The catalog does not answer.
+        ConnectError: The catalog does not respond.
     """
     fault_point("catalog_expire")
     started = time.monotonic()
@@ -114,7 +115,7 @@ def expire(
 
 
 def refusal(metadata: TableMetadata, ref: str) -> str:
-    """Return why no snapshot of a table may expire; empty: they may."""
+    """Return why no snapshot of a table may expire, or an empty string."""
     if metadata.properties.get(CREATED_KEY, "").lower() != "true":
         return f"the table does not have the property {CREATED_KEY}"
     if metadata.properties.get("gc.enabled", "true").lower() == "false":
@@ -129,9 +130,9 @@ def _expire(
 ) -> None:
     """Expire exactly these snapshots.
 
-    By age, Iceberg finds the files to delete from the manifests that have changed. With snapshot
-    IDs, it reads every manifest of the table, so IDs are used only if the age alone would expire
-    other snapshots, too.
+    If snapshots expire by age, Iceberg determines the files to delete from the changed manifests.
+    If they expire by ID, Iceberg reads every manifest of the table. Therefore, IDs are used only if
+    the age does not select exactly these snapshots.
     """
     update = table.java_table.expireSnapshots()
     older_than = 1 + max(metadata.snapshots[each]["timestamp-ms"] for each in snapshots)
@@ -140,7 +141,7 @@ def _expire(
         return
     for each in snapshots:
         update.expireSnapshotId(each)
-    update.expireOlderThan(0).retainLast(keep_snapshots).commit()  # 0: only the IDs
+    update.expireOlderThan(0).retainLast(keep_snapshots).commit()  # 0: expire only these IDs
 
 
 def _expired_by_age(metadata: TableMetadata, older_than_ms: int, keep_snapshots: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""`FullMaintenance`: interface of the whole maintenance policy (`enabled=true`), which plugs in.
+"""`FullMaintenance`: plug-in interface of the complete maintenance policy (`enabled=true`).
 
-An entry point of the group `connect_py.iceberg.maintenance` provides it. A connector without
-tables that have `enabled=true` does not load it.
+An entry point in the group `connect_py.iceberg.maintenance` provides the implementation. It is
+loaded only if a table of the connector has `enabled=true`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 MAINTENANCE: Final = "connect_py.iceberg.maintenance"
-INSPECTION: Final = "look at the table"  # value of the metric label `action`, counted if it fails
+INSPECTION: Final = "look at the table"  # value of the metric label `action`
 
 
 class FullMaintenance(Protocol):
-    """Maintenance in a separate driver, next to the commits of a coordinator. Any thread."""
+    """Maintains tables in a separate driver, concurrently with commits. Thread-safe."""
 
     def __init__(
         self,
@@ -34,17 +34,17 @@ class FullMaintenance(Protocol):
         """Create the maintenance of a connector. `spark` configures the coordinator's sessions."""
 
     def commit(self, table: str, *aggregates: str) -> AbstractContextManager[None]:
-        """Return a context for a commit: no action runs on the table or its aggregates in it."""
+        """Return a context for a commit in which no action runs on the table or its aggregates."""
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Maintain a table of the connector from now on; inspect it soon if it was changed."""
+        """Start to maintain a table of the connector. Inspect it soon if it was changed."""
 
     def stop(self) -> None:
         """Interrupt the current action, and end all threads and drivers permanently."""
 
 
 def full_maintenance() -> type[FullMaintenance]:
-    """Load the maintenance by the whole policy.
+    """Load the implementation of the complete maintenance policy.
 
     Raises:
         ConfigError: No package provides it.

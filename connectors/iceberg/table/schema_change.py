@@ -11,44 +11,44 @@ from typing import Any, TypeAlias
 class ChangeKind(Enum):
     """Kind of change of a column."""
 
-    ADD = "add"  # add a column, optional
-    WIDEN = "widen"  # a wider primitive type
-    OPTIONAL = "make optional"  # no longer required
-    RENAME = "rename"  # another name, the same field id
-    # another column, for values of a type that the column does not accept; both are optional
+    ADD = "add"  # add an optional column
+    WIDEN = "widen"  # change a primitive type to a wider type
+    OPTIONAL = "make optional"  # make a required column optional
+    RENAME = "rename"  # change the name of a column, but not its field ID
+    # add a column for values of a type that an existing column does not accept; both are optional
     VERSION = "add version"
 
 
 class ChangeAction(Enum):
-    """Treatment of a change of a table's schema."""
+    """Reaction to a schema change that rows require."""
 
     APPLY = "apply"  # the coordinator applies it
-    # the table is unchanged; fields without a column are dropped, values must fit their columns
+    # the table is not changed; fields without a column are dropped, and values must fit the columns
     IGNORE = "ignore"
     # partitions wait at the first such row until a user changes the table or the configuration
     HOLD = "hold"
     DEAD_LETTER = "dead-letter"  # the rows are bad records
 
 
-# Treatment of each kind of change. If RENAME is ignored, a renamed field is a new column. If
-# VERSION is ignored, the conversion of each value decides.
+# Action for each kind of change. If RENAME is ignored, a renamed field is a new column. If VERSION
+# is ignored, a value that cannot be converted to the type of the existing column is invalid.
 EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema, sent as JSON to the coordinator and to its JVM.
+    """One schema change of a table, which tasks send to the coordinator as JSON.
 
     `path` contains the names of struct fields, `element` for the items of a list, and `value` for
-    the values of a map; the last part is the name of the column. Names may contain dots, so the
-    parts are never joined.
+    the values of a map. The last part is the name of the column. Names may contain dots, so a path
+    is never stored as one string.
     """
 
     kind: ChangeKind
     path: tuple[str, ...]
-    # except RENAME: JSON such as `"long"` or `{"type":...}`; its field IDs are provisional
+    # type as JSON such as `"long"` or `{"type":...}`, with provisional field IDs; not for RENAME
     type: str | None = None
-    # ADD: the default of the source's column, as Iceberg's single-value JSON
+    # ADD: the default of the source column, as Iceberg's single-value JSON
     default: str | None = None
     # RENAME: the new name; VERSION: the name of the additional column
     name: str | None = None

@@ -1,6 +1,7 @@
-"""Requests for tables, descriptions of tables, and staged files.
+"""Table requests, table descriptions, and staged files.
 
-Tasks and coordinator exchange them as JSON on the channel topic, so tasks need no catalog.
+Tasks and the coordinator exchange these values as JSON on the channel topic, so tasks do not access
+the catalog.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ class WriteMode(Enum):
     """Write mode of a table."""
 
     APPEND = "append"  # every record is a row
-    MERGE = "merge"  # change data: the last row per key
+    MERGE = "merge"  # change data; the table contains the last row of each key
 
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """Table or columns that a task needs before it can stage rows.
+    """Request for a table or for columns that a task requires before it can stage rows.
 
     `OpenTable` contains the request as a string.
     """
 
-    # Iceberg schema as JSON for a new table; None: unknown
+    # Iceberg schema as JSON for a new table, or None if it is unknown
     schema: Mapping[str, Any] | None
-    reason: str = ""  # why it is unknown
+    reason: str = ""  # why the schema is unknown
     changes: tuple[SchemaChange, ...] = ()
-    schema_id: int | None = None  # of the table's schema without these changes
-    keys: tuple[str, ...] = ()  # key of the rows, for a table without key columns
+    schema_id: int | None = None  # ID of the table schema without these changes
+    keys: tuple[str, ...] = ()  # key columns of the rows, for a table without key columns
 
     def to_text(self) -> str:
         changes = [change.to_json() for change in self.changes]
@@ -56,7 +57,7 @@ class TableRequest:
 class TableDescription:
     """Description of a table that is sufficient for staging rows, without a catalog."""
 
-    name: str  # as routed, `db.orders`
+    name: str  # as routed, such as `db.orders`
     uuid: str
     format_version: int
     location: str  # URI of the table
@@ -68,12 +69,10 @@ class TableDescription:
     key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
     properties: Mapping[str, str] = field(default_factory=dict)  # of the table
     io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
-    sort_by: tuple[
-        tuple[str, bool, bool], ...
-    ] = ()  # path of a column, descending, nulls first: order in new files
-    open_pairs: tuple[
-        str, ...
-    ] = ()  # changes of keys of which the delete was committed, and the insert was not
+    # sort order of the rows in new files: path of a column, descending, nulls first
+    sort_by: tuple[tuple[str, bool, bool], ...] = ()
+    # IDs of key changes whose delete was committed and whose insert was not
+    open_pairs: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mode": self.mode.value, "key_columns": list(self.key_columns)}
@@ -86,15 +85,15 @@ class TableDescription:
 
 
 class StagedKind(Enum):
-    """Meaning of the rows of a staged file."""
+    """Content of a staged file."""
 
-    # table schema with field IDs: appended unchanged; in MERGE mode, upserts, one row per key
+    # rows with the table schema and field IDs: appended, or upserted in MERGE mode (one per key)
     ROWS = "rows"
-    DELETES = "deletes"  # key columns: rows to delete
-    CHANGES = "changes"  # changes that complete rows: see `staging/staged_changes.py`
-    # table schema: replayed dead letters, which are inserted if the table lacks their key
+    DELETES = "deletes"  # key columns of rows to delete
+    CHANGES = "changes"  # changes that require other rows (see `staging/staged_changes.py`)
+    # replayed dead-letter rows with the table schema, inserted if the table lacks their key
     INSERTS = "inserts"
-    TRUNCATES = "truncates"  # no file: all rows of earlier cycles are deleted
+    TRUNCATES = "truncates"  # no file; all rows of earlier cycles are deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +106,11 @@ class StagedFile:
     size: int  # bytes
     schema_id: int
     spec_id: int
-    partition: Sequence[
-        str | None
-    ] = ()  # partition values in spec order, as Iceberg's single-value JSON text
+    # partition values in spec order, as Iceberg's single-value JSON
+    partition: Sequence[str | None] = ()
     unavailable: Sequence[str] = ()  # CHANGES: columns that some rows lack
     order: str = ""  # TRUNCATES of ordered rows: rows with a lower order are deleted
-    pairs: bool = False  # CHANGES: some change a key
+    pairs: bool = False  # CHANGES: True if some of them change a key
     partial: int = 0  # CHANGES: number of rows to complete
 
     def to_json(self) -> dict[str, Any]:

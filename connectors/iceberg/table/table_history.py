@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
-# in the summary of a snapshot with positions and without rows: `skip`
+# summary entry of a snapshot that changes positions and adds no rows; the value is `skip`
 REWIND_KEY = "connect-py.rewind"
-# in the summary of snapshots that begin and end a rebuild: the connector that loads
+# summary entry of the first and the last snapshot of a rebuild: the connector that loads the rows
 REBUILD_KEY = "connect-py.rebuild"
 
 
@@ -25,9 +25,8 @@ class HistoricSnapshot:
     timestamp_ms: int
     operation: str | None
     summary: Mapping[str, str]
-    stagers: tuple[
-        str, ...
-    ] = ()  # epochs (`<number>-<nonce>`) in the names of the staged files that it added
+    # epochs (`<number>-<nonce>`) in the names of the staged files that the snapshot added
+    stagers: tuple[str, ...] = ()
 
     @property
     def groups(self) -> list[str]:
@@ -44,14 +43,13 @@ class TableHistory:
     table: str
     ref: str
     uuid: str
-    ref_exists: bool  # False: the history is main's
-    properties: Mapping[str, str]  # group -> text of the ledger property
+    ref_exists: bool  # if False, this is the history of main
+    properties: Mapping[str, str]  # connect group -> value of the ledger property
     ancestors: Sequence[HistoricSnapshot]  # newest first
-    complete: bool  # False: the oldest ancestor's parent was expired
-    # existing snapshots -> groups with a ledger in the snapshot
+    complete: bool  # False if the parent of the oldest ancestor has expired
+    # existing snapshot -> connect groups with a ledger in the snapshot
     present: Mapping[int, frozenset[str]]
     live_files: int  # data files of the head
     live_twice: tuple[str, ...] = ()  # paths that the head's manifests contain more than once
-    added_twice: tuple[
-        tuple[str, int, int], ...
-    ] = ()  # path, older and newer snapshot that added it
+    # path of a file, and the older and the newer snapshot that added it
+    added_twice: tuple[tuple[str, int, int], ...] = ()
