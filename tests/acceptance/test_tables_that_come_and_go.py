@@ -258,8 +258,5 @@ def test_table_restored_from_a_backup_is_refilled_from_its_position(
     case.produce_ids([6])
     case.assert_complete([1, 2, 3, 4, 5, 6])
     assert (
-        case.worker.log_path.read_text().count(
-            f"{case.table} is older than what was committed to it"
-        )
-        >= 2
+        case.worker.log_path.read_text().count(f"{case.table} is older than its last commit") >= 2
     )

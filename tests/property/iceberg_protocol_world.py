@@ -700,7 +700,7 @@ class World:
             raise ExpectedFailureError(reason)
         if "has no commit of this connector" in reason and self.faults[Fault.RESTORED]:
             raise ExpectedFailureError(reason)
-        if "holds other rows" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
+        if "did not commit" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
             raise ExpectedFailureError(reason)
         self.new_topic_allowed = True  # the user follows the message
 
@@ -1761,7 +1761,7 @@ class SimCoordinator:
                 rolled_back = any(
                     world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.RESTORED)
                 )
-                if "replaced by an empty table" in action.text:  # the table had no rows
+                if "replaced with an empty table" in action.text:  # the table had no rows
                     rolled_back = rolled_back or bool(world.faults[Fault.REPLACE_BY_ITS_ROWS])
                 is_correct = (
                     rolled_back

@@ -545,10 +545,10 @@ def test_rolled_back_quiet_table_warns_and_is_refilled_when_checked() -> None:
     seen = life.state.on_table_seen(FACTS, ROLLED_BACK)
     told = only(seen, Warn).text
     assert told.startswith(
-        f"table {FACTS} was rolled back to snapshot 10, the newest commit of this connector was "
+        f"table {FACTS} was rolled back to snapshot 10 from snapshot 12, its last commit; "
     )
     assert told.endswith(
-        "snapshot 12: it is refilled from the positions in its ledger, 40 offsets are read again"
+        "; refilling it from the positions in its ledger; offsets to read again: 40"
     )
     assert only(seen, Rewind).partitions.keys() == {P0}
     assert life.state.on_table_seen(FACTS, ROLLED_BACK) == [], "once"
@@ -797,7 +797,7 @@ def test_newest_commits_go_out_with_every_floor() -> None:
 
 def test_two_names_of_one_table_are_an_error_naming_both() -> None:
     both = Life({"db.a": table(FILLED), "db.A": table(FILLED)})
-    assert "db.a and db.A are one table" in only(both.begun, Fail).reason
+    assert "db.a and db.A are the same table" in only(both.begun, Fail).reason
     later = Life()  # a route that somebody adds while it runs
     later.tell(OpenTable("sink-0", later.epoch, "db.Facts", Need.CREATE, "{}"))
     actions = later.state.on_table_prepared("db.Facts", table(FILLED), "{}")

@@ -1,9 +1,9 @@
 """The exactly-once protocol of the Iceberg sink: plain data in, actions out.
 
 `docs/protocol.md` defines its rules. The state machines do not depend on Kafka, Spark, Arrow,
-threads, or clocks; time is an argument. `CoordinatorState` and `TaskState` return actions
-(`actions`); their owners perform them and pass the results back. A seeded simulation runs both
-state machines through all faults that we could think of
+threads, or clocks, and the current time is an argument. `CoordinatorState` and `TaskState` return
+actions (`actions`). Their owners perform the actions and pass the results back. A seeded simulation
+injects every known kind of fault into both state machines
 (`tests/property/iceberg_protocol_world.py`).
 
 | module | contents |
@@ -11,7 +11,7 @@ state machines through all faults that we could think of
 | `positions` | `Position` (generation, next), `Epoch`, and `Bounds`; maps by partition in JSON |
 | `packed` | compact encoding of integer columns |
 | `rules` | `ProtocolRules`: the decisions of the numbered rules |
-| `ledger` | ledger in snapshots and in the table property; `look_up` evaluates it; `TableVersion` |
+| `ledger` | ledger in snapshots and in the table property, `look_up`, and `TableVersion` |
 | `offset_metadata` | metadata of the committed group offsets |
 | `last_commits` | last commit of each table in that metadata, which reveals a restored catalog |
 | `messages` | messages on the channel topic and their encoding |
@@ -22,29 +22,29 @@ state machines through all faults that we could think of
 | `table_opening` | offsets from which an opened table needs rows |
 | `commit_cycle` | one cycle, from the accepted ranges to the released offsets |
 | `commit_request`, `table_metadata` | request and outcome of one commit; the table's metadata |
-| `own_refs` | names of the branches and tags that the sink creates |
+| `own_refs` | names of branches and tags created by the sink |
 | `unpublished_commits` | commits awaiting approval |
 | `alter_offsets` | deliberate rewind or skip while the connector is stopped |
-| `faults` | fault points, at which a test can interrupt the process |
+| `faults` | fault points at which a test can interrupt the process |
 | `iceberg_metrics` | metrics of the sink |
 
 The last two modules are not part of the state machines. They are in this package because tasks, the
-coordinator, and the Spark driver all use them, and because this is the lowest package that these
-have in common: a fault point marks a step of the protocol in any of the three processes, and the
-metrics describe commits by the values of `commit_request`.
+coordinator, and the Spark driver use them, and this is the lowest package that these processes have
+in common. A fault point marks a step of the protocol in any of these processes, and the metrics
+describe commits with the values of `commit_request`.
 
 A run of a coordinator starts with these steps: fence the previous coordinator
 (`init_transactions`), read the channel to its end, describe the topics, read the group offsets and
 the tables, and call `begin`. The steps of a cycle:
 
     tasks                                   coordinator                               table
-    drop rows below E, stage the others     1 StartCommit(cycle, floors)      ->
+    drop rows below E, stage all other rows 1 StartCommit(cycle, floors)      ->
     2 CloseFiles: close the files,
       describe the topics,
       Report [start, next) per partition -> 3 accept contiguous ranges,
-                                              answer others with Rewind
-                                            4 LoadTable; is the version known?
-                                              lower bound <= E <= first row?
+                                              reject other ranges with Rewind
+                                            4 LoadTable; check the version, and
+                                              lower bound <= E <= first row
                                               [first ledger: ProveLeadership]
                                               [rolled back: ReadGroupOffsets]
                                               CommitTable(files, ledger, version) -> not yet visible
@@ -52,8 +52,8 @@ the tables, and call `begin`. The steps of a cycle:
     7 commit floor and metadata          <- 6 CommitComplete(floors);
       to the group                            Rewind if a table is behind
 
-E is the offset from which a table needs rows of a partition; the floor is the lowest E. Every
-number in every message is absolute. Therefore, any message may be lost, delayed, or repeated.
+E is the offset from which a table needs rows of a partition. The floor is the lowest E. Every
+number in a message is absolute. Therefore, any message may be lost, delayed, or repeated.
 
 Fault points (`faults`), their step, and the state that a crash leaves behind:
 
@@ -61,18 +61,18 @@ Fault points (`faults`), their step, and the state that a crash leaves behind:
     after_start_commit       1  a cycle without a coordinator; the next epoch detaches all tasks
     before_close_files       2  orphan files of this epoch; `CleanFiles` deletes them after the
                                 first own commit of the next epoch on the same table
-    after_close_files        2  the same
-    after_report             2  a range without its sender; it counts, and the next owner
-                                receives its end
+    after_close_files        2  as for before_close_files
+    after_report             2  a range whose sender has crashed; it is accepted, and the next owner
+                                starts at its end
     after_accept             3  ranges that were not applied; the next epoch starts at the floor
-    before_prepare           4  the same
+    before_prepare           4  as for after_accept
     before_compare_and_swap  4  possibly an invisible snapshot; the swap of a paused coordinator
                                 fails
-    after_compare_and_swap   5  some tables ahead of others, so rows below E are read again and
-                                dropped; or an unknown outcome, which the ledger resolves
-    before_commit_complete   6  tables ahead of the group; the same
+    after_compare_and_swap   5  some tables ahead of other tables, and rows below E are read again
+                                and dropped; or an unknown outcome, which the ledger resolves
+    before_commit_complete   6  tables ahead of the group; rows are read again and dropped
     after_commit_complete    6  the group behind the tables; the next epoch computes the floors
-    before_group_commit      7  the same
+    before_group_commit      7  as for after_commit_complete
     after_group_commit       7  nothing
 
 The staged files of a refused range remain until a later epoch deletes them, because a commit of

@@ -22,7 +22,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail, and report the reason: a user must decide how to continue."""
+    """Fail with a reason. A user must decide how to continue."""
 
     reason: str
 
@@ -31,7 +31,7 @@ class Fail:
 class DescribeTopics:
     """Describe the topics in the cluster.
 
-    The owner of a coordinator returns IDs, partition counts, and log starts with `on_topics`, the
+    The owner of a coordinator returns IDs, partition counts, and log starts with `on_topics`. The
     owner of a task returns the IDs with `on_topic_ids`.
     """
 
@@ -41,17 +41,17 @@ class DescribeTopics:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End this run without an error, and start another one.
+    """End this run without an error, and start a new run.
 
-    Another coordinator leads, or a change requires a restart.
+    Either another coordinator is the leader, or a change requires a restart.
     """
 
     reason: str
-    overtaken: bool = False  # another coordinator leads
+    overtaken: bool = False  # True if another coordinator is the leader
 
 
 class EpochEndedError(Exception):
-    """Raised to end the epoch. The action has the reason."""
+    """Raised to end the epoch. The action contains the reason."""
 
     def __init__(self, action: Stop | Fail) -> None:
         self.action = action
@@ -64,40 +64,43 @@ def failed(reason: str) -> EpochEndedError:
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """Load a table from the catalog, never from a cache; answer with `on_table_loaded`."""
+    """Load a table from the catalog, never from a cache. The response is `on_table_loaded`."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareTable:
-    """Open, create, or evolve a table; answer with `on_table_prepared` or `on_table_refused`."""
+    """Open, create, or evolve a table.
+
+    The response is `on_table_prepared`, `on_table_refused`, or `on_table_waits`.
+    """
 
     table: str
     need: Need
-    schema: str  # from the task, opaque
+    schema: str  # sent by the task, opaque
 
 
 @dataclass(frozen=True, slots=True)
 class ReadGroupOffsets:
-    """Read the group offsets and their metadata; answer with `on_group_offsets`."""
+    """Read the group offsets and their metadata. The response is `on_group_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProveLeadership:
-    """Write to the channel in a new transaction; answer with `on_leadership`."""
+    """Write to the channel in a new transaction. The response is `on_leadership`."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTable:
-    """Commit one snapshot of a table; answer with `on_commit_outcome`.
+    """Commit one snapshot of a table. The response is `on_commit_outcome`.
 
-    The table must have the version `expected` in the transaction that succeeds; every attempt
-    checks it. The transaction also writes `ledger` to the summary under our key, and
-    `property_text` with the snapshot ID to the table property. If the action is repeated, it is the
-    same object.
+    The transaction may succeed only if the table has the version `expected`. Every attempt checks
+    this. The transaction also writes `ledger` to the snapshot summary under the key of the
+    connector, and `property_text` with the snapshot ID to the table property. If the action is
+    repeated, it is the same object.
     """
 
     table: str
@@ -106,16 +109,16 @@ class CommitTable:
     ledger: Ledger
     opened: Mapping[TopicPartition, Position]
     files: Mapping[TopicPartition, Sequence[StagedFile]]
-    valid_through_ms: int | None  # None: some partition has no timestamp
+    valid_through_ms: int | None  # None if a partition has no timestamp
 
     def property_text(self, snapshot: str) -> str:
-        """Encode the property. `snapshot` is the snapshot ID or a placeholder for it."""
+        """Encode the property. `snapshot` is the snapshot ID or its placeholder."""
         return LedgerProperty.template(self.ledger, self.opened, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanFiles:
-    """Delete the files of a table that were staged before `epoch` and have no snapshot."""
+    """Delete files of a table that were staged before `epoch` and are not part of a snapshot."""
 
     table: str
     uuid: str
@@ -172,7 +175,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Read from this offset next, and drop polled records of the partition."""
+    """Seek a partition to an offset, and drop its polled records."""
 
     partition: TopicPartition
     offset: int

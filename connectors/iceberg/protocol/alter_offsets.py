@@ -1,9 +1,9 @@
 """Deliberate rewind or skip while the connector is STOPPED (rule 21).
 
-The atomic step is one group commit with a higher generation. The tables follow when the next
-coordinator opens them: the generation of their ledgers is lower, so they need rows from the floor.
-The first cycle also commits the new generation to the tables that receive no rows. If the tables
-were changed first, a crash would leave an alteration half done.
+The atomic step is one offset commit with a higher generation. The tables follow when the next
+coordinator opens them. They need rows from the floor, because their ledgers have a lower
+generation. The first cycle also commits the new generation to the tables that receive no rows. If
+the tables were changed first, a crash could leave an alteration incomplete.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def altered_group(
     start_number: int,
     nonce: str,
 ) -> dict[TopicPartition, GroupOffset]:
-    """Return the group offsets to commit, in one request.
+    """Return the group offsets, which must be committed in one request.
 
-    Before the first commit to a table, the offsets of another connector receive our metadata, too.
-    Without metadata, they would be ignored as soon as one partition has it.
+    Before the first commit to a table, the offsets of a replaced connector also receive metadata.
+    Without metadata, they would be ignored as soon as one partition has metadata.
 
     Args:
         new_offsets: The next offset to read by partition. A reset passes the start of the log.
@@ -47,7 +47,7 @@ def altered_group(
     epoch = Epoch(max([*epochs, start_number]) + 1, nonce)
     commits = LastCommits.of_marks(marks.values())
     if new_offsets.keys() >= marks.keys():
-        # every table continues from the altered offsets, so earlier commits do not matter
+        # every table continues from the altered offsets, so earlier commits are irrelevant
         commits = LastCommits(since=epoch.number)
     last_commits = commits.to_text(len(new_offsets.keys() | group.keys()))
     altered: dict[TopicPartition, GroupOffset] = {}

@@ -1,4 +1,4 @@
-"""Ranges that one cycle commits, and the share of each table in them."""
+"""`CommitCycle`: one commit cycle, from the request for reports to the release of offsets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from connectors.iceberg.protocol.table_opening import TableOpening
 class Step(Enum):
     """State of the work on one table in a cycle."""
 
-    LOAD = "load"  # waits for the table, which shows if a commit of unknown outcome succeeded
+    LOAD = "load"  # waits for the table, which resolves an unknown outcome
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
@@ -49,15 +49,15 @@ class TableWork:
 
     step: Step = Step.LOAD
     request: CommitTable | None = None
-    # `needs` after the request has succeeded
+    # value of `needs` after the request has succeeded
     after: dict[TopicPartition, int] = field(default_factory=dict)
     tries: int = 0
     retry_ms: int = 0
-    unknown: bool = False  # True: some attempt of `request` ended without an outcome
+    unknown: bool = False  # True if the outcome of any attempt of `request` is unknown
 
 
 class CommitCycle:
-    """One cycle, from the request for reports to the release of offsets."""
+    """Commits the reported ranges of one cycle to the tables."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CommitCycle:
     ) -> None:
         self.number = number
         self.started_ms = started_ms
-        self.ranges: dict[TopicPartition, Range] | None = None  # None: still collecting reports
+        self.ranges: dict[TopicPartition, Range] | None = None  # None while collecting reports
         # partitions that were attached after the start; they report in the next cycle
         self.late_partitions: set[TopicPartition] = set()
         self.work: dict[str, TableWork] = {}
@@ -86,7 +86,7 @@ class CommitCycle:
     def is_ready(self) -> bool:
         """Return True if all partitions that can report in this cycle have reported.
 
-        Partitions that had no task at the start of the cycle cannot.
+        Partitions that had no task at the start of the cycle cannot report in it.
         """
         return self.is_collecting and not any(
             state.described
@@ -97,7 +97,7 @@ class CommitCycle:
         )
 
     def apply(self) -> list[CoordinatorAction]:
-        """Take one range per partition, and start the work on every table with rows (rule 13)."""
+        """Select one range per partition, and start the commits to the tables (rule 13)."""
         progress = self._progress
         self.ranges = {
             partition: self._rules.next_range(state.queue)
@@ -139,13 +139,13 @@ class CommitCycle:
                 part.first is not None and name not in progress.tables
                 for name, part in range_.tables.items()
             ):
-                unopened[partition] = range_.start  # this epoch has not opened some table yet
+                unopened[partition] = range_.start  # a table has not been opened in this epoch
         return progress.rewind_where_needed(unopened)
 
     # Inputs, as described for `CoordinatorState`
 
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
-        """Start the due attempts."""
+        """Start the attempts that are due."""
         actions: list[CoordinatorAction] = []
         for name, work in self.work.items():
             if work.step is Step.PAUSE and now_ms >= work.retry_ms:
@@ -156,7 +156,7 @@ class CommitCycle:
     def on_table_loaded(
         self, name: str, lookup: Lookup | None, now_ms: int
     ) -> list[CoordinatorAction]:
-        """Handle the response to `LoadTable`. None: the table does not exist."""
+        """Handle the response to `LoadTable`. `lookup` is None if the table does not exist."""
         work = self._work_at(name, Step.LOAD)
         if work is None:
             return []
@@ -165,11 +165,11 @@ class CommitCycle:
         if work.request and work.request.commit in lookup.commits:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
                 return self._committed(name, work, lookup.version)
-            work.step = Step.DONE  # our commit succeeded, and there is a newer one
+            work.step = Step.DONE  # the commit succeeded, and there is a newer commit
             return self._opening.open(name, lookup)
         if work.unknown and work.request and lookup.version == work.request.expected:
             work.step = Step.COMMIT
-            return [work.request]  # on the same base, so only one of both attempts can succeed
+            return [work.request]  # both attempts expect this version, so only one can succeed
         work.request, work.unknown = None, False
         return self._plan(name, work, lookup)
 
@@ -241,7 +241,7 @@ class CommitCycle:
             ):
                 actions += self._prove_or_commit(table, work)
             else:
-                actions += self._give_up(name, work, "the group offsets are not lowered yet")
+                actions += self._give_up(name, work, "the group offsets have not been lowered yet")
         return actions
 
     # One table
@@ -294,13 +294,13 @@ class CommitCycle:
     def _missing(self, name: str, work: TableWork) -> list[CoordinatorAction]:
         """Record that a table does not exist (rule 22).
 
-        It limits the floor until a task requests the table and it is created again.
+        The table limits the floor until a task requests it and it is created again.
         """
         self._progress.tables[name].missing = True
         return self._give_up(name, work, "does not exist")
 
     def _give_up(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
-        """Skip a table in this cycle. Its partitions are read again; other tables continue."""
+        """Skip a table in this cycle. Its partitions are read again, and other tables continue."""
         table = self._progress.tables[name]
         table.failures += 1
         work.step = Step.DONE
@@ -321,7 +321,7 @@ class CommitCycle:
         return [ReportFailure(name, reason, table.failures)]
 
     def _work_at(self, name: str, step: Step) -> TableWork | None:
-        """Return the work that waits for a response, or None if the response is late."""
+        """Return the work that waits for a response at a step, or None if the response is late."""
         work = self.work.get(name)
         return work if work and work.step is step else None
 
@@ -330,8 +330,8 @@ class CommitCycle:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
         """Return the needs of a table after the cycle, and the ranges with rows for it.
 
-        Ranges that lack or repeat rows of the table are refused: they are not in the result, and
-        the needs of their partitions do not change (rules 15, 19, and 22).
+        Ranges that lack or repeat rows of the table are refused. They are not part of the result,
+        and the needs of their partitions do not change (rules 15, 19, and 22).
         """
         after = dict(table.needs)
         with_rows: dict[TopicPartition, Range] = {}
@@ -389,11 +389,11 @@ class CommitCycle:
         )
 
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
-        """Return the time up to which all records are in a table with these needs, if known.
+        """Return the Unix time up to which a table with these needs has all records, or None.
 
         This is the minimum over all partitions of the time of the latest record. For a partition
-        without records in the cycle, it is the time of its latest record before the cycle, or of
-        the last description in which the table had reached the end of the log.
+        without records in the cycle, the later of two times applies: the time of its latest record
+        before the cycle, and the time of the last description if the table has reached the log end.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():

@@ -1,8 +1,8 @@
-"""Request to commit staged files as one snapshot, and its outcome.
+"""`CommitRequest`: request to commit staged files as one snapshot; `CommitOutcome`: its outcome.
 
-A commit is a compare-and-swap. The table must still have the version that the caller read (table
-UUID, ledger snapshot, and snapshot in the property) in the transaction that succeeds. Every attempt
-checks it.
+A commit is a compare-and-swap. Its transaction succeeds only if the table still has the version
+that the caller read (table UUID, ledger snapshot, and snapshot in the property). Every attempt
+checks this version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EngineName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Configuration of commits."""
+    """Settings that select the engine of a commit, and its treatment of other writers."""
 
     full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
     refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
@@ -47,8 +47,8 @@ class EngineSettings:
 class CommitRequest:
     """Request for one snapshot of one table.
 
-    A request without files is valid: it writes the summary and the property only. If the outcome is
-    unknown, the same request is repeated, and a commit that succeeded is recognized by its ID.
+    A request without files is valid and writes only the summary and the property. If the outcome is
+    unknown, the same request is repeated. A commit that has succeeded is recognized by its ID.
     """
 
     table: str
@@ -59,9 +59,9 @@ class CommitRequest:
     summary: Mapping[str, str]  # contains `property_key`
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
-    # for MERGE; unknown without files if the records determine the key columns
+    # for MERGE; may be empty in a request without files if the records determine the key columns
     key_columns: Sequence[str] = ()
-    # for MERGE; staged rows have their position in the source, so a key may be staged twice
+    # for MERGE; True if staged rows have their position in the source, so keys may be duplicated
     ordered: bool = False
     # table properties to set in the same transaction
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -72,16 +72,16 @@ class CommitRequest:
     # branch of commits awaiting approval; used instead of `ref` while it is ahead of `ref`
     unpublished_branch: str | None = None
     expectations: Sequence[Expectation] = ()
-    step: CycleStep | None = None  # user-supplied SQL over the rows
-    aggregates: Sequence[CycleAggregate] = ()  # tables that follow this one
-    # schema evolution for the results of the step and of aggregates
+    step: CycleStep | None = None  # user-defined query or function that transforms the rows
+    aggregates: Sequence[CycleAggregate] = ()  # aggregate tables that this table updates
+    # schema evolution for the results of the step and the aggregates
     evolution: EvolutionPolicy = field(default_factory=dict)
-    # True: the sink creates missing tables; a new table has the columns of the step's result
+    # True if the sink creates missing tables; a new table has the columns of the step's result
     creates: bool = False
     rejected_table: str = ""  # receives the rows that expectations reject
     # prefix of scratch branches that earlier releases left behind (rule 40)
     work_branch: str = "connect-work"
-    file_prefix: str = "connect-"  # prefix of new files, by which rule 18 recognizes them
+    file_prefix: str = "connect-"  # prefix of new files, which identifies them for rule 18
     # number of attempts in case of concurrent commits by other writers
     attempt_limit: int = 8
 
@@ -96,11 +96,11 @@ class CommitStatus(Enum):
     """Outcome of a commit, as far as the committer can determine it."""
 
     COMMITTED = "committed"
-    CONFLICT = "conflict"  # the table does not have the expected version: open it again
-    FAILED_RETRY = "failed, retry"  # too many concurrent commits by other writers: retry later
-    UNKNOWN = "unknown"  # not among the ancestors, but may still succeed: repeat the same request
+    CONFLICT = "conflict"  # the table does not have the expected version; open it again
+    FAILED_RETRY = "failed, retry"  # too many concurrent commits by other writers; retry later
+    UNKNOWN = "unknown"  # not among the ancestors, but may still succeed; repeat the same request
     MISSING = "missing"  # the table does not exist
-    FAILED = "failed"  # definitely not committed: forbidden, invalid, out of space
+    FAILED = "failed"  # definitely not committed, for example forbidden, invalid, or out of space
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class CommitCounts:
     added_files: int = 0
     added_rows: int = 0
     replaced_rows: int = 0  # rows that an upsert or a delete of this commit removed
-    # partial rows without an existing row, so that unavailable values are null
+    # partial rows without an existing row, whose unavailable values are null
     unmatched_patches: int = 0
     older_changes: int = 0  # changes that were dropped because the table has a newer one
     foreign_conflicts: int = 0  # attempts that failed because of other writers
@@ -127,6 +127,6 @@ class CommitOutcome:
     reason: str = ""  # one line for users
     counts: CommitCounts = field(default_factory=CommitCounts)
     because: str = ""  # reason for the choice of the engine
-    # rows by violated expectation; 0 for a query
+    # number of rows by violated expectation, or 0 for a query
     failed: Mapping[str, int] = field(default_factory=dict)
-    unpublished: bool = False  # True: the commit awaits approval
+    unpublished: bool = False  # True if the commit awaits approval

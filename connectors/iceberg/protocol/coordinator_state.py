@@ -1,4 +1,4 @@
-"""Coordinator side of the protocol: attached positions, commits, and released offsets."""
+"""`CoordinatorState`: the coordinator side of the commit protocol."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _Input = Callable[Concatenate["CoordinatorState", _P], list[CoordinatorAction]]
 
 
 def _input(method: _Input[_P]) -> _Input[_P]:
-    """Ignore an input after the end of the epoch, and return the reason when an input ends it."""
+    """Ignore inputs after the end of the epoch, and return the action of an input that ends it."""
 
     @wraps(method)
     def checked(
@@ -70,9 +70,9 @@ def _input(method: _Input[_P]) -> _Input[_P]:
 class CoordinatorState:
     """State machine of one epoch. Owned by the coordinator thread; never waits and performs no I/O.
 
-    The result of an action is passed to the method that the action names. Actions on different
-    tables may be performed in any order or concurrently, actions on one table in the given order.
-    After `Stop` or `Fail` (see `ended`), all inputs are ignored.
+    The result of an action is passed to the method in the docstring of the action. Actions on
+    different tables may be performed in any order or concurrently, but actions on the same table
+    must be performed in order. After `Stop` or `Fail` (see `ended`), all inputs are ignored.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CoordinatorState:
         new_uuid: Callable[[], str],
         rules: ProtocolRules = PROTOCOL_RULES,
     ) -> None:
-        """Create the state. `nonce` and the results of `new_uuid` are globally unique."""
+        """Create the state. `nonce` and the results of `new_uuid` must be globally unique."""
         self.ended = False
         self._settings = settings
         self._new_uuid = new_uuid
@@ -90,7 +90,7 @@ class CoordinatorState:
         self._progress = SourceProgress(settings, Epoch(0, nonce), rules)
         self._opening = TableOpening(self._progress)
         self._pending_requests: dict[str, tuple[Need, str]] = {}  # by table
-        # requests that were answered during a commit and are repeated after it, by table
+        # requests by table that were answered during a commit and are repeated after it
         self._deferred_requests: dict[str, tuple[Need, str]] = {}
         self._cycle: CommitCycle | None = None
         self._cycles = 0
@@ -110,18 +110,18 @@ class CoordinatorState:
     ) -> list[CoordinatorAction]:
         """Choose the epoch, determine the start positions, and open the existing tables.
 
-        The caller has fenced the previous coordinator (`init_transactions`) *before* it read the
-        channel, the group, and the tables.
+        The caller must have fenced the previous coordinator (`init_transactions`) *before* it read
+        the channel, the group, and the tables.
 
         Args:
             topics: All source topics.
             group: The group offsets. For a connector that has never run, they may be the initial
                 positions, resolved to offsets.
-            tables: All tables of the configuration. None: the table does not exist.
+            tables: All tables of the configuration, with None for tables that do not exist.
             channel_epoch: The highest epoch in the channel, which was read to its end.
             now_ms: The current time.
-            log_ends: The ends of the logs, read *after* the tables. Therefore, a ledger above the
-                end is not a race: the log has lost records, which is an error.
+            log_ends: The log end offsets, read *after* the tables. A ledger beyond the end is
+                therefore not a race, but an error, because the log has lost records.
         """
         lookups = {
             name: look_up(view, self._rules) for name, view in tables.items() if view is not None
@@ -150,7 +150,7 @@ class CoordinatorState:
 
     @property
     def epoch(self) -> Epoch:
-        """Epoch that `begin` has chosen."""
+        """Epoch that `begin` chose."""
         return self._progress.epoch
 
     @property
@@ -165,7 +165,7 @@ class CoordinatorState:
 
     @property
     def remaining(self) -> int:
-        """Number of offsets between the floors and the bounds; 0: a bounded connector is done."""
+        """Number of offsets between the floors and the bounds. A bounded connector is done at 0."""
         return self._progress.remaining()
 
     # Inputs
@@ -183,7 +183,7 @@ class CoordinatorState:
 
     @_input
     def on_message(self, message: Message) -> list[CoordinatorAction]:
-        """Handle a message of the channel. Messages of coordinators are ignored."""
+        """Handle a message from the channel. Messages from coordinators are ignored."""
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
             raise EpochEndedError(Stop(f"epoch {epoch} has started", overtaken=True))
@@ -215,7 +215,7 @@ class CoordinatorState:
     def on_table_loaded(
         self, name: str, view: TableView | None, now_ms: int
     ) -> list[CoordinatorAction]:
-        """Handle the response to `LoadTable`. None: the table does not exist."""
+        """Handle the response to `LoadTable`. `view` is None if the table does not exist."""
         if self._cycle is None:
             return []
         lookup = None if view is None else look_up(view, self._rules)
@@ -246,10 +246,7 @@ class CoordinatorState:
 
     @_input
     def on_table_prepared(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """Handle the response to `PrepareTable`: the table exists and has the required columns.
-
-        `answer` is sent to the tasks.
-        """
+        """Handle the success of `PrepareTable`. `answer` is sent to the tasks."""
         request = self._pending_requests.pop(name, None)
         if request is None:
             return []
@@ -267,7 +264,7 @@ class CoordinatorState:
         return [*actions, *self._rewind_between_cycles()]
 
     def _rewind_between_cycles(self) -> list[CoordinatorAction]:
-        """Rewind where a table needs it, unless a cycle is being committed, which does so later."""
+        """Rewind partitions if a table needs it. A cycle that is being committed does so later."""
         if self._cycle is None or self._cycle.is_collecting:
             return self._progress.rewind_where_needed()
         return []
@@ -286,9 +283,9 @@ class CoordinatorState:
 
     @_input
     def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
-        """Handle a view of a table that receives no rows: its owner may have rolled it back.
+        """Handle a view of a table without a commit in progress, which may have been rolled back.
 
-        All other changes, such as a replaced table, are detected by the next commit.
+        The next commit detects all other changes, such as a replaced table.
         """
         table = self._progress.tables.get(name)
         if (
@@ -304,7 +301,7 @@ class CoordinatorState:
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
 
     def _send_answer(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """Send an answer without positions during a commit of the table.
+        """Send an answer without positions during a commit to the table.
 
         The answer may contain storage credentials, which cannot wait until the end of a long cycle.
         Partitions that wait for the table continue to wait.
@@ -319,7 +316,7 @@ class CoordinatorState:
     def on_table_refused(
         self, name: str, error: str, *, missing: bool = False, rows: bool = False
     ) -> list[CoordinatorAction]:
-        """Handle the refusal of `PrepareTable`.
+        """Handle a refused `PrepareTable`.
 
         Args:
             name: The table.
@@ -337,7 +334,7 @@ class CoordinatorState:
         return [Send(TableRefused(self.epoch, name, error, skip, rows and not skip))]
 
     def on_table_waits(self, name: str) -> list[CoordinatorAction]:
-        """Handle the deferral of `PrepareTable`: tasks repeat their requests later."""
+        """Handle a deferred `PrepareTable`. Tasks repeat their requests later."""
         self._pending_requests.pop(name, None)
         return []
 
@@ -363,7 +360,7 @@ class CoordinatorState:
         """Return the freshness of all tables, including tables that receive no rows."""
         return self._progress.ages()
 
-    # Messages of tasks
+    # Messages from tasks
 
     def _on_attach(self, message: Attach) -> list[CoordinatorAction]:
         attachments: dict[TopicPartition, Attachment] = {}
@@ -374,7 +371,8 @@ class CoordinatorState:
                 actions = [DescribeTopics()]  # the task repeats its request
                 continue
             if self._progress.misses_rows(partition, state.accepted, state.log_start):
-                # This coordinator may be outdated. The next run checks if any table needs the rows.
+                # This coordinator may be outdated. The next run checks whether a table needs the
+                # rows.
                 raise EpochEndedError(
                     Stop(
                         f"the position of {partition} is {state.accepted}, but its log starts at "

@@ -1,22 +1,22 @@
 """Fault points: steps at which a test can kill, suspend, delay, or fail the process.
 
-They have no effect unless the environment variable `CONNECT_PY_FAULTS` names them::
+A fault point has no effect unless the environment variable `CONNECT_PY_FAULTS` contains its name::
 
     before_compare_and_swap=stop@2,after_report=delay:500,before_release=kill
 
-Items have the form `name=action[@n]`. `@n` applies to the nth time that the process reaches the
-point (default: the first), `@n+` to that and all later times. Actions: `kill` (SIGKILL to the
-process), `killgroup` (SIGKILL to the worker and all of its processes), `stop` (SIGSTOP until a test
-sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`), `raise:unknown` (unknown outcome),
-`raise:unavailable` (no response from the catalog), `raise:forbidden` (refusal by the catalog), and
-`raise:full` (full disk).
+Items have the form `name=action[@n]`. With `@n`, the action applies when the process reaches the
+point for the nth time (by default, the first time). With `@n+`, it also applies every later time.
+Actions are `kill` (SIGKILL to the process), `killgroup` (SIGKILL to the worker and all of its
+processes), `stop` (SIGSTOP until a test sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
+`raise:unknown` (unknown outcome), `raise:unavailable` (no response from the catalog),
+`raise:forbidden` (refusal by the catalog), and `raise:full` (full disk).
 
-`@/path/of/a/file` reads the items from a file, which may change while the process runs. Then each
-item applies to one process only, the first that reaches its point (`@n+`: to all), and hits are
-counted from the change.
+With `@/path/of/a/file`, the items are read from a file, which may change while the process runs. In
+this case, an item applies only to the first process that reaches its point, or to all processes
+with `@n+`, and hits are counted from the last change.
 
-For each hit of a point, the process first appends `name hit-number process-id` to the file that
-`CONNECT_PY_FAULTS_LOG` names. Without `CONNECT_PY_FAULTS`, hits are only logged.
+For each hit of a point, the process first appends `name hit-number process-id` to the file in
+`CONNECT_PY_FAULTS_LOG`. Without `CONNECT_PY_FAULTS`, hits are only logged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPEC_VARIABLE = "CONNECT_PY_FAULTS"
 LOG_VARIABLE = "CONNECT_PY_FAULTS_LOG"
 
 
-class FaultInjected(Exception):  # noqa: N818 - the fault itself, not the report of a fault
+class FaultInjected(Exception):  # noqa: N818 - is the fault, and does not report a fault
     """Raised by a fault point with the action `raise`. No production code catches it by name."""
 
 
@@ -73,7 +73,7 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
     """Parse the items of the environment variable.
 
     Raises:
-        ValueError: An item is not valid. A test whose faults have no effect must not pass.
+        ValueError: An item is not valid. Otherwise, a test might pass without its faults.
     """
     plans = {}
     for item in filter(None, (part.strip() for part in spec.split(","))):
@@ -102,7 +102,7 @@ class _Faults:
         self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
-        """Log a hit, and inject the fault that applies to it."""
+        """Log a hit, and inject its fault, if any."""
         with self._lock:
             if self._file is not None:
                 self._reload(self._file)
@@ -141,14 +141,13 @@ class _Faults:
         match plan.action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case (
-                "killgroup"
-            ):  # the Spark driver leads a separate group, and is a child of the worker
+            case "killgroup":
+                # the Spark driver leads a separate process group and is a child of the worker
                 if os.getpgrp() == os.getpid():
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                # sent to this thread, which must not continue
+                # directed to this thread, because it must not continue
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
@@ -157,11 +156,11 @@ class _Faults:
 
 
 _faults: _Faults | None = None
-_exempt = threading.local()  # `active`: this thread passes fault points without an effect
+_exempt = threading.local()  # `active` is True while this thread ignores fault points
 
 
 def fault_point(name: str) -> None:
-    """Mark a step of the protocol, at which tests inject a fault through the environment."""
+    """Mark a step of the protocol at which tests can inject a fault through the environment."""
     if _faults is not None and not getattr(_exempt, "active", False):
         _faults.hit(name)
 
@@ -170,7 +169,7 @@ def fault_point(name: str) -> None:
 def no_fault_points() -> Iterator[None]:
     """Ignore fault points on this thread while the block runs.
 
-    For work that is not a step of the protocol.
+    Use this for work that is not a step of the protocol.
     """
     _exempt.active = True
     try:
@@ -180,9 +179,9 @@ def no_fault_points() -> Iterator[None]:
 
 
 def read_environment_again() -> None:
-    """Read `CONNECT_PY_FAULTS` again, and count hits from zero.
+    """Read `CONNECT_PY_FAULTS` again, and reset the hit counts.
 
-    For forked children and tests.
+    Use this in forked processes and tests.
     """
     global _faults
     spec, log = os.environ.get(SPEC_VARIABLE, ""), os.environ.get(LOG_VARIABLE)

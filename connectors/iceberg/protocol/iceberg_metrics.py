@@ -1,4 +1,4 @@
-"""`IcebergMetrics`: metrics that only the Iceberg sink has."""
+"""`IcebergMetrics`: metrics of the Iceberg sink, in addition to the metrics of all sinks."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "iceberg_added_files_total": "Data files that commits added.",
         "iceberg_added_rows_total": "Rows in data files that commits added.",
         "iceberg_commit_seconds_total": "Duration of commits in seconds.",
-        "iceberg_commits_total": "Attempts to commit, by outcome.",
+        "iceberg_commits_total": "Commit attempts, by outcome.",
         "iceberg_coordinator_beginnings_total": "Attempts to start a coordinator.",
         "iceberg_driver_replacements_total": "Spark drivers that replaced a terminated one.",
         "iceberg_engine_choices_total": "Commits by engine, with the reason for its choice.",
         "iceberg_expectations_failed_total": "Commits that violated an expectation.",
-        "iceberg_held_changes": "1 if rows wait for a change of the table, else 0.",
-        "iceberg_lag_seconds": "Lag of a table behind its topics; 0 if it has all records.",
+        "iceberg_held_changes": "1 if rows wait for a schema change, otherwise 0.",
+        "iceberg_lag_seconds": "Lag of a table behind its topics. 0 if it has all records.",
         "iceberg_last_commit_seconds": "Unix time of the last commit to a table.",
         "iceberg_maintenance_seconds_total": "Duration of maintenance actions in seconds.",
         "iceberg_maintenance_total": "Maintenance actions, by outcome.",
         "iceberg_messages_total": "Notices and lineage events that were sent, failed, or dropped.",
-        "iceberg_older_changes_total": "Changes dropped because the table had a newer one.",
+        "iceberg_older_changes_total": "Changes dropped because the table had a newer change.",
         "iceberg_replaced_rows_total": "Rows that commits replaced or deleted.",
         "iceberg_schema_changes_total": "Schema changes by the sink.",
         "iceberg_staged_cycles": "Reported cycles of the task that are not committed yet.",
-        "iceberg_stop_at_remaining_offsets": "Offsets left until iceberg.ext.stop-at is reached.",
+        "iceberg_stop_at_remaining_offsets": "Remaining offsets before iceberg.ext.stop-at.",
         "iceberg_table_data_files": "Data files of the current snapshot.",
         "iceberg_table_delete_files": "Delete files and deletion vectors of the current snapshot.",
         "iceberg_table_excessive": "1 if a table has more than 5,000 snapshots or 500 small files.",
-        "iceberg_table_small_files": "Data files below 75 % of the target size.",
+        "iceberg_table_small_files": "Data files smaller than 75% of the target size.",
         "iceberg_table_snapshots": "Snapshots in the metadata of a table.",
         "iceberg_unexpected_rows_total": "Rows that violated an expectation.",
-        "iceberg_unknown_values_total": "Rows with values that neither source nor table had: null.",
-        "iceberg_unpublished": "1 if commits await approval, else 0.",
-        "iceberg_unrouted_rows_total": "Rows without a table, or with a missing one.",
+        "iceberg_unknown_values_total": "Rows with nulls for values that source and table lacked.",
+        "iceberg_unpublished": "1 if commits await approval, otherwise 0.",
+        "iceberg_unrouted_rows_total": "Rows without a table, or whose table does not exist.",
         "iceberg_valid_through_seconds": "Unix time through which a table has all changes.",
-        "iceberg_waiting": "1 if rows wait because of a failure, else 0.",
+        "iceberg_waiting": "1 if rows wait because of a failure, otherwise 0.",
     }
 )
 
 
 class IcebergMetrics:
-    """Metrics of one task. Any thread."""
+    """Metrics of one task. Thread-safe."""
 
     def __init__(
         self, metrics: PluginMetrics, now_seconds: Callable[[], float] = time.time
@@ -67,17 +67,17 @@ class IcebergMetrics:
     # Tasks
 
     def staged(self, cycles: int) -> None:
-        """Set the number of cycles that wait for their commit."""
+        """Set the number of reported cycles that are not committed yet."""
         self._staged_cycles.set(cycles)
 
     def unrouted(self, topic: str, rows: int) -> None:
-        """Count rows of a topic without a table."""
+        """Count rows of a topic that have no table."""
         self._add("iceberg_unrouted_rows_total", rows, topic=topic)
 
     # Commits
 
     def committed(self, table: str, outcome: CommitOutcome) -> None:
-        """Record an attempt to commit that has ended."""
+        """Record a completed commit attempt."""
         counts, engine = outcome.counts, outcome.engine.value
         self._add("iceberg_commits_total", table=table, engine=engine, outcome=outcome.status.value)
         seconds = counts.milliseconds / 1000
@@ -101,7 +101,7 @@ class IcebergMetrics:
         self._add("iceberg_older_changes_total", counts.older_changes, table=table)
 
     def not_committed(self, table: str, status: CommitStatus) -> None:
-        """Record a failed attempt to commit, possibly one without an engine."""
+        """Record a failed commit attempt without its engine, which may not have been chosen."""
         self._add("iceberg_commits_total", table=table, engine="", outcome=status.value)
 
     def unpublished(self, table: str, *, commits: bool) -> None:
@@ -109,11 +109,11 @@ class IcebergMetrics:
         self._set("iceberg_unpublished", int(commits), table=table)
 
     def evolved(self, table: str, changes: Sequence[str]) -> None:
-        """Count changes of a table's schema by the sink."""
+        """Count schema changes that the sink made to a table."""
         self._add("iceberg_schema_changes_total", len(changes), table=table)
 
     def pending_change(self, table: str, change: str, *, pending: bool) -> None:
-        """Set whether rows of a table wait for a change of its schema."""
+        """Set whether rows of a table wait for a schema change."""
         self._set("iceberg_held_changes", int(pending), table=table, change=change)
 
     # Maintenance
@@ -129,11 +129,11 @@ class IcebergMetrics:
         self._set("iceberg_table_small_files", files, table=table)
 
     def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
-        """Set whether a table has too many objects of a kind: snapshots or small files."""
+        """Set whether a table has too many snapshots or small files."""
         self._set("iceberg_table_excessive", int(is_excessive), table=table, objects=objects)
 
     def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
-        """Record a maintenance action that has ended."""
+        """Record a completed maintenance action."""
         self._add("iceberg_maintenance_total", table=table, action=action, outcome=outcome)
         self._add("iceberg_maintenance_seconds_total", seconds, table=table, action=action)
 
@@ -156,14 +156,14 @@ class IcebergMetrics:
         """Set whether rows of a table wait.
 
         Args:
-            reason: The blocked step: `begin`, `open`, or `commit`.
-            table: The table; empty: all tables.
-            why: The current error; None: rows do not wait.
+            reason: The blocked step, which is `begin`, `open`, or `commit`.
+            table: The table, or empty for all tables.
+            why: The current error, or None if rows do not wait.
         """
         self._set("iceberg_waiting", int(why is not None), reason=reason, table=table)
 
     def remaining(self, offsets: int) -> None:
-        """Set the number of offsets until a bounded connector stops."""
+        """Set the number of remaining offsets before a bounded connector stops."""
         self._set("iceberg_stop_at_remaining_offsets", offsets)
 
     def message_ended(self, kind: str, outcome: str) -> None:

@@ -1,7 +1,7 @@
-"""Newest commit of each table, stored with the group offsets (rule 4).
+"""`LastCommits`: the newest commit to each table, stored in the offset metadata (rule 4).
 
-A catalog that is restored from a backup restores the ledgers of the tables, too. Only the group
-still has a record of the later commits.
+If a catalog is restored from a backup, the ledgers of its tables are also restored. In this case,
+only the consumer group still has a record of later commits.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.packed import pack, unpack
 
-# bytes per partition, about 300 tables; brokers accept metadata of 4,096 bytes
+# maximum bytes per partition, for about 300 tables; brokers accept metadata of 4,096 bytes
 TEXT_LENGTH = 3_000
-ALL_TEXTS = 256_000  # bytes of all partitions in one request that commits offsets
+ALL_TEXTS = 256_000  # maximum bytes for all partitions in one offset commit request
 
-# number of the epoch and the cycle in it: the order of the commits of a table
+# epoch number, and cycle in the epoch; stamps have the order of the commits to a table
 Stamp = tuple[int, int]
 
 
 class LastCommits:
-    """Stamps of the newest commits that were ever seen, by table UUID.
+    """Stamp of the newest known commit to each table.
 
-    The coordinator sends them to the tasks with every floor, and the tasks commit them with the
-    offsets. If they exceed the limit, the tables with the oldest commits are omitted, because a
-    backup probably has these commits. A table is identified by 32 bits of a hash; a collision
-    causes an unnecessary re-read.
+    The coordinator sends the stamps to the tasks with every floor, and the tasks commit them with
+    the offsets. If the stamps exceed the size limit, the tables with the oldest commits are
+    omitted, because a backup probably contains these commits. A table is identified by a 32-bit
+    hash of its UUID. A collision causes an unnecessary re-read.
     """
 
     __slots__ = ("_encoded", "_since", "_stamps")
@@ -68,7 +68,7 @@ class LastCommits:
             tables, epochs, cycles = unpack(packed, 3)
             return cls(int(since), dict(zip(tables, zip(epochs, cycles, strict=True), strict=True)))
         except ValueError:
-            return cls()  # a format of a later version; stamps only add safety
+            return cls()  # written by a later version; stamps are only an additional safeguard
 
     def note(self, uuid: str, ledger: Ledger) -> None:
         """Record a commit to a table."""
@@ -78,13 +78,13 @@ class LastCommits:
             self._encoded = None
 
     def newest(self, uuid: str) -> Stamp | None:
-        """Return the newest commit of a table that was ever seen. None: there was none."""
+        """Return the stamp of the newest known commit to a table, or None if there is none."""
         return self._stamps.get(_table_hash(uuid))
 
     def to_text(self, partitions: int) -> str:
-        """Encode the stamps for the offset metadata of this number of partitions.
+        """Encode the stamps for the offset metadata of a number of partitions.
 
-        The result is empty if there are no stamps, or if not even one fits.
+        The result is empty if there are no stamps, or if none of them fits the limit.
         """
         if self._encoded is None or self._encoded[0] != partitions:
             length = min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))

@@ -1,8 +1,8 @@
-"""Ledger of a table: its encoding, and its evaluation.
+"""`Ledger`: the committed positions of a table, with their encoding and evaluation.
 
-The ledger is in the summary of the newest ancestor of the commit ref that has our key. A table
-property repeats it, because users may expire our snapshots. All functions are pure: `TableView` in,
-`Lookup` out.
+The current ledger is in the summary of the newest ancestor of the commit ref that has the
+connector's key. A table property repeats the ledger, because users may expire the snapshot.
+`look_up` evaluates a `TableView` and returns a `Lookup`. No function performs I/O.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
-# lists every partition in readable form; older versions of the sink can read it
+# every partition is listed in readable form, which older versions of the sink can also read
 PLAIN_VERSION = 1
-LEDGER_VERSION = 2  # some topics are packed; readers accept this and every older version
+LEDGER_VERSION = 2  # some topics are packed; readers accept this version and older versions
 # a topic with this many partitions is packed, because every snapshot repeats the ledger
 PACKED_PARTITIONS = 100
 # with more partitions, `source_offsets` is too long to be repeated in every snapshot
@@ -29,12 +29,12 @@ REPEATED_PARTITIONS = 1000
 
 
 def ledger_key(group: str) -> str:
-    """Return the summary key, and table property, of the ledger of a connector group."""
+    """Return the summary key and table property name of the ledger of a connector group."""
     return f"connect-py.ledger.{group}"
 
 
 def group_of(property_key: str) -> str:
-    """Return the connector group in the key of a ledger, such as the ledger of an aggregate."""
+    """Return the connector group in a ledger key, including ledger keys of aggregates."""
     return property_key.partition("ledger.")[2]
 
 
@@ -44,19 +44,19 @@ def source_offsets_key(group: str) -> str:
 
 
 class LedgerFormatError(ValueError):
-    """The value of our key is not a ledger that this version can read."""
+    """Raised if a value is not a ledger that this version can read."""
 
 
 class LedgerTooNewError(LedgerFormatError):
-    """The ledger was written by a newer version of the sink."""
+    """Raised if a ledger was written by a newer version of the sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Offsets of one partition: this commit completed the rows of [base, next)."""
+    """Offsets [base, next) of one partition, whose rows this commit completed."""
 
     generation: int
-    base: int  # the previous ledger's `next` within the generation
+    base: int  # `next` of the previous ledger in the same generation
     next: int
 
     @property
@@ -81,7 +81,7 @@ class Ledger:
     commit: str  # UUID of the commit, which resolves an unknown outcome
     cycle: int
     table: str  # UUID of the table
-    cluster: str  # ID of the Kafka cluster that the offsets belong to
+    cluster: str  # ID of the Kafka cluster of the topics
     topics: Mapping[str, TopicLedger]
 
     def entry(self, partition: TopicPartition, topic_id: str | None = None) -> LedgerEntry | None:
@@ -92,7 +92,7 @@ class Ledger:
         return topic.partitions.get(partition.partition)
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Return the position after this commit by partition."""
+        """Return the positions after this commit by partition."""
         return {
             TopicPartition(name, number): entry.position
             for name, topic in self.topics.items()
@@ -119,7 +119,7 @@ class Ledger:
         }
 
     @staticmethod
-    # cache: each look at a table decodes its last ledger again, with thousands of partitions
+    # cached because each view of a table contains its last ledger, with thousands of partitions
     @lru_cache(maxsize=32)
     def from_json(text: str) -> Ledger:
         """Decode a ledger.
@@ -146,7 +146,7 @@ class Ledger:
 
 
 class _Writer(NamedTuple):
-    """Origin of a ledger. Nothing else of a superseded ledger is needed."""
+    """Origin of a ledger, which is the only required part of a superseded ledger."""
 
     epoch: Epoch
     commit: str
@@ -161,7 +161,7 @@ def _parse_writer(text: str) -> _Writer:
 
 @contextmanager
 def _format_errors(kind: str) -> Iterator[None]:
-    """Translate errors of the decoder into LedgerFormatError."""
+    """Convert decoding errors to `LedgerFormatError`."""
     try:
         yield
     except LedgerFormatError:
@@ -193,7 +193,7 @@ def _read_ledger(document: Mapping[str, Any]) -> Ledger:
 class LedgerProperty:
     """Table property with the ledger, its snapshot, and the start positions of the table.
 
-    It is written in the same transaction as the snapshot that it names.
+    The property is written in the same transaction as the snapshot to which it refers.
     """
 
     ledger: Ledger
@@ -231,7 +231,7 @@ class SnapshotView:
     """One ancestor of the commit ref."""
 
     id: int
-    ledger: str | None  # value of our key in its summary
+    ledger: str | None  # value of the connector's key in the summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +239,16 @@ class TableView:
     """Part of the current table metadata that the protocol needs (rule 3)."""
 
     uuid: str
-    # ancestors of the commit ref, newest first; may end after the first one with our key
+    # ancestors of the commit ref, newest first; may end after the first ancestor with a ledger
     ancestors: Sequence[SnapshotView]
-    complete: bool  # False: the parent of the last ancestor has expired
-    # IDs of all snapshots that are not older than the last ancestor. Older ones do not count: they
-    # may be ancestors that a branch or tag retained when their successors expired.
+    complete: bool  # False if the parent of the last ancestor has expired
+    # IDs of all snapshots that are not older than the last ancestor. Older snapshots are excluded,
+    # because a branch or tag may have retained older ancestors when their successors expired.
     present: frozenset[int]
     property: str | None
-    # the head has data, and no ancestor in common with the snapshot that the property names
+    # True if the head has data and no common ancestor with the snapshot in the property
     replaced: bool = False
-    # the commit ref is a missing branch; the ancestors are those of main, where it would start
+    # True if the commit ref is a missing branch; `ancestors` are from main, where it would start
     branch_missing: bool = False
 
 
@@ -256,19 +256,21 @@ class Standing(Enum):
     """State of the ledger of a table (rule 3)."""
 
     FOUND = "found"
-    EXPIRED = "expired"  # another program expired our snapshots; the property is valid
-    ROLLED_BACK = "rolled back"  # by its owner; refill from the remaining ledger
-    REPLACED = "replaced"  # by other data, which may include our rows: contents unknown
+    EXPIRED = "expired"  # the snapshots with a ledger have expired; the property is valid
+    ROLLED_BACK = "rolled back"  # a user rolled the table back; it is refilled from this ledger
+    # other data, which may include committed rows, replaced the table; the contents are unknown
+    REPLACED = "replaced"
     BRANCH_LOST = "branch lost"  # main may contain some of the commits of the branch
-    LOST = "lost"  # rolled back to a snapshot whose ledger has expired: contents unknown
-    NONE = "none"  # never written by this connector, or dropped and re-created
+    # the table was rolled back to a snapshot whose ledger has expired; the contents are unknown
+    LOST = "lost"
+    NONE = "none"  # the connector never wrote to the table, or the table was re-created
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Version that a commit compares with, completely and in every attempt (rule 16).
+    """Version of a table that every attempt of a commit compares completely (rule 16).
 
-    Commits of other writers do not change it. It includes the snapshot that the property names.
+    Commits by other writers do not change the version. It includes the snapshot in the property.
     Otherwise, a late commit would succeed after a rollback to the snapshot that it expects.
     """
 
@@ -279,7 +281,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Ledger of a table, and the conclusions from its position in the history."""
+    """Ledger of a table with its state, which depends on the history of the table."""
 
     standing: Standing
     version: TableVersion
@@ -287,8 +289,9 @@ class Lookup:
     opened: Mapping[TopicPartition, Position] = field(default_factory=dict)
     # IDs of the topics in `opened`
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    highest_epoch: Epoch | None = None  # in ledgers and property, even those of another table
-    commits: frozenset[str] = frozenset()  # IDs of our commits among the ancestors
+    # highest epoch in all ledgers and the property, even if they are from another table
+    highest_epoch: Epoch | None = None
+    commits: frozenset[str] = frozenset()  # IDs of the connector's commits among the ancestors
 
 
 def look_up(view: TableView, rules: ProtocolRules = PROTOCOL_RULES) -> Lookup:
@@ -343,17 +346,15 @@ def _evaluate(
     if rules.is_replaced(is_complete=view.complete, has_other_rows=view.replaced):
         return Standing.REPLACED, None
     if view.complete:
-        return (
-            Standing.ROLLED_BACK,
-            None,
-        )  # to before our first commit; or replaced by an empty table
+        # rolled back to before the first commit, or replaced with an empty table
+        return Standing.ROLLED_BACK, None
     if prop.snapshot in view.present:
         return Standing.LOST, None
     return Standing.EXPIRED, prop.ledger
 
 
 def table_version(view: TableView) -> TableVersion:
-    """Return the version that a commit on this view expects."""
+    """Return the version that a commit based on a view expects."""
     return look_up(view).version
 
 

@@ -1,12 +1,12 @@
-"""Messages between tasks and coordinator on the channel topic.
+"""Messages between the tasks and the coordinator on the channel topic.
 
-A message is one JSON object: `{"v":1,"type":"report",...}`. If a message is lost, repeated, or
-delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35).
-Positions in messages are absolute; therefore, the newest message is sufficient.
+A message is one JSON object, such as `{"v":1,"type":"report",...}`. If a message is lost, repeated,
+or delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35).
+Positions in messages are absolute. Therefore, the newest message is sufficient.
 
-Brokers reject large records. A long message is compressed with zlib. A message about too many
-partitions is split into several messages about some partitions each. Every rule applies to single
-partitions, so receivers do not need to know about the split.
+Brokers reject large records. Long messages are compressed with zlib. Messages with too many
+partitions are split by partition into several messages. Every rule applies to single partitions, so
+receivers do not need to detect the split.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from connectors.iceberg.protocol.positions import Bound, Epoch, TopicPartition, 
 from connectors.iceberg.table.table import StagedFile
 
 PLAIN_VERSION = 1
-MESSAGE_VERSION = 2  # attachments in columnar form
-COMPRESSED_BYTES = 10_000  # messages of this size are compressed; shorter ones remain readable
-# size from which a record is split by partitions; brokers accept 1 MB by default
+MESSAGE_VERSION = 2  # version of messages with attachments in columnar form
+COMPRESSED_BYTES = 10_000  # minimum size for compression; shorter messages remain readable
+# size above which a record is split by partition; brokers accept 1 MB by default
 RECORD_BYTES = 500_000
-# tables and files per message, which limits the size before compression
+# approximate number of tables and files per message, which limits the size before compression
 PART_CELLS = 5_000
-COLUMN_CELLS = 1_000  # tables times partitions from which attachments are written in columns
-TEXT_BYTES = 1 << 28  # limit of the decompressed size; no sink sends more in one record
+COLUMN_CELLS = 1_000  # minimum number of tables times partitions for attachments in columns
+TEXT_BYTES = 1 << 28  # maximum decompressed size of a record; the sink never sends larger records
 
 T = TypeVar("T")
 
@@ -39,33 +39,33 @@ T = TypeVar("T")
 class Need(Enum):
     """Reason why a task requests a table."""
 
-    CREATE = "create"  # the task has not opened the table: open it, or create it if allowed
-    EVOLVE = "evolve"  # rows do not fit the schema that the task has
+    CREATE = "create"  # the task has not opened the table; open it, or create it if allowed
+    EVOLVE = "evolve"  # rows do not fit the table schema that the task uses
     PAIR = "pair"  # the task waits for a delete that another task may have read
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Share of one table in a reported range, even if the filter dropped all of its rows."""
+    """Part of a reported range for one table. It exists even if the filter dropped all rows."""
 
-    uuid: str  # table that the rows were staged for
+    uuid: str  # UUID of the table for which the rows were staged
     filter: int  # highest filter position during the range; rows below it were dropped
-    first: int | None  # offset of the first row that passed the filter; None: no row passed
+    first: int | None  # offset of the first row that passed the filter, or None if no row passed
     files: tuple[StagedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets [start, next) of one partition, all of which were processed once."""
+    """Offsets [start, next) of one partition, each of which was processed exactly once."""
 
     topic_id: str
     generation: int
-    rewind: int  # rewind number that the task has for the partition
-    nonce: str  # identifies the attachment: a rewind may address this sender only
+    rewind: int  # number of the last rewind of the partition that the task has followed
+    nonce: str  # identifies the attachment; a rewind with this nonce applies only to the sender
     start: int
     next: int
     tables: Mapping[str, TablePart] = field(default_factory=dict)
-    timestamp_ms: int | None = None  # latest record of the range; None: empty or unknown
+    timestamp_ms: int | None = None  # time of the latest record, or None if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Attachment:
 
     topic_id: str
     generation: int
-    position: int  # next offset to read: the end of the accepted ranges
+    position: int  # next offset to read, which is the end of the accepted ranges
     floor: int  # highest offset that the task may commit to the group
     rewind: int
     needs: Mapping[str, TableNeed]
-    bound: Bound | None = None  # None: the connector does not stop automatically
+    bound: Bound | None = None  # None if the connector does not stop automatically
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class Attach:
     task: str
     start: int  # start number of the task
     nonce: str
-    partitions: Mapping[TopicPartition, str]  # topic ID as described for the task
-    seen: Epoch | None = None  # highest epoch that the task has seen
+    partitions: Mapping[TopicPartition, str]  # topic ID from the task's description of the topic
+    seen: Epoch | None = None  # highest epoch in the messages and metadata that the task has read
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class OpenTable:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Processed ranges with their closed files: one message per task and cycle."""
+    """Processed ranges with their closed files. A task sends one report per cycle."""
 
     task: str
     start: int
@@ -153,7 +153,7 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    # encoded `LastCommits` for the metadata of these floors, opaque to tasks; as in each message
+    # encoded `LastCommits` for the metadata of these floors, opaque to tasks; part of every message
     # that contains floors
     commits: str = ""
 
@@ -162,8 +162,8 @@ class Attached:
 class TableOpened:
     """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
-    `needs` has all partitions. If it is empty, which occurs during a cycle, only the answer is new,
-    and partitions that wait for the table continue to wait.
+    `needs` contains all partitions. If it is empty, which occurs during a cycle, only the answer is
+    new, and partitions that wait for the table continue to wait.
     """
 
     epoch: Epoch
@@ -183,8 +183,8 @@ class TableRefused:
     epoch: Epoch
     table: str
     error: str
-    skip: bool = False  # the configuration allows to skip rows of this table
-    # these rows cannot create the table, so they are bad records; other rows may create it
+    skip: bool = False  # the configuration allows skipping the rows of this table
+    # the table cannot be created from these rows, which are bad records, but possibly from others
     rows: bool = False
 
 
@@ -192,7 +192,7 @@ class TableRefused:
 class Rewind:
     """Request to drop the staged rows of partitions and to read them again.
 
-    With a nonce, it is the response to one report, and applies to that attachment only.
+    A message with a nonce is the response to one report and applies only to that attachment.
     """
 
     epoch: Epoch
@@ -221,19 +221,19 @@ class CommitComplete:
     commits: str = ""
 
 
-# --- coordinator -> coordinators after it
+# --- coordinator -> later coordinators
 
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
     """Bounds of this run of the connector (rule 35).
 
-    Written before any offset is released, and again before the message expires.
+    The message is written before any offset is released, and again before it expires.
     """
 
     epoch: Epoch
     run: str
-    topic_ids: Mapping[str, str]  # IDs of the topics that the ends belong to
+    topic_ids: Mapping[str, str]  # IDs of the topics to which the ends apply
     ends: Mapping[TopicPartition, int]
 
 
@@ -257,7 +257,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_all(message: Message) -> Iterator[bytes]:
-    """Encode a message as one or more records. Together, they are equivalent to the message."""
+    """Encode a message as one or more records, which together are equivalent to the message."""
     for part in _parts(message, _weight(message) // PART_CELLS + 1):
         data = encode(part)
         halves = _parts(part, 2) if len(data) > RECORD_BYTES else [part]
@@ -269,7 +269,7 @@ def encode_all(message: Message) -> Iterator[bytes]:
 
 
 def _parts(message: Message, count: int) -> list[Message]:
-    """Split a message by partitions into about `count` messages."""
+    """Split a message by partition into about `count` messages."""
     name = next((name for name in _BY_PARTITION if hasattr(message, name)), None)
     if name is None or count == 1:
         return [message]
@@ -281,7 +281,7 @@ def _parts(message: Message, count: int) -> list[Message]:
 
 
 def _weight(message: Message) -> int:
-    """Estimate the size of a message in tables and files. Columns count one tenth."""
+    """Estimate the size of a message in tables and files. Columnar attachments count one tenth."""
     match message:
         case Report():
             parts = [part for r in message.ranges.values() for part in r.tables.values()]
@@ -292,7 +292,7 @@ def _weight(message: Message) -> int:
 
 
 def decode(data: bytes | None) -> Message | None:
-    """Decode a record. Return None for other types, newer versions, and foreign records."""
+    """Decode a record, or return None for unknown types, newer versions, and foreign records."""
     try:
         document = json.loads(_text(data or b""))
         if document["v"] > MESSAGE_VERSION:
@@ -316,10 +316,11 @@ def _text(data: bytes) -> bytes:
 
 
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
-    """Encode the needs of many partitions by table: UUID, and lag behind the position by partition.
+    """Encode the needs of many partitions by table.
 
-    Usually, all partitions have the same tables, and most lags are 0. Return an empty map if there
-    are few cells, or if the partitions have different tables.
+    Each value contains the UUID of the table and, for each partition, the lag of the need behind
+    the position. Usually, all partitions have the same tables, and most lags are 0. The result is
+    empty if there are few cells, or if the partitions have different tables.
     """
     tables = next(iter(attachments.values())).needs if attachments else {}
     ordered = [attachment for _, attachment in sorted(attachments.items())]
@@ -363,7 +364,7 @@ def _write(value: Any) -> dict[str, Any]:
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Create a message from JSON values. Members that an older version omits have their default."""
+    """Create a message from JSON values. Missing members, as in older versions, have defaults."""
     names = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
     members: Any = {name: _FORMS.get(name, _UNCHANGED)[1](document[name]) for name in names}
     return kind(**members)
@@ -434,7 +435,7 @@ def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _F
 
 
 _UNCHANGED: _Form = (lambda value: value, lambda value: value)
-# encoding by member name; a name has the same meaning in every message
+# encoding by member name, which has the same meaning in every message
 _FORMS: dict[str, _Form] = {
     "epoch": (list, _read_epoch),
     "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),

@@ -1,4 +1,4 @@
-"""Metadata string of the group offsets that the sink commits."""
+"""`OffsetMetadata`: the metadata of the consumer group offsets that the sink commits."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ MARK_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """Proof that this connector committed an offset, with the state at that time.
+    """Metadata of an offset that this connector committed, with the state at that time.
 
-    An offset without metadata, such as one that a tool has reset, is ignored (rule 4).
+    An offset without metadata, for example after a reset by a tool, is ignored (rule 4).
     """
 
     epoch: Epoch
     generation: int
     topic_id: str  # ID of the topic that the task read
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
-    commits: str = ""  # encoded `LastCommits` at the time when the offset was released
-    bound: Bound | None = None  # None: the connector does not stop automatically
+    commits: str = ""  # encoded `LastCommits` when the offset was released
+    bound: Bound | None = None  # None if the connector does not stop automatically
 
     def to_text(self) -> str:
-        """Encode the metadata: about 100 bytes plus the commits. Brokers accept 4,096 bytes."""
+        """Encode the metadata in about 100 bytes plus the commits. Brokers accept 4,096 bytes."""
         document: dict[str, Any] = {
             "connect-py": MARK_VERSION,
             "epoch": [self.epoch.number, self.epoch.nonce],
@@ -42,7 +42,10 @@ class OffsetMetadata:
 
     @classmethod
     def from_text(cls, text: str | None) -> OffsetMetadata | None:
-        """Decode metadata. Return None for a string that the sink did not write; never raise."""
+        """Decode metadata, or return None if the sink did not write the string.
+
+        Invalid strings do not raise an error.
+        """
         if not text:
             return None
         try:
@@ -73,7 +76,7 @@ class GroupOffset:
     """Committed offset of a partition in the consumer group."""
 
     offset: int
-    mark: OffsetMetadata | None  # None: not committed by this connector
+    mark: OffsetMetadata | None  # None if this connector did not commit the offset
 
     @classmethod
     def of(cls, offset: int, metadata: str | None) -> GroupOffset:

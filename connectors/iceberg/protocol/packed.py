@@ -42,7 +42,7 @@ def unpack(text: str, count: int) -> list[list[int]]:
     """Decode `count` columns that were encoded by `pack`.
 
     Raises:
-        ValueError: The argument is not the encoding of `count` columns.
+        ValueError: The string is not an encoding of `count` columns.
     """
     try:
         planes = zlib.decompress(base64.b64decode(text, validate=True))

@@ -16,8 +16,8 @@ T = TypeVar("T")
 class Position(NamedTuple):
     """Next offset to read, within a generation.
 
-    Positions are ordered by generation first: only a deliberate rewind, which starts a new
-    generation, may decrease an offset.
+    Positions are ordered by generation first, because an offset may decrease only after a
+    deliberate rewind, which starts a new generation.
     """
 
     generation: int  # number of deliberate rewinds of the partition
@@ -25,7 +25,7 @@ class Position(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One run of a coordinator. The nonce orders two runs that chose the same number."""
+    """Epoch of one coordinator run. The nonce orders two epochs with the same number."""
 
     number: int
     nonce: str
@@ -49,7 +49,7 @@ class Bounds:
     ends: Mapping[TopicPartition, int]
 
     def of(self, partition: TopicPartition) -> Bound:
-        """Return the bound of a partition. A partition that was added since then has bound 0."""
+        """Return the bound of a partition. A partition that was added later has bound 0."""
         return Bound(self.run, self.ends.get(partition, 0))
 
 

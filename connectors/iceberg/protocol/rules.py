@@ -1,8 +1,8 @@
-"""Decisions of the commit protocol that `docs/protocol.md` numbers.
+"""`ProtocolRules`: decisions of the commit protocol that implement the rules in `docs/protocol.md`.
 
-Each method takes plain values and decides one question of the state machines. The numbers refer to
-the rules of that page. A simulation passes a subclass that decides one question differently, to
-prove that the protocol fails without the rule.
+Each method makes one decision of the state machines from plain values. The rule numbers refer to
+that page. A simulation passes a subclass that makes one decision differently, to prove that the
+protocol fails without the rule.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _CommitStamp = tuple[int, int]  # epoch number and cycle
 
 
 class ProtocolRules:
-    """Decisions of the coordinator, of its tables, and of the tasks. Stateless."""
+    """Makes decisions for the coordinator, its tables, and the tasks. Stateless."""
 
     # Ledgers
 
     def is_bound_to_table(self, uuid: str, table_uuid: str) -> bool:
         """Return True if a ledger was written to this table (rule 1).
 
-        A table that was created again may have a copy of the properties of its predecessor.
+        A re-created table may have a copy of the properties of its predecessor.
         """
         return uuid == table_uuid
 
     def ledger_positions(
         self, positions: Mapping[TopicPartition, int], with_rows: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the positions that a commit writes: the positions of all partitions (rule 2).
+        """Return the positions that a commit writes, which include all partitions (rule 2).
 
-        If only the partitions with rows were written, a later re-read would add rows from before
-        the start of a newly routed table.
+        If only the positions of partitions with rows were written, a later re-read would add rows
+        from before the start of a newly routed table.
         """
         return positions
 
@@ -45,37 +45,37 @@ class ProtocolRules:
         return ledger_property
 
     def is_replaced(self, *, is_complete: bool, has_other_rows: bool) -> bool:
-        """Return True if a table without our commits holds rows of unknown origin (rule 3).
+        """Return True if a table without any ledger has rows of unknown origin (rule 3).
 
-        Such a table may consist of the rows that were committed to its predecessor. A refill would
-        add them a second time.
+        Such a table may contain the rows that were committed to its predecessor. A refill would add
+        these rows a second time.
         """
         return is_complete and has_other_rows
 
     def is_same_topic(self, topic_id: str, expected_id: str) -> bool:
-        """Return True if two topic IDs are equal, so that offsets can be compared (rule 23)."""
+        """Return True if two topic IDs are equal, which makes offsets comparable (rule 23)."""
         return topic_id == expected_id
 
     def is_same_cluster(self, cluster: str, expected_cluster: str) -> bool:
-        """Return True if a ledger holds offsets of the Kafka cluster that is read (rule 24)."""
+        """Return True if a ledger contains offsets of the connector's Kafka cluster (rule 24)."""
         return cluster == expected_cluster
 
     # Start of an epoch
 
     def accepts_offsets_without_metadata(self, *, has_ledger: bool, has_metadata: bool) -> bool:
-        """Return True if group offsets of unknown origin are start positions (rule 4).
+        """Return True if group offsets without metadata are used as start positions (rule 4).
 
-        Before the first commit, they are from the connector that this one replaces. Later, they are
-        from a tool that has reset the group.
+        Before the first commit, these offsets are from the connector that is replaced. Later, they
+        are from a tool that has reset the group.
         """
         return not has_ledger and not has_metadata
 
     def is_older_commit(
         self, commit: _CommitStamp | None, newest_commit: _CommitStamp | None
     ) -> bool:
-        """Return True if the newest commit of a table is older than one seen before (rule 4).
+        """Return True if the newest commit of a table is older than a recorded commit (rule 4).
 
-        This means that the catalog was restored from a backup. None: there is no commit.
+        This means that the catalog was restored from a backup. None means that there is no commit.
         """
         return newest_commit is not None and (commit is None or commit < newest_commit)
 
@@ -85,8 +85,8 @@ class ProtocolRules:
         """Return the number of a new epoch, which exceeds every other epoch (rule 5).
 
         Args:
-            start_number: The lowest number of an epoch of this start of the connector.
-            channel_epoch: The highest epoch in the channel, which may have been emptied.
+            start_number: The lowest epoch number for this start of the connector.
+            channel_epoch: The highest epoch in the channel, or None if the channel has no epoch.
             recorded_epochs: The epochs in group offsets and tables.
         """
         epochs = [*recorded_epochs] if channel_epoch is None else [*recorded_epochs, channel_epoch]
@@ -135,9 +135,9 @@ class ProtocolRules:
         return max([offset, *sent_floors])
 
     def requires_proof_of_leadership(self, *, has_ledger: bool) -> bool:
-        """Return True if a commit needs a fresh proof of leadership (rule 9).
+        """Return True if a commit requires a new proof of leadership (rule 9).
 
-        The first ledger of a table does, because the swap cannot compare it with an earlier one.
+        The first commit to a table does, because the swap cannot compare an earlier ledger.
         """
         return not has_ledger
 
@@ -146,7 +146,7 @@ class ProtocolRules:
     def is_from_earlier_start(self, start_number: int, current_start_number: int) -> bool:
         """Return True if a task has the configuration of an earlier start (rule 14).
 
-        It may not know all routes, so its ranges may lack rows.
+        This configuration may lack routes, so the ranges of the task may lack rows.
         """
         return start_number < current_start_number
 
@@ -159,7 +159,7 @@ class ProtocolRules:
     def next_range(self, queue: deque[Range]) -> Range:
         """Remove and return the range of a partition that a cycle commits (rule 13).
 
-        The following ranges wait: if this one were refused, they would leave a gap.
+        Later ranges wait, because they would leave a gap if this range were refused.
         """
         return queue.popleft()
 
@@ -178,7 +178,7 @@ class ProtocolRules:
         return lower_bound <= needed
 
     def is_staged_for(self, uuid: str, table_uuid: str) -> bool:
-        """Return True if files were staged for this table, not for a predecessor (rule 22)."""
+        """Return True if files were staged for this table and not for a predecessor (rule 22)."""
         return uuid == table_uuid
 
     def is_open(self, *, is_missing: bool) -> bool:
@@ -190,12 +190,12 @@ class ProtocolRules:
     ) -> int:
         """Return the offset below which all tables are complete (rules 20 and 22).
 
-        A missing table counts, too: it may be created again.
+        Missing tables are included, because they may be created again.
 
         Args:
             applied: End of the last range that went through a cycle.
             needed: Offsets from which the existing tables need rows.
-            needed_by_missing_tables: The same for tables that do not exist at the moment.
+            needed_by_missing_tables: Offsets from which missing tables need rows.
         """
         return min([applied, *needed, *needed_by_missing_tables])
 
@@ -206,7 +206,7 @@ class ProtocolRules:
     # Tasks
 
     def is_coordinator_of_earlier_start(self, epoch: Epoch, start_number: int) -> bool:
-        """Return True if a coordinator belongs to an earlier start of the connector (rule 5)."""
+        """Return True if a coordinator is from an earlier start of the connector (rule 5)."""
         return epoch.number < start_number
 
     def has_ended(self, epoch: Epoch, highest_epoch: Epoch) -> bool:
@@ -216,17 +216,18 @@ class ProtocolRules:
     def detached_partitions(
         self, partitions: Collection[TopicPartition]
     ) -> Collection[TopicPartition]:
-        """Return the partitions that a new epoch detaches: all of them (rule 10).
+        """Return the partitions that a new epoch detaches, which are all partitions (rule 10).
 
         The new coordinator deletes the files that were staged under the previous one.
         """
         return partitions
 
     def reported_tables(self, first_offsets: Mapping[str, int | None]) -> Collection[str]:
-        """Return the tables that a report lists: all whose rows were read (rule 11).
+        """Return the tables that a report lists, which are all tables with rows (rule 11).
 
         Args:
-            first_offsets: By table, the first offset that passed the filter. None: no row passed.
+            first_offsets: The first offset that passed the filter, or None if no row passed, by
+                table.
         """
         return first_offsets.keys()
 

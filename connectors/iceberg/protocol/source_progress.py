@@ -29,13 +29,14 @@ class CoordinatorSettings:
     start_number: int  # number of the connector's start, counted by the worker
     commit_interval_ms: int
     commit_timeout_ms: int
-    dynamic: bool = False  # True: routes may name tables that the configuration does not list
-    new_topic_allowed: bool = False  # True: a re-created topic is read from its start
-    # True: a table that cannot be opened does not limit the floor; its rows are counted and dropped
+    dynamic: bool = False  # True if rows may be routed to tables that are not in the configuration
+    new_topic_allowed: bool = False  # True if a re-created topic is read from its start
+    # True if a table that cannot be opened does not limit the floor; its rows are skipped
     skip_missing: bool = False
-    skip_unknown: bool = False  # the same for tables that never existed and only records named
-    bounds: Bounds | None = None  # None: the connector does not stop automatically
-    max_tries: int = 5  # commits of one table per cycle
+    # as `skip_missing`, for tables that never existed and are named only in records
+    skip_unknown: bool = False
+    bounds: Bounds | None = None  # None if the connector does not stop automatically
+    max_tries: int = 5  # maximum number of commit attempts per table and cycle
     retry_delay_ms: int = 500
 
 
@@ -53,8 +54,8 @@ class TopicInfo:
 class TableAge:
     """Freshness of a table."""
 
-    through_ms: int | None  # Unix time up to which all records are in the table; None: unknown
-    complete: bool  # True: the table has reached the known end of every partition
+    through_ms: int | None  # Unix time up to which the table has all records, or None if unknown
+    complete: bool  # True if the table has reached the known end of every partition
 
 
 @dataclass(slots=True)
@@ -64,21 +65,21 @@ class PartitionState:
     topic_id: str
     generation: int
     log_start: int
-    applied: int  # end of the last range that went through a cycle
+    applied: int  # end of the last range that a cycle has processed
     accepted: int  # end of the last accepted range
     mark_epoch: int | None = None  # epoch number in the metadata of the group offset at the start
     rewind: int = 0
-    # by rewind number: the highest floor that was sent, which a task may commit
+    # highest floor that was sent, which a task may commit, by rewind number
     sent_floors: list[int] = field(default_factory=lambda: [0])
-    described: bool = True  # False: the partition no longer exists, so no report is expected
-    owned: bool = True  # False: the partition was added, and no task has attached it yet
-    end: int = 0  # end of the log in the last description
+    described: bool = True  # False if the partition no longer exists, so no report is expected
+    owned: bool = True  # False if the partition was added and no task has attached it yet
+    end: int = 0  # log end offset in the last description of the topic
     end_ms: int | None = None  # Unix time of that description
-    through_ms: int | None = None  # Unix time of the latest record that went through a cycle
+    through_ms: int | None = None  # Unix time of the latest record that a cycle has processed
     queue: deque[Range] = field(default_factory=deque)
 
     def update_end(self, info: TopicInfo, number: int) -> None:
-        """Update the end of the log if the description has it."""
+        """Update the end of the log if the description contains it."""
         if info.log_ends is not None:
             self.end, self.end_ms = info.log_ends[number], info.described_ms
 
@@ -90,13 +91,13 @@ class TableState:
     version: TableVersion
     ledger: Ledger | None
     opened: dict[TopicPartition, Position]  # start positions of the table, for the property
-    needs: dict[TopicPartition, int]  # E: the offset from which the table needs rows
+    needs: dict[TopicPartition, int]  # offset from which the table needs rows (E)
     bases: dict[TopicPartition, int]  # `base` of the entries in the next ledger
-    # True: no commit until the group offsets are at or below `needs` (rule 8)
+    # True if commits must wait until the group offsets are at or below `needs` (rule 8)
     awaits_lowered_group: bool
     answer: str | None = None
     missing: bool = False
-    committed: bool = False  # in this epoch
+    committed: bool = False  # True after the first commit in this epoch
     failures: int = 0  # consecutive failed cycles
 
     @property
@@ -145,9 +146,9 @@ class SourceProgress:
         lookups: Mapping[str, Lookup],
         has_missing_table: bool,
     ) -> PartitionState:
-        """Start a partition at its group offset, else at the lowest ledger, else at the log start.
+        """Start a partition at its group offset, the lowest ledger position, or the log start.
 
-        The group offset must have our metadata (rule 4).
+        The first available position applies. Group offsets require metadata of the sink (rule 4).
         """
         log_start = info.log_starts[partition.partition]
         ledgers = [lookup.ledger for lookup in lookups.values() if lookup.ledger]
@@ -207,7 +208,7 @@ class SourceProgress:
         return PartitionState(info.id, generation, log_start, start, start)
 
     def check_ends(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Fail if a ledger is above the end of the log, because new rows would be dropped."""
+        """Fail if a ledger is beyond the end of the log, because new rows would be dropped."""
         for partition, end in log_ends.items():
             state = self.partitions.get(partition)
             entry = (
@@ -215,13 +216,13 @@ class SourceProgress:
             )
             if state and entry and entry.generation == state.generation and entry.next > end:
                 raise failed(
-                    f"table {name}: the ledger has {partition} up to offset {entry.next}, but the "
-                    f"log ends at {end}, so new rows would be dropped; alter the offsets of the "
-                    "connector to continue at the end of the log"
+                    f"table {name}: the ledger contains {partition} up to offset {entry.next}, but "
+                    f"the log ends at {end}, so new rows would be dropped; alter the offsets of "
+                    "the connector to continue at the end of the log"
                 )
 
     def describe(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Process a new description of the topics: add partitions, and detect re-created topics."""
+        """Add the partitions in a new description of the topics, and detect re-created topics."""
         added = []
         for topic, info in topics.items():
             for number, log_start in enumerate(info.log_starts):
@@ -263,7 +264,7 @@ class SourceProgress:
         )
 
     def floor_to_send(self, partition: TopicPartition) -> int:
-        """Return the floor for a task, which may commit it to the group from now on."""
+        """Return the floor for a task, which may commit it to the group at any later time."""
         state = self.partitions[partition]
         floor = self.floor(partition)
         state.sent_floors[-1] = max(state.sent_floors[-1], floor)
@@ -296,12 +297,12 @@ class SourceProgress:
         """Fail if a position is below the start of the log (rule 28)."""
         if self.misses_rows(partition, position, log_start):
             raise failed(
-                f"{partition} continues at offset {position}, but the log starts at {log_start}: "
-                "rows are lost; alter the offsets of the connector to continue at the log start"
+                f"{partition} continues at offset {position}, but the log starts at {log_start}, "
+                "so rows are lost; alter the offsets of the connector to continue at the log start"
             )
 
     def remaining(self) -> int:
-        """Return the number of offsets between the floors and the bounds, 0 without bounds."""
+        """Return the number of offsets between the floors and the bounds, or 0 without bounds."""
         bounds = self.settings.bounds
         if bounds is None:
             return 0
@@ -320,7 +321,7 @@ class SourceProgress:
     def is_lowered(
         self, offset: GroupOffset | None, partition: TopicPartition, needed: int
     ) -> bool:
-        """Return True if the group offset is, and remains, at or below the needed one (rule 8).
+        """Return True if the group offset is and remains at or below the needed offset (rule 8).
 
         The owner has followed the rewind in the metadata of the offset. It no longer commits floors
         that it received before this rewind.
@@ -336,7 +337,7 @@ class SourceProgress:
     def is_behind(self, table: TableState) -> bool:
         """Return True if a deliberate rewind or skip is missing from the ledger of a table.
 
-        Then the table receives a commit even without files.
+        In this case, the table receives a commit even if there are no files.
         """
         if table.ledger is None:
             return False
@@ -353,7 +354,7 @@ class SourceProgress:
         """Rewind partitions if a table needs rows from below the applied position (rule 20).
 
         Args:
-            unopened: Offsets from which tables that are not open yet need rows.
+            unopened: Offsets from which tables that have not been opened need rows.
         """
         attachments: dict[TopicPartition, Attachment] = {}
         for partition, state in self.partitions.items():
@@ -376,7 +377,7 @@ class SourceProgress:
     def _age(self, table: TableState) -> TableAge:
         """Return the freshness of a table.
 
-        In contrast to the time in a snapshot, it accounts for partitions that have not reported.
+        Unlike the time in a snapshot, the result includes partitions that have not reported.
         """
         optional_times: list[int | None] = []
         complete = True

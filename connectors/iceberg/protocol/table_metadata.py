@@ -1,4 +1,4 @@
-"""Table metadata in Iceberg's JSON form, and the view of it that the protocol uses."""
+"""`TableMetadata`: Iceberg's table metadata, and the view of it that the protocol uses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 
 # table properties
 WRITE_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
-LEDGERS: Final = 20  # number of our snapshots in a view; older snapshots are irrelevant
+LEDGERS: Final = 20  # maximum number of snapshots with a ledger in a view; older ones are ignored
 Snapshot = Mapping[str, Any]  # `snapshot-id`, `summary`, and optionally `parent-snapshot-id`
 
 
 class TableMetadata:
-    """One version of the metadata. No method accesses the catalog."""
+    """One version of the metadata of a table. No method accesses the catalog."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """Create metadata from the JSON document of Iceberg's table specification."""
@@ -43,7 +43,7 @@ class TableMetadata:
 
     @property
     def earlier_files(self) -> Sequence[str]:
-        """Metadata files of earlier versions that the metadata log lists."""
+        """Metadata files of earlier versions, from the metadata log."""
         return [each["metadata-file"] for each in self._document.get("metadata-log") or ()]
 
     def spec_of(self, spec_id: int) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class TableMetadata:
         )
 
     def with_ref(self, name: str, snapshot: int | None) -> TableMetadata:
-        """Return a copy in which a branch refers to this snapshot, or does not exist."""
+        """Return a copy in which a branch refers to a snapshot, or does not exist if it is None."""
         refs = {key: ref for key, ref in (self._document.get("refs") or {}).items() if key != name}
         if snapshot is not None:
             refs[name] = {"snapshot-id": snapshot, "type": "branch"}
@@ -83,14 +83,14 @@ class TableMetadata:
 
     @cached_property
     def snapshot_log(self) -> Sequence[tuple[int, int]]:
-        """Times in milliseconds at which main changed, with the snapshot; oldest first."""
+        """Changes of main, oldest first, as pairs of Unix time in milliseconds and snapshot ID."""
         return [
             (each["timestamp-ms"], each["snapshot-id"])
             for each in self._document.get("snapshot-log") or ()
         ]
 
     def schema_of(self, snapshot: int) -> Mapping[str, Any]:
-        """Return the schema of a snapshot, which readers of the snapshot use."""
+        """Return the schema with which readers read a snapshot."""
         schema_id = self.snapshots[snapshot].get("schema-id")
         return next(
             (each for each in self._document["schemas"] if each["schema-id"] == schema_id),
@@ -109,7 +109,7 @@ class TableMetadata:
     def commit_ref(self, ref: str, unpublished: str | None) -> str:
         """Return the ref that a connector commits to.
 
-        This is the branch of commits awaiting approval while it is ahead of the ref.
+        The result is the branch with commits awaiting approval while that branch is ahead of `ref`.
         """
         ahead = self.refs.get(unpublished) if unpublished is not None else None
         if ahead is None or any(
@@ -127,7 +127,7 @@ class TableMetadata:
         )
 
     def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-        """Iterate over a snapshot and its ancestors, newest first, up to the last existing one."""
+        """Iterate over a snapshot and its existing ancestors, newest first."""
         while snapshot is not None:
             yield snapshot
             parent = snapshot.get("parent-snapshot-id")
@@ -136,7 +136,7 @@ class TableMetadata:
     def is_empty(self, ref: str) -> bool:
         """Return True if the head has no data files according to its summary.
 
-        Iceberg's counts are wrong on some branches.
+        This is only an estimate, because Iceberg's counts are wrong on some branches.
         """
         head = self.head(ref)
         return head is None or head["summary"].get("total-data-files") == "0"
@@ -166,7 +166,7 @@ class TableMetadata:
         return tuple(column["name"] for column in self.schema["fields"] if column["id"] in ids)
 
     def find_commit(self, ref: str, commit_id: str) -> int | None:
-        """Return the snapshot of a commit among the ancestors of a ref, if it exists."""
+        """Return the snapshot of a commit among the ancestors of a ref, or None."""
         for snapshot in self.ancestors(self.head(ref)):
             if snapshot["summary"].get(COMMIT_ID_KEY) == commit_id:
                 return int(snapshot["snapshot-id"])
@@ -178,7 +178,7 @@ class TableMetadata:
         ancestors: list[SnapshotView] = []
         complete, ledgers, oldest = True, 0, 0
         for snapshot in self.ancestors(head):
-            # format 1 has no sequence numbers, so all snapshots count
+            # format version 1 has no sequence numbers, so all snapshots are included
             oldest = snapshot.get("sequence-number", 0)
             ledger = snapshot["summary"].get(key)
             ancestors.append(SnapshotView(snapshot["snapshot-id"], ledger))
@@ -200,7 +200,7 @@ class TableMetadata:
         )
 
     def _is_replaced(self, head: Snapshot | None, key: str) -> bool:
-        """Return True if the head has no ancestor in common with the snapshot in our property."""
+        """Return True if the head and the snapshot in the property have no common ancestor."""
         try:
             prop = LedgerProperty.from_json(self.properties.get(key, ""))
         except LedgerFormatError:

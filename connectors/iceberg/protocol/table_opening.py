@@ -1,4 +1,4 @@
-"""Offsets from which a table needs rows, determined when the table is opened."""
+"""`TableOpening`: determines the offsets from which a table needs rows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from connectors.iceberg.protocol.source_progress import PartitionState, SourcePr
 
 _UNKNOWN_CONTENTS = {
     Standing.LOST: "was rolled back to a snapshot whose ledger has expired, so its contents are "
-    "unknown; roll it back to another snapshot, or replace it by an empty table, which is refilled",
-    Standing.BRANCH_LOST: "no longer has the branch that the connector commits to, and it is "
-    "unknown which of its rows main has; create the branch at snapshot {snapshot}, or at the head "
-    "of main if all rows were published, or replace the table by an empty table, which is refilled",
-    Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR "
-    "REPLACE TABLE ... AS SELECT, so its contents are unknown; make snapshot {snapshot} current "
-    "again, or replace the table by an empty table, which is refilled",
+    "unknown; roll it back to another snapshot, or replace it with an empty table, which the "
+    "connector refills",
+    Standing.BRANCH_LOST: "no longer has the branch that the connector commits to, and main may "
+    "contain some of the rows of the branch; create the branch at snapshot {snapshot}, or at the "
+    "head of main if all rows were published, or replace the table with an empty table, which the "
+    "connector refills",
+    Standing.REPLACED: "contains rows that this connector did not commit, for example after CREATE "
+    "OR REPLACE TABLE ... AS SELECT, so its contents are unknown; make snapshot {snapshot} current "
+    "again, or replace the table with an empty table, which the connector refills",
 }
 
 _RESTORED = (
-    "table {name} is older than what was committed to it: the catalog was probably restored from a "
-    "backup; the table is refilled from its current position"
+    "table {name} is older than its last commit: the catalog was probably restored from a backup; "
+    "refilling the table from its current position"
 )
 
 _ROLLED_BACK = (
-    "table {name} was rolled back {where}: it is refilled from the positions in its ledger{again}"
+    "table {name} was rolled back {where}; refilling it from the positions in its ledger{again}"
 )
 
 
@@ -43,7 +45,7 @@ class TableOpening:
         self._rules = progress.rules
 
     def open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
-        """Determine from which offsets a table needs rows (rules 7 and 8)."""
+        """Open a table at the offsets from which it needs rows (rules 7 and 8)."""
         if lookup.highest_epoch and lookup.highest_epoch > self._progress.epoch:
             raise EpochEndedError(
                 Stop(
@@ -55,8 +57,9 @@ class TableOpening:
         ledger, cluster = lookup.ledger, self._progress.settings.cluster
         if ledger and not self._rules.is_same_cluster(ledger.cluster, cluster):
             raise failed(
-                f"table {name} has commits of a connector of the same name on Kafka cluster "
-                f"{ledger.cluster}, but this connector reads cluster {cluster}; rename one of them"
+                f"table {name} has commits of a connector with the same name on Kafka cluster "
+                f"{ledger.cluster}, but this connector reads cluster {cluster}; rename one of the "
+                "connectors"
             )
         if lookup.standing in _UNKNOWN_CONTENTS:
             reason = _UNKNOWN_CONTENTS[lookup.standing]
@@ -65,10 +68,10 @@ class TableOpening:
         is_restored = self._is_restored(lookup)
         if is_restored and ledger is None:
             raise failed(
-                f"table {name} has no commit of this connector, which has committed to it: the "
-                "catalog was probably restored from a backup, or the table property with the "
-                "ledger was removed; alter the offsets of all partitions to the position of the "
-                "table"
+                f"table {name} has no commit of this connector, but the offset metadata contains "
+                "one: the catalog was probably restored from a backup, or the table property with "
+                "the ledger was removed; alter the offsets of all partitions to the position of "
+                "the table"
             )
         is_refilled = self._rules.is_refilled(
             is_rolled_back=lookup.standing is Standing.ROLLED_BACK, is_restored=is_restored
@@ -81,7 +84,7 @@ class TableOpening:
             if self._progress.misses_rows(partition, needed, state.log_start):
                 raise failed(
                     f"table {name} needs {partition} from offset {needed}, but the log starts at "
-                    f"{state.log_start}: rows are lost"
+                    f"{state.log_start}, so rows are lost"
                 )
             needs[partition] = needed
             opened[partition] = self._start(lookup, partition, state) or Position(
@@ -114,22 +117,20 @@ class TableOpening:
         return [self._rollback_warning(name, lookup)] if is_refilled else []
 
     def _rollback_warning(self, name: str, lookup: Lookup) -> Warn:
-        """Return a warning with the number of offsets to read again for a rolled-back table."""
+        """Return the warning for a rolled-back table, with the number of offsets to read again."""
         snapshot, newest = lookup.version.ledger_snapshot, lookup.version.property_snapshot
-        where = "to before its first commit, or replaced by an empty table"
+        where = "to before its first commit, or replaced with an empty table"
         if snapshot is not None:
-            where = (
-                f"to snapshot {snapshot}, the newest commit of this connector was snapshot {newest}"
-            )
+            where = f"to snapshot {snapshot} from snapshot {newest}, its last commit"
         needs = self._progress.tables[name].needs
         offsets = sum(
             max(0, self._progress.partitions[p].applied - needed) for p, needed in needs.items()
         )
-        again = f", {offsets} offsets are read again" if offsets else ""
+        again = f"; offsets to read again: {offsets}" if offsets else ""
         return Warn(_ROLLED_BACK.format(name=name, where=where, again=again))
 
     def _is_restored(self, lookup: Lookup) -> bool:
-        """Return True if the table has lost commits, but was not rolled back (rule 4)."""
+        """Return True if the table has lost commits without a rollback (rule 4)."""
         commit = None if lookup.ledger is None else stamp_of(lookup.ledger)
         newest_commit = self._progress.commits.newest(lookup.version.uuid)
         is_current = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
@@ -138,20 +139,21 @@ class TableOpening:
     def _check_uuid(self, name: str, lookup: Lookup) -> None:
         """Fail if another name refers to the same table.
 
-        Both names share one ledger: rows committed under one name would be dropped for the other.
+        Both names share one ledger, so rows that are committed under one name would be dropped
+        under the other name.
         """
         for other, table in self._progress.tables.items():
             if other != name and table.uuid == lookup.version.uuid and not table.missing:
                 raise failed(
-                    f"{other} and {name} are one table (UUID {table.uuid}), as in a catalog with "
-                    "case-insensitive names; use one name in the routes. If the table was renamed "
-                    "just now, restart the connector"
+                    f"{other} and {name} are the same table (UUID {table.uuid}), as in a catalog "
+                    "with case-insensitive names; use only one name in the routes, or restart the "
+                    "connector if the table has just been renamed"
                 )
 
     def _start(
         self, lookup: Lookup, partition: TopicPartition, state: PartitionState
     ) -> Position | None:
-        """Return the start position of the table, or None if that was in a re-created topic."""
+        """Return the start position of the table, or None if it is not from the current topic."""
         if lookup.topic_ids.get(partition.topic) != state.topic_id:
             return None
         return lookup.opened.get(partition)
@@ -165,26 +167,29 @@ class TableOpening:
         is_refilled: bool,
         is_restored: bool,
     ) -> int:
-        """Return E of one partition. `is_restored`: the property is also from the backup."""
+        """Return the offset from which the table needs rows of a partition.
+
+        If `is_restored` is True, the table property is also from the backup.
+        """
         floor = self._progress.floor(partition)
         ledger = lookup.ledger
         topic = ledger.topics.get(partition.topic) if ledger else None
         if topic and not self._rules.is_same_topic(topic.topic_id, state.topic_id):
             if not self._progress.settings.new_topic_allowed:
                 raise failed(
-                    f"table {name} has rows of a topic {partition.topic} that was deleted; to read "
-                    "the new topic from its start, set iceberg.ext.recreated-topic=restart"
+                    f"table {name} has rows of a deleted topic {partition.topic}; to read the new "
+                    "topic from its start, set iceberg.ext.recreated-topic=restart"
                 )
-            # the lost commits may have had rows of the new topic
+            # the lost commits may have contained rows of the new topic
             return 0 if is_refilled else state.log_start
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            state.generation = entry.generation  # the group has lost this deliberate rewind
+            state.generation = entry.generation  # the group no longer has this deliberate rewind
             return entry.next
         if is_refilled:
             position = entry.position if entry else self._start(lookup, partition, state)
             if position is None:
-                # the partition was added later, so a restored table does not have its start
+                # the partition was added later, so a restored table lacks its start position
                 return 0 if is_restored else state.log_start
             if position.generation == state.generation:
                 return position.next

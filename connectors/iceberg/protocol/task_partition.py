@@ -14,7 +14,7 @@ from connectors.iceberg.table.table import StagedFile
 
 @dataclass(slots=True)
 class OpenPart:
-    """Share of one table in the open range."""
+    """Part of the open range for one table."""
 
     uuid: str
     filter: int
@@ -23,7 +23,7 @@ class OpenPart:
 
 @dataclass(slots=True)
 class TableQuestion:
-    """Request for the table of the next row, which the partition waits for."""
+    """Pending request for the table of the next row. The partition waits for the response."""
 
     table: str
     need: Need
@@ -33,19 +33,22 @@ class TableQuestion:
 
 @dataclass(slots=True)
 class TaskPartition:
-    """State of a partition, changed by `TaskState` only. Paused until a coordinator attaches it."""
+    """State of one partition, which is paused until a coordinator attaches it.
+
+    Only `TaskState` changes this state.
+    """
 
     topic_id: str
     nonce: str
     asked_ms: int
     attached: bool = False
     paused: bool = True
-    # generation in the group; a coordinator with a lower one has not seen an alteration of offsets
+    # generation in the group; a coordinator with a lower generation read it before an alteration
     least_generation: int = 0
     generation: int = 0
     rewind: int = 0
     floor: int = 0
-    commits: str = ""  # received with the floor
+    commits: str = ""  # encoded `LastCommits` that was received with the floor
     start: int = 0  # start of the open range
     next: int = 0  # all lower offsets have been processed
     timestamp_ms: int | None = None
@@ -59,18 +62,18 @@ class TaskPartition:
     def is_at_bound(self) -> bool:
         """True if no more rows are required (rule 35).
 
-        The position counts, because there may be no record at the bound.
+        The position determines this, because there may be no record at the bound.
         """
         return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
-        """Return the partition in the state before it was attached."""
+        """Return the state of the partition before it was attached."""
         return TaskPartition(
             self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation
         )
 
     def adopt(self, attachment: Attachment, commits: str) -> None:
-        """Adopt the state that the coordinator sent, with nothing staged."""
+        """Adopt the state in an attachment, without any staged rows."""
         self.attached = True
         self.generation = attachment.generation
         self.rewind, self.floor = attachment.rewind, attachment.floor
@@ -100,7 +103,7 @@ class TaskPartition:
             self.timestamp_ms = max(self.timestamp_ms or 0, timestamp_ms)
 
     def release(self, floor: int, commits: str) -> None:
-        """Record a floor, below which all tables are complete."""
+        """Record the floor, which is the offset below which all tables are complete."""
         if floor >= self.floor:
             self.floor, self.commits = floor, commits
         while self.reported and self.reported[0] <= self.floor:

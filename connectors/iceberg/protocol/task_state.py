@@ -1,4 +1,4 @@
-"""Task side of the protocol: rows to stage, ranges to report, and offsets to commit."""
+"""`TaskState`: the task side of the commit protocol."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class TaskState:
     Usage::
 
         actions = state.assign({partition: topic_id}, {partition: mark}, now_ms)
-        # per batch: filter_position(table, partition); None: hold() at the first such row
-        # stage the rows at or above it, then handled(partition, table, first_offset)
+        # per batch and table: filter_position(table, partition)
+        #   if None: hold() at the first row of the table
+        #   otherwise: stage the rows at or above it, and call handled(partition, table, first)
         # after all tables: advance(partition, next_offset)
         # per message of the channel: on_message(); per poll: on_tick()
         # on CloseFiles: report()
@@ -72,7 +73,7 @@ class TaskState:
             start_number: Number of the connector's start, counted by the worker. Coordinators of
                 earlier starts are ignored.
             new_nonce: Returns globally unique strings.
-            max_staged_cycles: Number of reported but uncommitted cycles from which a partition is
+            max_staged_cycles: Number of reported but uncommitted cycles above which a partition is
                 paused.
             ask_interval_ms: Time after which unanswered requests are repeated.
             rules: Decisions of the protocol.
@@ -92,8 +93,8 @@ class TaskState:
         self._skipped_tables: set[str] = set()
         # missing tables that some rows cannot create; requested again in the next cycle
         self._uncreated_tables: set[str] = set()
-        self._floors: dict[TopicPartition, int] = {}  # of all partitions, even of other tasks
-        self._full = False  # True: the open ranges must not grow
+        self._floors: dict[TopicPartition, int] = {}  # all partitions, even if assigned elsewhere
+        self._full = False  # True while the open ranges must not grow
 
     # Assignment
 
@@ -126,7 +127,7 @@ class TaskState:
         return [Pause(frozenset(topic_ids)), *self._request_attachments(topic_ids, now_ms)]
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
-        """Remove partitions, and drop their staged rows, which the next owner reads again."""
+        """Remove partitions and drop their staged rows, which the next owner reads again."""
         return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
 
     def position_lost(self, partition: TopicPartition, now_ms: int) -> list[TaskAction]:
@@ -147,7 +148,8 @@ class TaskState:
     def filter_position(self, table: str, partition: TopicPartition) -> int | None:
         """Return the offset below which rows of a table must be dropped.
 
-        None: the table is not open, so the task must hold the partition at its first row.
+        The result is None if the table is not open. The task must then call `hold` at its first
+        row.
         """
         need = self._partitions[partition].needs.get(table)
         uuid, _ = self._tables.get(table, (None, None))
@@ -176,7 +178,7 @@ class TaskState:
         return all(state.attached for state in self._partitions.values())
 
     def end(self, partition: TopicPartition) -> int | None:
-        """Return the bound of a partition, if it has one."""
+        """Return the bound of a partition, or None."""
         state = self._partitions.get(partition)
         return state.bound.end if state is not None and state.bound is not None else None
 
@@ -189,8 +191,9 @@ class TaskState:
     def next_offset(self, partition: TopicPartition) -> int:
         """Return the offset below which all rows have been processed since the last seek.
 
-        The framework may deliver rows again after an error. Rows below this offset must be dropped
-        first, or they would be staged twice. Rows above it are missing only if the log lacks them.
+        The framework may deliver rows again after an error. The task must drop rows below this
+        offset, because they would be staged twice. Rows above it are missing only if they are not
+        in the log.
         """
         return self._partitions[partition].next
 
@@ -212,7 +215,8 @@ class TaskState:
     ) -> list[TaskAction]:
         """Pause a partition before a row that cannot be staged yet (rule 6).
 
-        The caller has advanced over all earlier rows. Later polled rows are dropped and read again.
+        The caller must have advanced past all earlier rows. Later rows that have been polled are
+        dropped and read again.
         """
         state = self._partitions[partition]
         state.hold = TableQuestion(table, need, schema, now_ms)
@@ -223,7 +227,7 @@ class TaskState:
         ]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
-        """Resume a partition that waits for the delete of a pair, unless it waits for a table."""
+        """Resume a partition that waits for the delete of a key change. Other waits continue."""
         state = self._partitions.get(partition)
         if state is None or state.hold is None or state.hold.need is not Need.PAIR:
             return []
@@ -231,15 +235,15 @@ class TaskState:
         return self._flow({partition})
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which this task processed a partition or another committed it.
+        """Return the offset up to which this task processed, or any task committed, a partition.
 
-        None: unknown.
+        The result is None if the offset is unknown.
         """
         state = self._partitions.get(partition)
         return state.next if state is not None and state.attached else self._floors.get(partition)
 
     def committed_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which all tables have a partition, if it is known."""
+        """Return the offset up to which all tables have the rows of a partition, or None."""
         return self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
@@ -262,7 +266,7 @@ class TaskState:
         return actions
 
     def on_topic_ids(self, topic_ids: Mapping[str, str], now_ms: int) -> list[TaskAction]:
-        """Handle the response to `DescribeTopics`: attach with the current topic IDs."""
+        """Handle the response to `DescribeTopics`. Unanswered requests use the new topic IDs."""
         partitions = self._unanswered(now_ms)
         for partition in partitions:
             state = self._partitions[partition]
@@ -270,7 +274,7 @@ class TaskState:
         return self._request_attachments(partitions, now_ms)
 
     def on_message(self, message: Message, now_ms: int) -> list[TaskAction]:
-        """Handle a message of the channel, in order. Messages of tasks are ignored."""
+        """Handle a message from the channel, in order. Messages from tasks are ignored."""
         if not isinstance(message, CoordinatorMessage):
             return []
         if self._rules.is_coordinator_of_earlier_start(message.epoch, self._start_number):
@@ -279,7 +283,7 @@ class TaskState:
         if highest_epoch is not None and self._rules.has_ended(message.epoch, highest_epoch):
             if not isinstance(message, StartCommit):
                 return []
-            # this task may have the only record of the later epoch, if group and channel were lost
+            # If the group and the channel were lost, only this task may know the later epoch.
             return [self._attach({}, self._new_nonce())]
         actions: list[TaskAction] = []
         if message.epoch != self.epoch:
@@ -327,7 +331,7 @@ class TaskState:
             cycle: The cycle.
             files: Closed and durable files by partition and table.
             topic_ids: Topic IDs that were described *after* the last row was read. If an ID differs
-                from the one of the attachment, the rows may belong to a re-created topic.
+                from the ID in the attachment, the rows may be from a re-created topic.
             now_ms: The current time.
         """
         if self.epoch is None:
@@ -350,10 +354,10 @@ class TaskState:
         return [*actions, *self._flow(ranges), *self._detach(partitions_to_detach, now_ms)]
 
     def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
-        """Return the offsets for `pre_commit`: the floors of attached partitions (rule 12).
+        """Return the floors of attached partitions as the offsets for `pre_commit` (rule 12).
 
         Offsets must be committed even if they are unchanged, because the coordinator may wait for
-        the new metadata. They may be lower than the current ones, as in a refill.
+        the new metadata. They may be lower than the current offsets, for example during a refill.
         """
         if self.epoch is None:
             return {}
@@ -415,7 +419,7 @@ class TaskState:
         commits: str,
     ) -> list[TaskAction]:
         if not self._rules.is_same_topic(attachment.topic_id, state.topic_id):
-            return []  # the request is repeated until both sides have the same topic ID
+            return []  # the request is repeated until the topic IDs are equal
         if self._rules.is_older_generation(attachment.generation, state.least_generation):
             return self._reject_epoch()
         state.adopt(attachment, commits)
@@ -440,24 +444,25 @@ class TaskState:
             if state is None or not state.attached or attachment.rewind < state.rewind:
                 continue
             if attachment.rewind == state.rewind and message.nonce != state.nonce:
-                continue  # a repeated message, or the response to another task
+                continue  # repeated message, or response to another task
             actions += self._adopt(partition, state, attachment, message.commits)
         return actions
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
-        holding = [
+        waiting_partitions = [
             p for p, s in self._partitions.items() if s.hold and s.hold.table == message.table
         ]
         if not message.skip and not message.rows:
-            return [Fail(f"table {message.table}: {message.error}")] if holding else []
+            failure = Fail(f"table {message.table}: {message.error}")
+            return [failure] if waiting_partitions else []
         tables = self._skipped_tables if message.skip else self._uncreated_tables
         tables.add(message.table)
-        for partition in holding:
+        for partition in waiting_partitions:
             self._partitions[partition].hold = None
-        return self._flow(holding)
+        return self._flow(waiting_partitions)
 
     def _forget_missing_tables(self) -> None:
-        """Request missing tables again with their next rows, because a user may create them."""
+        """Clear the missing tables. They are requested again, because a user may create them."""
         self._skipped_tables.clear()
         self._uncreated_tables.clear()
 
@@ -499,7 +504,7 @@ class TaskState:
         ]
 
     def _request_pairs(self, now_ms: int) -> list[TaskAction]:
-        """Request the open pairs again: the commit may have the deletes that inserts wait for."""
+        """Repeat requests for key changes, because the commit may contain the missing deletes."""
         holds = [
             s.hold
             for s in self._partitions.values()

@@ -1,9 +1,9 @@
 """Commits awaiting approval (rule 34). No I/O.
 
-They are on a separate branch that starts at the head of the commit ref. While the branch is ahead
-of the ref, all commits of the connector go there. A table property lists the violated expectations.
-After a user has discarded such commits, it also specifies how their rows are handled when they are
-read again.
+These commits are on a separate branch that starts at the head of the commit ref. While the branch
+is ahead of the ref, the connector commits only to the branch. A table property lists the violated
+expectations. After a user has discarded such commits, the property also specifies how their rows
+are handled when they are read again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from connectors.iceberg.config.expectations import Expectation, ExpectationActio
 from connectors.iceberg.protocol.ledger import Ledger, group_of
 from connectors.iceberg.protocol.positions import Position, TopicPartition, nest, unnest
 
-UNPUBLISHED: Final = "connect-py.unpublished."  # prefix of the property; the group ID follows
-_MAX_COMMITS: Final = 100  # in the property
+UNPUBLISHED: Final = "connect-py.unpublished."  # property name without the group ID
+_MAX_COMMITS: Final = 100  # maximum number of commits in the property
 
 
 def unpublished_key(property_key: str) -> str:
-    """Return the property of the connector whose ledger has this key."""
+    """Return the property name of the connector whose ledger has this key."""
     return UNPUBLISHED + group_of(property_key)
 
 
@@ -33,26 +33,26 @@ class UnpublishedCommit:
     snapshot: int
     commit: str  # commit ID
     timestamp_ms: int
-    failed: Mapping[str, int]  # rows by expectation; 0 for a query
+    failed: Mapping[str, int]  # number of rows by violated expectation, or 0 for a query
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON values of the property."""
+        """Return the JSON object of the commit in the property."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ComesAgain:
-    """Decision of a user about discarded rows that the connector reads again."""
+    """Action that a user chose for discarded rows that the connector reads again."""
 
-    action: ExpectationAction  # instead of `hold`: drop or dead-letter
+    action: ExpectationAction  # drop or dead-letter, which replaces `hold`
     through: Mapping[TopicPartition, Position]  # end of the discarded rows
-    # violated expectations; None: written by an earlier release, which did not record them
+    # violated expectations, or None if written by an earlier release, which did not record them
     names: frozenset[str] | None = None
 
     def applies_to(self, expectation: Expectation) -> bool:
-        """Return True if the rows that violate an expectation are omitted.
+        """Return True if the action applies to the rows that violate an expectation.
 
-        The decision does not include expectations that were not violated at that time.
+        It does not apply to expectations that were not violated when the user chose the action.
         """
         if expectation.action is not ExpectationAction.HOLD or expectation.is_query:
             return False
@@ -74,21 +74,24 @@ class ComesAgain:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """Value of the property."""
+    """Value of the table property."""
 
     commits: tuple[UnpublishedCommit, ...] = ()  # commits that violated expectations, oldest first
     again: ComesAgain | None = None
-    # commit ref; empty: no commit awaits approval, or an earlier release wrote the property
+    # commit ref, or empty if no commit awaits approval or an earlier release wrote the property
     ref: str = ""
 
     def with_commit(self, commit: UnpublishedCommit) -> Unpublished:
-        """Add a commit, unless there are 100: the oldest ones show why readers wait."""
+        """Add a commit, unless there are already 100 commits.
+
+        The oldest commits are retained because they show why readers wait.
+        """
         if len(self.commits) >= _MAX_COMMITS:
             return self
         return replace(self, commits=(*self.commits, commit))
 
     def to_text(self) -> str:
-        """Encode the property. It is empty if it has no contents."""
+        """Encode the property. The result is empty if there is nothing to record."""
         document: dict[str, Any] = {}
         if self.commits:
             document["commits"] = [each.to_json() for each in self.commits]
@@ -105,7 +108,7 @@ class Unpublished:
         """Decode the property.
 
         Raises:
-            ValueError: The sink did not write this value.
+            ValueError: The value was not written by the sink.
         """
         if not text:
             return Unpublished()
