@@ -141,7 +141,7 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
         (
             "overwrite",
             {"removed-dvs": "1", "removed-position-deletes": "4"},
-            "4 deletes by position removed, 1 deletion",
+            "4 position deletes removed, 1 deletion",
         ),
         ("overwrite", {"removed-equality-deletes": "1"}, "1 equality deletes removed"),
         ("append", {}, "without counts"),

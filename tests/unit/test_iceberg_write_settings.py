@@ -103,7 +103,7 @@ def test_pages_and_dictionaries_are_as_large_as_the_table_says(tmp_path: Path) -
         ("write.object-storage.enabled", "true", "write.data.path"),
         ("write.location-provider.impl", "com.example.Provider", "write.data.path"),
         ("write.distribution-mode", "range", "in offset order"),
-        ("write.parquet.shred-variants", "true", "staged whole"),
+        ("write.parquet.shred-variants", "true", "not shredded"),
         ("write.parquet.stats-enabled.column.v", "false", "for every column"),
         ("write.parquet.compression-codec", "lzo", "zstd"),
         ("write.parquet.compression-codec", "SNAPPY", None),

@@ -1,4 +1,4 @@
-"""`Router`: assigns rows to tables. It processes columns and each distinct route value once."""
+"""`Router`: assigns rows to tables. It evaluates each distinct route value of a batch once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Routed:
 
     table: str
     batch: Batch
-    rows: pa.Int64Array | None = None  # their indexes in the routed batch, or None for all rows
+    rows: pa.Int64Array | None = None  # row indexes in the routed batch, or None for all rows
 
     def in_whole_batch(self, bad: BadRows) -> BadRows:
         """Return the errors by row index in the routed batch."""
@@ -61,7 +61,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Rows of a batch by table. A row may have several tables."""
+    """Rows of a batch by table. A row may be routed to several tables."""
 
     routed: Sequence[Routed]
     # rows without a table, except tombstones in APPEND mode, which have no effect
@@ -96,7 +96,7 @@ class Router:
         self._tables_of_text = lru_cache(_MAX_VALUES)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
-        """Return the tables of a batch, without tables that the connector does not write.
+        """Return the rows of a batch by table, except tables that the connector does not write.
 
         Raises:
             BadRows: Some rows have no fields although a route field is configured, or have no table

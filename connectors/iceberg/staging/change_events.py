@@ -153,7 +153,7 @@ class Envelope:
 
 
 def shape(value: Column) -> Column:
-    """Return the rows in the change events of a batch, for their columns and types.
+    """Return the rows of the change events in a batch, to derive a schema from them.
 
     The result has one row for each event, or is empty if no event contains a row.
     """

@@ -151,7 +151,7 @@ def pairs_in(findings: Findings) -> Mapping[TopicPartition, pa.Table]:
 
 
 def pairs_of(pairs: pa.Table, half: Half) -> list[str]:
-    """Return the pair IDs of the rows that are this half of a pair."""
+    """Return the pair IDs of all deletes or all inserts, depending on `half`."""
     ids: list[str] = pairs.column(PAIR).filter(pc.equal(pairs.column(HALF), int(half))).to_pylist()
     return ids
 

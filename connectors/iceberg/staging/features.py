@@ -30,7 +30,7 @@ class ChangeBatch:
     received: Column  # the record values, which may be change events
     change: pa.Int8Array  # the `Change` of each row
     table: TableConverter
-    effect: pa.Int8Array = None  # copy of `change` from before rows without a key were ignored
+    effect: pa.Int8Array = None  # `change` before rows without a key were ignored
     unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)  # mask of rows, by column
     columns: list[pa.Array] = field(default_factory=list)  # in table column order
     extra: dict[str, tuple[pa.Field, pa.Array]] = field(default_factory=dict)

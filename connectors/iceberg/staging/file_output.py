@@ -1,4 +1,4 @@
-"""Output of staged files, with pyarrow to local paths and with PyIceberg's `FileIO` otherwise."""
+"""Writes staged files with pyarrow to local paths, and with PyIceberg's `FileIO` otherwise."""
 
 from __future__ import annotations
 

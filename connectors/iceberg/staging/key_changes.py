@@ -78,7 +78,7 @@ class KeyChangeWaits:
             wait.since_ms = now_ms
 
     def end(self, partition: TopicPartition) -> None:
-        """End the wait of a partition. It may have been revoked, or may not be waiting."""
+        """End the wait of a partition if it is waiting."""
         self._waits.pop(partition, None)
 
     def answered(self, table: str) -> None:

@@ -1,4 +1,4 @@
-"""Order of changes in the log of their source, as one string per row that sorts like the changes.
+"""Order of changes in the log of their source, encoded as one sortable string per row.
 
 Kafka offsets order the rows of one partition. If several partitions may contain changes of the same
 key, the configured columns order them. These columns contain Debezium's `source.sequence`, numbers,
@@ -64,7 +64,7 @@ class OrderedChanges(StagingFeature):
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
-            if column["name"] == ORDER:  # the table has it for engines that rewrite rows
+            if column["name"] == ORDER:  # a table may have it for engines that rewrite rows
                 field_id = str(column["id"]).encode()
                 return [pa.field(ORDER, pa.string(), metadata={FIELD_ID: field_id})]
         return [ORDER_FIELD]
@@ -157,7 +157,7 @@ class OrderedReplays(OrderedChanges):
 class Inserts(StagingFeature):
     """Stages replayed dead-letter records if no ordering columns are configured.
 
-    The coordinator inserts these rows only if the table does not contain their key.
+    The coordinator inserts only rows whose keys the table does not contain.
     """
 
     def __init__(self, topic: str) -> None:

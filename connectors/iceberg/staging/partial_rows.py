@@ -200,8 +200,8 @@ def changes_to_stage(
         keys: The key columns.
         is_last: Mask of the last change of each key, or None if each key occurs once.
         pair_offsets: Offsets of the deletes and inserts of key changes.
-        all_earlier: Include all earlier changes, because changes in other partitions may need their
-            values.
+        all_earlier: True to include all earlier changes, because changes in other partitions may
+            need their values.
     """
     needed = pc.or_(
         pc.is_valid(rows.column(UNAVAILABLE)),
@@ -243,7 +243,7 @@ class Placeholder:
             data = value.data.field(value.data.type.get_field_index(source))
             rows = self.rows(data, schemaless=value.schema is None)
             if rows is not None:
-                # one of these columns contains the existing value, so all must be unchanged
+                # one of these columns contains the existing value, so all must remain unchanged
                 for name in (column, *converter.siblings[column]):
                     masks[name] = pc.and_(rows, upsert)
         return {column: rows for column, rows in masks.items() if any_true(rows)}

@@ -147,7 +147,7 @@ class StagedFileWriter:
 def sort_rows(rows: pa.Table, sort_by: Sequence[tuple[str, bool, bool]]) -> pa.Table:
     """Sort rows. The sort is stable, and missing columns are ignored.
 
-    `sort_by` contains for each column its path, True if descending, and True if nulls sort first.
+    Each entry of `sort_by` is a path, True for descending order, and True to sort nulls first.
     """
     columns: list[pa.Array] = []
     directions: list[str] = []

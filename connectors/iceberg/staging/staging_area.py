@@ -75,7 +75,7 @@ class StagingArea:
         return self._budget.used + self._budget.spilled
 
     def description(self, table: str, answer: str, epoch: Epoch) -> TableDescription:
-        """Return the description of an open table: the same object until `answer` changes."""
+        """Return the description of an open table. It is the same object until `answer` changes."""
         return self._stager(table, answer, epoch).description
 
     def convert(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> StagedRows:

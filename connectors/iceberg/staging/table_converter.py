@@ -24,7 +24,7 @@ from connectors.iceberg.conversion.types import FIELD_ID, arrow_schema, writable
 from connectors.iceberg.table.table import TableDescription
 
 NULL_IN_KEY = "null in the key"
-_MAX_COMPILED = 500  # cached schemas; schemaless rows may have a new type in every batch
+_MAX_COMPILED = 500  # number of cached schemas; schemaless rows may have a new type in every batch
 Findings = Mapping[str, Mapping[TopicPartition, pa.Table]]  # results of features, by name
 
 

@@ -42,7 +42,7 @@ class StagedRows:
 
     stager: TableStager
     parts: Mapping[TopicPartition, pa.Table]
-    ignored: int = 0  # records without an effect on the table
+    ignored: int = 0  # number of records that have no effect on the table
     findings: Findings = field(default_factory=dict)
 
     def without(self, partition: TopicPartition) -> StagedRows:
@@ -94,7 +94,7 @@ class TableStager:
         self._budget = budget
         self._changed_keys = ChangedKeys()
         self._features = _features(config, description, partition_count, self._changed_keys)
-        self._unreported: set[str] = set()  # files of cycles that were not completed
+        self._unreported: set[str] = set()  # files of incomplete cycles
         self._buffer = RowBuffer(budget)
         self.evolve(description)
 

@@ -52,7 +52,7 @@ _IGNORED: Mapping[
     "write.object-storage.enabled": (("false",), _AS_ROUTED),
     "write.location-provider.impl": ((), _AS_ROUTED),
     "write.distribution-mode": (("none",), _IN_ORDER),
-    "write.parquet.shred-variants": (("false",), "variants are staged whole"),
+    "write.parquet.shred-variants": (("false",), "variants are not shredded"),
 }
 _IGNORED_PREFIXES = {
     "write.parquet.stats-enabled.": (("true",), "statistics are written for every column")

@@ -92,7 +92,7 @@ class BatchIntake:
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Accept a dead-letter record.
 
-        If its partition is held, it is dropped and will be created again later.
+        The record is dropped if its partition is held, because it will be created again.
         """
         partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
         limit = self._limit(partition)
@@ -254,7 +254,7 @@ class BatchIntake:
             raise rows.in_whole_batch(bad) from bad
 
     def _report(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
-        """Report bad rows, and return the remaining rows or None if there are none.
+        """Report bad rows and return the remaining rows, or None if none remain.
 
         The reporter raises an error if errors are not tolerated.
         """
@@ -283,7 +283,7 @@ class BatchIntake:
             )
 
     def _hold(self, batch: Batch, holds: Mapping[int, Hold]) -> Batch | None:
-        """Hold partitions, and return the rows of the other partitions or None."""
+        """Hold partitions and return the rows of the other partitions, or None if none remain."""
         origin = batch.origin
         for partition, hold in holds.items():
             self._actions.hold(TopicPartition(origin.topic, partition), hold)

@@ -25,7 +25,7 @@ _NO_ANSWER = "no response from the coordinator yet; the status of task 0 may sho
 
 
 class ChannelTurn:
-    """Runs after every poll, including empty polls. Used by the task thread only."""
+    """Handles messages and timers after every poll. Used by the task thread only."""
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class KeyChangeStops(TaskFeature):
 
 
 def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-    """Count the deletes of each pair among the rows before the stops of their partitions."""
+    """Count the deletes of each pair up to the stop of each partition."""
     deletes = Counter[str]()
     for partition, pairs in pairs_in(rows.findings).items():
         if (stop := stops.get(partition)) is not None:
@@ -182,7 +182,7 @@ def unread_pairs(
 ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
     """Yield the first insert in each partition that lacks values and whose delete was not read.
 
-    `read` is the number of deletes that were read of each pair, including the deletes in `rows`.
+    `read` is the number of deletes read for each pair, including the deletes in `rows`.
     """
     for partition, pairs in pairs_in(rows.findings).items():
         part = rows.parts[partition]

@@ -14,7 +14,7 @@ class ConvertedRows(NamedTuple):
     """Rows of a batch for one table, ready to be staged."""
 
     table: str
-    rows: StagedRows | None  # None: the table already contains all of them
+    rows: StagedRows | None  # None if the table already contains all of them
     # lowest offset to stage by partition, or None if the table contains all rows
     firsts: Mapping[TopicPartition, int | None]
 

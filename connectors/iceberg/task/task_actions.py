@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
-    """Return the time of a monotonic clock."""
+    """Return the time of a monotonic clock in milliseconds."""
     return int(time.monotonic() * 1000)
 
 
@@ -128,7 +128,7 @@ class TaskActions:
         """Return the metadata that the consumer group committed with its offsets."""
         try:
             committed = self._context.committed(partitions)
-        except RetriableError as error:  # without metadata, the coordinator looks it up
+        except RetriableError as error:  # the coordinator looks up missing metadata
             log.warning("failed to fetch the committed offsets of the consumer group: %s", error)
             committed = {}
         marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
@@ -173,7 +173,7 @@ class TaskActions:
                     raise ConnectError(reason)
 
     def hold(self, partition: TopicPartition, hold: Hold) -> None:
-        """Stop a partition where the poll began until the coordinator responds for the table."""
+        """Stop a partition at the start of the poll until the coordinator opens the table."""
         self._pending.drop(partition)
         self.carry_out(self._state.hold(partition, *hold, now_ms()))
 

@@ -48,7 +48,7 @@ COUNTS = (
     ("added-position-deletes", "rows deleted by position"),
     ("added-dvs", "deletion vectors added"),
     ("added-equality-deletes", "equality deletes added"),
-    ("removed-position-deletes", "deletes by position removed"),
+    ("removed-position-deletes", "position deletes removed"),
     ("removed-dvs", "deletion vectors removed"),
     ("removed-equality-deletes", "equality deletes removed"),
 )
@@ -334,7 +334,7 @@ class _GroupWalk:
             else:
                 self._note(
                     "property_of_other_table",
-                    f"the table property belongs to table {ledger_property.ledger.table}",
+                    f"the table property is from table {ledger_property.ledger.table}",
                 )
 
     # --- commits
@@ -374,7 +374,7 @@ class _GroupWalk:
             if stager != epoch:
                 self._violated(
                     "files_of_other_epoch",
-                    f"contains files of epoch {stager}, but the ledger is of epoch {epoch}",
+                    f"contains files of epoch {stager}, but the ledger is from epoch {epoch}",
                 )
 
     def _check_order(self, ledger: Ledger, last: Ledger) -> None:
@@ -407,8 +407,8 @@ class _GroupWalk:
             self._begin(partition, topic_id, entry)
             self._check_beginning(partition, topic_id, entry)
         elif segment.topic_id != topic_id:
-            read = f"topic ID {segment.topic_id} was read up to {segment.next}, then {topic_id}"
-            self._note("topic_created_again", f"{partition}: {read}")
+            read = f"topic ID {segment.topic_id} up to {segment.next}, then topic ID {topic_id}"
+            self._note("topic_created_again", f"{partition}: read {read}")
             self._begin(partition, topic_id, entry)
         elif entry.generation > segment.generation:
             way = (
@@ -522,7 +522,7 @@ class _GroupWalk:
             else:
                 self._undecided(
                     "rolled_back",
-                    "the table was rolled back to before the first remaining commit",
+                    "the table was rolled back to a snapshot before the first remaining commit",
                 )
             return
         snapshot, ledger = self._last

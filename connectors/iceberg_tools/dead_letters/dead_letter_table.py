@@ -34,7 +34,7 @@ class DeadLetterTable:
 
     Every method may raise:
         ConfigError: The connector does not store dead-letter records in a table.
-        ConnectError: The catalog or the storage is not available or refuses the request.
+        ConnectError: The catalog or the storage is not available or rejects the request.
     """
 
     config: IcebergSinkConfig
@@ -82,7 +82,7 @@ class DeadLetterTable:
         Args:
             record_ids: IDs of the records, or empty for all records.
             topic: Topic of the records, or None for all topics.
-            reason: Reason of the failures, or None for all reasons.
+            reason: Reason for the failure, or None for all reasons.
         """
         scan = self._scan()
         if scan is None or (reason is not None and _REASON not in scan.projection().column_names):

@@ -279,7 +279,7 @@ def _last_truncate(
     """Return the offset of the last truncate event, or None.
 
     Raises:
-        TableUnsuitableError: There are several partitions, so the changes before it are unknown.
+        TableUnsuitableError: With several partitions, the changes before a truncate are unknown.
     """
     if not request.truncates:
         return None

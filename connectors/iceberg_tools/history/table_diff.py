@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RowChange(Enum):
-    """Kind of change to the row with a key, or to any row if there is no key."""
+    """Kind of difference in the row with a key, or in whole rows if there is no key."""
 
     INSERTED = "inserted"
     UPDATED = "updated"

@@ -97,8 +97,8 @@ def parse_time(value: str) -> int:
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:
     """Return the snapshot to which a ref referred at a time.
 
-    For main, the snapshot log of the table determines it, which includes rollbacks. For other refs,
-    the timestamps of the head's ancestors do.
+    For main, the result is based on the table's snapshot log, which includes rollbacks. For other
+    refs, it is based on the timestamps of the head's ancestors.
 
     Raises:
         NotInHistoryError: The remaining history begins later.

@@ -6,9 +6,9 @@
    table's ledger. A crash leaves commits of that group on the branch, and the next run continues
    after them.
 3. `publish` adds a snapshot with the table's positions and no new rows to the branch, and moves the
-   table's ref to it. Both are one compare-and-swap against metadata whose ledger has exactly these
-   positions. A crash before the swap leaves the state of step 2. After the swap, readers see the
-   rebuilt rows, and the branch is removed.
+   table's ref to it. Both changes are one compare-and-swap against metadata whose ledger has
+   exactly these positions. A crash before the swap leaves the state of step 2. After the swap,
+   readers see the rebuilt rows, and the branch is removed.
 
 The table's connector detects at its next commit that the version of the table is different
 (rule 16). Its coordinator ends, and the next coordinator resumes at the same positions. No row is

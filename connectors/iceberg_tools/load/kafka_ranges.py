@@ -26,7 +26,7 @@ _COLUMNS: Final = (
     "timestampType",
     "headers",
 )
-# Spark must not limit the size of batches, because it would compute the size after each row.
+# Batches have no byte limit because Spark would compute the size of the batch after each row.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)

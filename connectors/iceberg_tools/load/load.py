@@ -1,6 +1,6 @@
 """`Load`: runs a coordinator and a sink task whose ranges Spark executors read and stage.
 
-The connector must be STOPPED. A load is a start of the connector with one task, so all rules of the
+The connector must be STOPPED. A load is equivalent to a start with one task, so all rules of the
 protocol apply: `TaskState` and `CoordinatorState` make the decisions, and the ledgers of the tables
 determine the positions. A step reads one range of each partition on the executors, which stage the
 rows as tasks do. All ranges of a step are part of one report and one commit to each table.
@@ -81,7 +81,7 @@ class LoadProgress:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     records: int = 0  # number of records that this load has read
     steps: int = 0
-    waiting: Mapping[str, str] = field(default_factory=dict)  # reasons by wait
+    waiting: Mapping[str, str] = field(default_factory=dict)  # reason for each wait
     # rows that this load has committed, by table
     rows: Mapping[str, float] = field(default_factory=dict)
     unrouted: dict[str, float] = field(default_factory=dict)  # rows without a table, by topic
@@ -457,7 +457,7 @@ class Load:
     def _batch_rows(self) -> int:
         """Return the maximum number of messages per batch.
 
-        It is low until the average size of messages is known.
+        The maximum is low until the average size of messages is known.
         """
         if not self._read:
             return _FIRST_BATCH_ROWS
@@ -508,7 +508,7 @@ class Load:
             parts.actions.hold(tp, Hold(question.table, question.need, question.schema))
 
     def _describe(self, table: str) -> None:
-        """Update the table description in the stage, which has new deletes and credentials."""
+        """Update the stage's description of a table, for new key changes and credentials."""
         answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
         if answer is not None and epoch is not None:
             self._stage.description(table, answer, epoch)

@@ -53,7 +53,7 @@ class RangeStage(StagingArea):
 
     @property
     def staged_bytes(self) -> int:
-        return 0  # needs no limit other than the size of a step
+        return 0  # the size of a step is already limited
 
     def take(self, partition: TopicPartition, table: str, files: Sequence[StagedFile]) -> None:
         """Store the files of a range until the cycle is closed."""

@@ -107,7 +107,7 @@ class RangeWork:
 
 
 class _MessageCollector:
-    """Collects messages to the coordinator, which the load sends."""
+    """Collects the messages that the load sends to the coordinator."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

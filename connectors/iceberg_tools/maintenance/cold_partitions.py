@@ -1,8 +1,8 @@
 """Tiering, which moves the files of cold partitions to another location.
 
 The files of a partition are moved in one commit, with their deletes applied. Readers see the same
-rows. A crash before the commit leaves orphan files, which the removal of orphan files deletes. A
-crash after the commit leaves nothing to repair.
+rows. A crash before the commit leaves orphan files, which a later action removes. A crash after the
+commit leaves nothing to repair.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableS
 def _perform(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState
 ) -> tuple[dict[str, int], str]:
-    """Run the action, and return its counts and the reason why it was skipped, if it was."""
+    """Run the action. Return its counts and, if it was skipped, the reason."""
     metadata, policy = table.metadata(), request.policy
     if request.action.kind is MaintenanceKind.MOVE:
         head = metadata.head(request.ref)
@@ -201,7 +201,7 @@ def _perform(
 def _search(
     session: LakeSession, table: JavaTable, request: MaintenanceRequest, state: TableState
 ) -> tuple[list[str], str]:
-    """Return the paths of orphan files, and why they must not be removed or an empty string."""
+    """Return the orphan files, and either why they must not be removed or an empty string."""
     metadata, policy = table.metadata(), request.policy
     cold_locations = (
         [cold_location(metadata, policy, table.name)]
