@@ -117,7 +117,7 @@ def test_table_whose_commits_repeatedly_kill_the_driver_fails_its_task() -> None
         for number in range(DEATHS - 1):  # a repeated commit may have another ID
             with pytest.raises(SparkDiedError):
                 keeper._commit(commit_of(number, name))
-    message = f"the Spark driver died in {DEATHS} consecutive commits to db.t"
+    message = f"the Spark driver exited in {DEATHS} consecutive commits to db.t"
     with pytest.raises(SparkLostError, match=message):
         keeper._commit(commit_of(DEATHS))
     assert keeper._commit(commit_of(DEATHS + 1)).status is CommitStatus.COMMITTED

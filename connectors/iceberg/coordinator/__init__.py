@@ -1,1 +1,1 @@
-"""Performs the actions of the protocol: the thread in task 0, its tables, and its retries."""
+"""The coordinator thread of task 0, which performs the actions of the protocol."""

@@ -1,4 +1,4 @@
-"""`BoundedRun`: bounds of a connector that stops automatically, and its stop (rule 35)."""
+"""`BoundedRun`: stops a connector when it reaches its bounds (rule 35)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from connectors.iceberg.protocol.source_progress import TopicInfo
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0  # the channel retains messages for a day, or less if there are many
+REPEAT_SECONDS = 600.0  # the channel retains messages for at most a day
 CHECK_SECONDS = 1.0  # between two checks of the floors and the group offsets
 STOP_SECONDS = 10.0  # between two requests to stop
 
 
 class BoundedRun:
-    """Bounds of a connector in all runs of its coordinator. Used on the coordinator's thread."""
+    """Determines the bounds of a connector, and requests its stop when they are reached.
+
+    One object serves all runs of a coordinator. It is used on the coordinator's thread.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class BoundedRun:
         self._clock = clock
         digest = hashlib.sha256(stop_at.text.encode()).hexdigest()[:12]
         self._run = f"{digest}/{context.start_number}"
-        self._newest: Bounded | None = None  # newest message in the channel
+        self._newest: Bounded | None = None  # bounds of the newest coordinator
         self._topic_ids: Mapping[str, str] = {}
         self._repeat_at = 0.0
         self._check_at = 0.0
@@ -57,14 +60,14 @@ class BoundedRun:
             if isinstance(message, Bounded):
                 ends = message.ends
                 if self._newest is not None and self._newest.epoch == message.epoch:
-                    ends = {**self._newest.ends, **ends}  # another part, or a repetition
+                    ends = {**self._newest.ends, **ends}  # another part or a repetition
                 self._newest = replace(message, ends=ends)
             yield message
 
     def resolve(
         self, topics: Mapping[str, TopicInfo], group: Mapping[TopicPartition, GroupOffset]
     ) -> Bounds:
-        """Return the bounds of this run from the channel, or from the group, or resolve them now.
+        """Return the bounds from the channel or the group, or resolve them if this run is new.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -96,8 +99,8 @@ class BoundedRun:
     def _is_this_run(self, run: str) -> bool:
         """Return True if a run is the current one.
 
-        In standalone mode, each process counts starts from the beginning, so a higher number is
-        accepted, too.
+        In standalone mode, each process starts to count at the beginning, so a higher number is
+        also accepted.
         """
         digest, _, start = run.partition("/")
         current_digest, _, current_start = self._run.partition("/")
@@ -119,7 +122,7 @@ class BoundedRun:
     # During a run
 
     def message_due(self, epoch: Epoch) -> list[Message]:
-        """Return the message to write to the channel now: at first, and again before it expires."""
+        """Return the bounds message if it is due: initially, and before the last one expires."""
         now = self._clock()
         if now < self._repeat_at:
             return []
@@ -140,7 +143,7 @@ class BoundedRun:
         return remaining == 0
 
     def stop_if_committed(self) -> None:
-        """Request the stop if the group offsets are also at the bounds. Any thread.
+        """Request the stop if the group offsets have reached the bounds, too. Thread-safe.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -155,7 +158,7 @@ class BoundedRun:
 
 
 def _describe(ends: Mapping[TopicPartition, int]) -> str:
-    """Return at most ten of the bounds, for logs."""
-    texts = [f"{p.topic}:{p.partition}:{end}" for p, end in sorted(ends.items())]
-    more = f" and {len(texts) - 10} more" if len(texts) > 10 else ""
-    return (",".join(texts[:10]) or "no partition") + more
+    """Return up to ten of the bounds for log messages."""
+    bounds = [f"{p.topic}:{p.partition}:{end}" for p, end in sorted(ends.items())]
+    more = f" and {len(bounds) - 10} more" if len(bounds) > 10 else ""
+    return (",".join(bounds[:10]) or "no partition") + more

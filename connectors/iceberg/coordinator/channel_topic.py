@@ -1,8 +1,9 @@
 """The channel topic, through which tasks and the coordinator communicate.
 
-It has one partition and is created if it is missing. Of its messages, only bounds must be retained
-(rule 35). Tasks write without transactions. The coordinator writes in transactions with a stable
-ID, by which a new coordinator fences the previous one. All readers read committed records only.
+The topic has one partition and is created if it does not exist. Only the messages with bounds must
+be retained (rule 35). Tasks write without transactions. The coordinator writes in transactions with
+a stable transactional ID, so a new coordinator fences the previous one. All readers use the
+isolation level `read_committed`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ log = logging.getLogger(__name__)
 
 PARTITION = 0
 RETENTION_MS = 24 * 3600 * 1000
-RETENTION_BYTES = 256 << 20  # every run of a coordinator reads the whole topic
+RETENTION_BYTES = 256 << 20  # every run of a coordinator reads the entire topic
 SEGMENT_BYTES = 64 << 20  # retention removes whole segments
 REQUEST_SECONDS = 15.0
-# maximum time that the open transaction of a terminated coordinator blocks readers
+# maximum time for which the open transaction of a terminated coordinator blocks readers
 TRANSACTION_MS = 10_000
 MESSAGE_MS = 30_000  # tasks repeat their requests much earlier
 POLL_MESSAGES = 500
@@ -69,7 +70,7 @@ def producer_settings(
 
 
 class FencedError(ConnectError):
-    """Another coordinator has taken over, or this is possible."""
+    """Another coordinator has taken over or may have taken over."""
 
 
 class OvertakenError(FencedError):
@@ -119,7 +120,7 @@ _UNREACHABLE = frozenset(
 
 
 class ChannelReader:
-    """Reader of the channel. Owned by one thread."""
+    """Reads messages from the channel. Owned by one thread."""
 
     def __init__(self, client_config: ClientConfig, topic: str) -> None:
         self._topic = topic
@@ -127,11 +128,11 @@ class ChannelReader:
         self._consumer = Consumer(
             {
                 **client_config("consumer"),
-                # required by the client, but never joined
+                # required by the client library, but never joined
                 "group.id": f"{topic}-reader",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "auto.offset.reset": "earliest",  # if the topic was created again
+                "auto.offset.reset": "earliest",  # if the topic was recreated
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
                 "fetch.wait.max.ms": 100,
@@ -151,7 +152,7 @@ class ChannelReader:
     def read_to_end(self) -> Iterator[Message]:
         """Iterate over all messages of the channel, up to its current end.
 
-        There may be many messages, so the time is limited only between messages.
+        The timeout applies only between messages, because there may be many messages.
 
         Raises:
             RetriableError: The cluster does not respond in time.
@@ -171,7 +172,7 @@ class ChannelReader:
                 )
 
     def _end(self) -> int:
-        """Return the end of the topic, which some brokers may not know yet if it is new."""
+        """Return the end offset. Retry while some brokers do not have a new topic yet."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -188,7 +189,7 @@ class ChannelReader:
                 return int(end)
 
     def poll(self, seconds: float = 0.0) -> list[Message]:
-        """Return new messages, after waiting for at most this time. Skip foreign records."""
+        """Wait for messages for at most this time, and return them without foreign records."""
         polled = self._consumer.consume(1, seconds)
         if polled:
             polled += self._consumer.consume(POLL_MESSAGES, 0)
@@ -212,7 +213,10 @@ class ChannelReader:
 
 
 class ChannelWriter:
-    """Writer of a task, which repeats requests if messages are lost. Owned by one thread."""
+    """Writes messages of a task without delivery guarantees. Owned by one thread.
+
+    The task repeats requests whose messages are lost.
+    """
 
     def __init__(self, client_config: ClientConfig, topic: str) -> None:
         self._topic = topic
@@ -256,14 +260,14 @@ def _log_failure(error: KafkaError | None, _record: object) -> None:
 
 
 class CoordinatorWriter:
-    """Writer of the coordinator: one transaction per call. Owned by one thread.
+    """Writes messages of the coordinator in one transaction per call. Owned by one thread.
 
     If the outcome of a transaction is unknown, the run of the coordinator ends. The next run reads
     the channel again.
     """
 
     def __init__(self, client_config: ClientConfig, topic: str, transactional_id: str) -> None:
-        """Fence all earlier writers with this ID.
+        """Fence all earlier writers with this transactional ID.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -282,7 +286,8 @@ class CoordinatorWriter:
     def send(self, messages: Iterable[Message]) -> None:
         """Write messages in one transaction.
 
-        On return, they are visible, and no newer coordinator has started before them.
+        When the call returns, the messages are visible and precede the start of any newer
+        coordinator.
 
         Raises:
             FencedError: Another coordinator has taken over, or the outcome is unknown.

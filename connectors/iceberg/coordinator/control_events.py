@@ -1,8 +1,8 @@
-"""Events on the control topic, COMMIT_TO_TABLE and COMMIT_COMPLETE, in the form of Java's sink.
+"""COMMIT_TO_TABLE and COMMIT_COMPLETE events on the control topic, in the format of the Java sink.
 
-They are for other applications; the sink does not read them. If an event cannot be written, this is
-only logged. Source of the encoding: Apache Iceberg's `AvroEncoderUtil` (magic, schema in Java's
-modified UTF-8, Avro binary) and its event schemas with field IDs.
+The events are for other applications. The sink does not read them, and only logs failed writes. The
+encoding follows Apache Iceberg's `AvroEncoderUtil` (magic, schema in Java's modified UTF-8, Avro
+binary) and its event schemas with field IDs.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ _PAYLOADS = {
 
 
 class EventWriter:
-    """Writer of the control topic, without guarantees and without waiting. Any thread."""
+    """Writes to the control topic without waiting for delivery. Thread-safe."""
 
     def __init__(
         self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]
     ) -> None:
         """Create the topic unless it exists.
 
-        Java's sink relies on brokers that create topics automatically.
+        The Java sink relies on automatic topic creation by the brokers.
         """
         try:
             create_topic(client_config, topic)
@@ -94,7 +94,7 @@ class EventWriter:
         self._producer = Producer(producer_settings(client_config, MESSAGE_MS, **overrides))
 
     def write(self, key: bytes, value: bytes) -> None:
-        """Write a record soon."""
+        """Send a record without waiting for its delivery."""
         self._producer.produce(self._topic, value, key, on_delivery=_log_failure)
         self._producer.poll(0)
 
@@ -105,7 +105,7 @@ def _log_failure(error: KafkaError | None, _record: object) -> None:
 
 
 class EventPublisher:
-    """Publisher of commits on the control topic. Any thread; never raises."""
+    """Publishes commits on the control topic. Thread-safe, and never raises an error."""
 
     def __init__(self, group: str, catalog: str, writer: EventWriter) -> None:
         self._group = group
@@ -149,8 +149,8 @@ class EventPublisher:
 
 
 def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetime) -> bytes:
-    """Encode an event."""
-    import fastavro  # here: only task 0 needs it
+    """Return the encoded event."""
+    import fastavro  # local: only task 0 uses it
 
     schema = _record(
         "Event",
@@ -160,7 +160,7 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         _member("group_id", "string", 10503),
         _member("payload", _PAYLOADS[kind], 10504),
     )
-    text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII
+    schema_json = json.dumps(schema, separators=(",", ":")).encode()  # ASCII
     document = {
         "id": uuid.uuid4().bytes,
         "type": kind,
@@ -169,8 +169,8 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         "payload": payload,
     }
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), document)
-    return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(schema_json)), document)
+    return MAGIC + struct.pack(">H", len(schema_json)) + schema_json + body.getvalue()
 
 
 def _bytes(text: str) -> bytes:

@@ -1,11 +1,12 @@
 """The coordinator: a thread in task 0 that performs the actions of `CoordinatorState`.
 
-It reads the channel, keeps time, and passes calls that may take long (catalog, commits, requests to
-the cluster) to the threads of a `TableExecutor`. Calls on different tables run concurrently, calls
-on one table in sequence. Therefore, no commit delays the responses to other requests of tasks.
+It reads the channel, tracks time, and submits slow calls (catalog, commits, requests to the
+cluster) to the threads of a `TableExecutor`. Calls for different tables run concurrently, and calls
+for the same table run in sequence. Therefore, a commit does not delay other responses to tasks.
 
-A run starts by fencing all earlier coordinators. It ends if a newer one takes over, if the outcome
-of a write is unknown, or if a change requires a restart. The next run reads everything again.
+A run starts by fencing all earlier coordinators. It ends if a newer coordinator takes over, if the
+outcome of a write is unknown, or if a change requires a restart. The next run reads everything
+again.
 `connectors.iceberg.protocol` documents the state that a crash leaves behind after each step.
 """
 
@@ -96,15 +97,15 @@ from connectors.iceberg.protocol.source_progress import CoordinatorSettings, Top
 
 log = logging.getLogger(__name__)
 
-OUTLET_SECONDS = 0.5  # for waiting messages of the outlets when the coordinator ends
+OUTLET_SECONDS = 0.5  # for pending events of the outlets when the coordinator stops
 POLL_SECONDS = 0.05  # between two polls of the channel, also during commits
 DESCRIBE_SECONDS = 30.0  # until added partitions and replaced topics are detected
 LOOK_SECONDS = 15.0  # between two checks for rollbacks of tables that receive no rows
-LOOKS = 10  # tables per check, each of which costs a request to the catalog
+LOOKS = 10  # tables per check; each table requires a request to the catalog
 SCHEDULE_MS = 200  # between two checks for due maintenance
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
-NO_TABLE: Final = frozenset({""})  # for calls that use no table; they run in sequence
+NO_TABLE: Final = frozenset({""})  # for calls that do not use a table; they run in sequence
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -126,8 +127,8 @@ class CoordinatorParts:
     events: EventPublisher
     retries: RetryTracker
     freshness: Freshness
-    bounded: BoundedRun | None  # None: the connector does not stop automatically
-    schedule: MaintenanceSchedule | None  # None: no table is maintained here
+    bounded: BoundedRun | None  # None if the connector does not stop automatically
+    schedule: MaintenanceSchedule | None  # None if tables are not maintained here
     stopping: threading.Event
 
 
@@ -135,7 +136,7 @@ class CoordinatorParts:
 class RunStatus:
     """Progress of one run."""
 
-    started: bool = False  # True: everything that the run requires was available
+    started: bool = False  # the topics and tables that the run requires were available
     completed_cycle: bool = False
 
 
@@ -162,9 +163,9 @@ class Coordinator:
             tables: The table manager, which the coordinator stops.
             events: Publishes commits on the control topic.
             metrics: Metrics of the sink.
-            outlets: Publish events. The coordinator closes them.
-            restarts: Take over again after a newer coordinator has taken over.
-            maintains: Maintain tables between cycles, as configured.
+            outlets: Publishers of events, which the coordinator closes.
+            restarts: True to take over again after a newer coordinator has taken over.
+            maintains: True to maintain tables between cycles, as configured.
         """
         self._metrics = metrics
         self._outlets = outlets
@@ -192,7 +193,7 @@ class Coordinator:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End the thread and the sessions. A commit in progress has this much time to finish."""
+        """End the thread and the sessions. A commit in progress has this time to finish."""
         self._parts.stopping.set()
         self._thread.join(seconds)
         self._parts.tables.stop()
@@ -232,7 +233,7 @@ class Coordinator:
             backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
 
     def _may_restart(self, status: RunStatus, error: ConnectError) -> bool:
-        """Log the end of a run, or count a run that could not start."""
+        """Log the end of a run or count a failed start. Return True if another run may start."""
         is_stopping = self._parts.stopping.is_set()
         if isinstance(error, OvertakenError) and not self._restarts and not is_stopping:
             self._failure = ConnectError(
@@ -252,7 +253,7 @@ class Coordinator:
 
 
 class RoundRobin:
-    """Selects names in turn from a set that changes."""
+    """Selects names from a changing set in round-robin order."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -277,8 +278,8 @@ def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
     config, context, stopping = parts.config, parts.context, parts.stopping
     with ExitStack() as stack:
         executor = TableExecutor(config.commit_threads)
-        # A run must not start during a commit of the previous one. If the task stops, there is no
-        # next run, and the driver ends as well.
+        # The next run must not start during a commit of this run. If the task stops, there is no
+        # next run, and the driver stops as well.
         stack.callback(lambda: executor.shutdown(wait=not stopping.is_set()))
         driver_start = executor.submit(NO_TABLE, parts.tables.start)
         create_channel(context.client_config, config.channel_topic)
@@ -310,7 +311,7 @@ def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
 def _begin(
     parts: CoordinatorParts, executor: TableExecutor, highest: Epoch | None
 ) -> tuple[CoordinatorState, list[CoordinatorAction]]:
-    """Read topics, group, and tables, and return a new epoch with its first actions."""
+    """Read topics, group offsets, and tables, and return a new epoch with its first actions."""
     config, context, tables = parts.config, parts.context, parts.tables
     topics = describe_topics(context)
     group = group_offsets(context, topics)
@@ -341,7 +342,7 @@ def _begin(
         settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4())
     )
     ranges = context.log_range(partitions_of(topics))
-    # read after the tables: no ledger may be above the ends
+    # read after the tables, so that no ledger is beyond the end of a partition
     ends = {tp: end for tp, (_, end) in ranges.items()}
     return state, state.begin(topics, group, views, highest, _now_ms(), ends)
 
@@ -359,7 +360,7 @@ def _await(future: Future[_T], stopping: threading.Event) -> _T:
 
 
 class CoordinatorEpoch:
-    """One epoch of a coordinator, from its first actions on."""
+    """Performs the actions of one epoch of a coordinator."""
 
     def __init__(
         self,
@@ -521,7 +522,7 @@ class CoordinatorEpoch:
         return self._state.on_table_prepared(table, view, answer)
 
     def _not_prepared(self, table: str, error: ConnectError) -> list[CoordinatorAction]:
-        """Handle a table that could not be prepared. Waiting tasks repeat temporary failures."""
+        """Handle a table that could not be prepared. Waiting tasks repeat their requests."""
         reason = _reason(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
             self._retries.cannot_open(table, reason)
@@ -529,13 +530,13 @@ class CoordinatorEpoch:
         if isinstance(error, SchemaChangesPendingError):
             self._retries.awaits_approval(table, reason)
             return self._state.on_table_waits(table)
-        self._retries.opened(table)  # the question whether it exists is answered
+        self._retries.opened(table)  # the catalog has responded
         missing = isinstance(error, TableMissingError)
         rows = isinstance(error, TableNotCreatedError)  # the task reports the bad records
         # a missing table may be requested in every cycle, and waiting tasks report it
         if not missing and not rows:
             log.warning(
-                "table %s is refused to tasks: %s",
+                "table %s cannot be written by tasks: %s",
                 table,
                 reason,
                 extra={"action": "table_refused", "table": table},
@@ -592,7 +593,7 @@ class CoordinatorEpoch:
         )
 
     def _look(self) -> None:
-        """Check some of the tables that receive no rows for rollbacks; see `on_table_seen`."""
+        """Check some of the tables that receive no rows for rollbacks (see `on_table_seen`)."""
         self._looked_at = time.monotonic()
         for name in self._quiet_tables.next(self._state.quiet_tables, LOOKS):
             future = self._submit(name, self._tables.view, name)

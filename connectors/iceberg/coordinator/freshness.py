@@ -1,4 +1,4 @@
-"""`Freshness`: metrics of the freshness of tables, also while no records arrive."""
+"""`Freshness`: metrics for the freshness of tables, even if no records arrive."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.source_progress import TableAge
 
 MEASURE_MS = 1_000
-EXPIRY_MS = 90_000  # of an update; updates arrive every 30 s
+EXPIRY_MS = 90_000  # validity of an update; updates arrive every 30 s
 
 
 class Freshness:
-    """Freshness of the tables of a connector, for all runs of its coordinator. Any thread."""
+    """Tracks table freshness across all runs of a coordinator. Thread-safe."""
 
     def __init__(
         self, metrics: IcebergMetrics, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)

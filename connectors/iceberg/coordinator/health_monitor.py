@@ -1,4 +1,4 @@
-"""`HealthMonitor`: warns of tables with too many snapshots or small files."""
+"""`HealthMonitor`: warns about tables with too many snapshots or small files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data file
 
 
 class HealthMonitor:
-    """Monitor of all tables of a connector, which warns once of each excess.
+    """Warns once when a table of a connector exceeds a limit.
 
-    Calls for one table never overlap.
+    Calls for the same table must not overlap.
     """
 
     def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
-        """Create a monitor. `warns` sets a warning in the status of the task; None removes it."""
+        """Create a monitor. `warns` sets a warning in the task status, or removes it if None."""
         self._metrics = metrics
         self._warns = warns
         self._excesses: set[tuple[str, str]] = set()

@@ -1,4 +1,4 @@
-"""Topics and group offsets of a connector in the Kafka cluster, as values of the protocol."""
+"""Topics and group offsets of a connector, read from Kafka as values of the protocol."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def first_positions(
 ) -> dict[TopicPartition, int]:
     """Return the start offsets of partitions without group offsets.
 
-    The end of a partition is before an open transaction.
+    If the consumer reads only committed records, the end of a partition precedes open transactions.
 
     Raises:
         RetriableError: The cluster does not respond.
@@ -80,13 +80,14 @@ def first_positions(
 
 
 def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]:
-    """Return the tables to write, as far as they are known before records are read."""
+    """Return the destination tables that can be determined before records are read."""
     names = [*config.tables]
     for topic in topics if config.topic_rules else ():
         names += tables_of_topic(config, topic)
     tables = [name for name in dict.fromkeys(names) if config.writes(name)]
     if config.changelog_suffix is not None:
         tables += [name + config.changelog_suffix for name in tables]
-    # opened and committed first: the offsets of a rejected record advance after its dead letter
+    # opened and committed first, because the offset of a bad record may advance only after its
+    # dead-letter record is committed
     dead_letters = [] if config.dead_letter_table is None else [config.dead_letter_table]
     return list(dict.fromkeys([*dead_letters, *tables]))

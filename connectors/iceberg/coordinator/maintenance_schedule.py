@@ -1,9 +1,9 @@
-"""`MaintenanceSchedule`: selects maintenance actions between the cycles of a coordinator. Pure.
+"""`MaintenanceSchedule`: selects maintenance actions between the cycles of a coordinator. No I/O.
 
-Compaction and expiration run in the driver of the commits, never during a commit to the same table.
-An action is started in the gap before the next cycle if it is expected to end before that cycle.
-Where the gaps are too short, an action that is due may delay commits: such actions get at most
-`SHARE` of the time. Estimates follow the measured durations, and begin conservative.
+Compaction and expiration run in the Spark driver that runs the commits, but never during a commit
+to the same table. An action starts in the gap before the next cycle if it is expected to end before
+that cycle. If the gaps are too short, actions that are due may delay commits for at most `SHARE` of
+the time. Estimates are conservative at first, and then follow the measured durations.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from connectors.iceberg.maintenance.compaction import (
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
-SHARE: Final = 0.2  # of the time, for actions that delay commits
-_LEAST_CREDIT_SECONDS: Final = 5.0  # a share may be saved up to this, or to one cycle
-_MOST_SECONDS: Final = 60.0  # of one action
-_FIRST_OVERHEAD_SECONDS: Final = 1.5  # of a compaction, however small it is; until one was measured
-_FIRST_MEASURE_SECONDS: Final = 0.5  # of an action that rewrites nothing
+SHARE: Final = 0.2  # share of the time in which actions may delay commits
+_LEAST_CREDIT_SECONDS: Final = 5.0  # minimum of the limit for saved time
+_MOST_SECONDS: Final = 60.0  # maximum duration of one action
+_FIRST_OVERHEAD_SECONDS: Final = 1.5  # initial estimate for the smallest compaction
+_FIRST_MEASURE_SECONDS: Final = 0.5  # initial estimate for an action that rewrites nothing
 _FIRST_EXPIRATION_SECONDS: Final = 3.0
 _FIRST_BYTES_PER_SECOND: Final = 8 << 20
 _LEAST_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.5  # weight of the newest measurement
-_SAFETY: Final = 1.25  # by which estimates are exceeded now and then
-_OVERRUN: Final = 2.0  # times the estimate, after which an action that delays a commit is canceled
-_MARGIN_SECONDS: Final = 0.1  # before a cycle
-_LEAST_EFFORT: Final = 1 / 16  # of the limit, after several cancellations
+_SAFETY: Final = 1.25  # safety factor of estimates
+_OVERRUN: Final = 2.0  # multiple of its budget after which a delaying action is canceled
+_MARGIN_SECONDS: Final = 0.1  # safety margin before a cycle
+_LEAST_EFFORT: Final = 1 / 16  # minimum share of the limit, after several cancellations
 _COMMITS_PER_MEASUREMENT: Final = 50
 _MEASURE_SECONDS: Final = 3600.0  # between two measurements of a table with few commits
-_EXPIRATION_BATCH: Final = 50  # snapshots: Iceberg reads metadata of all others each time
+_EXPIRATION_BATCH: Final = 50  # snapshots; each expiration reads the metadata of all others
 _EXPIRATION_SECONDS: Final = 3600.0  # between two expirations of fewer snapshots
 _RETRY_SECONDS: Final = 30.0  # after a refusal or an error
-_LONG_RETRY_SECONDS: Final = 600.0  # after files that are too large for any cycle
+_LONG_RETRY_SECONDS: Final = 600.0  # if files are too large for any cycle, for example
 
 
 class MaintenanceKind(Enum):
@@ -71,12 +71,12 @@ class _Table:
     expired_at: float = float("-inf")
     not_before: float = float("-inf")
     served: int = 0  # sequence number of its last action
-    commits: int = 0  # since the last measurement, as the next three
+    commits: int = 0  # since the last measurement, like the next three fields
     added_files: int = 0
     added_rows: int = 0
     replaced_rows: int = 0
     effort: float = 1.0  # share of the limit that a compaction may use
-    # of the smallest compaction that makes progress, if the last limit was too low
+    # minimum cost of a useful compaction, if the last limit was too low
     needed_cost: int = 0
 
 
@@ -119,14 +119,17 @@ class _Estimates:
 
 @dataclass(slots=True)
 class MaintenanceSchedule:
-    """Owned by the coordinator's thread. Times are seconds of one monotonic clock."""
+    """Selects maintenance actions. Owned by the coordinator's thread.
+
+    Times are in seconds of one monotonic clock.
+    """
 
     interval_seconds: float  # between the starts of two cycles
     policy: Callable[[str], MaintenancePolicy]
     _tables: dict[str, _Table] = field(default_factory=dict)
     _estimates: _Estimates = field(default_factory=_Estimates)
     _credit: float = 0.0  # seconds that actions may delay commits; negative after an overrun
-    _credited_at: float | None = None  # None: nothing has been due
+    _credited_at: float | None = None  # None if no action is due
     _sequence: int = 0
 
     def opened(self, table: str) -> None:
@@ -147,8 +150,8 @@ class MaintenanceSchedule:
 
         Args:
             now: The time of the monotonic clock.
-            now_ms: The Unix time, for windows of hours.
-            gap_seconds: The time until the next cycle. 0 or less: it is due.
+            now_ms: The Unix time, for maintenance windows.
+            gap_seconds: The time until the next cycle, or 0 or less if the cycle is due.
         """
         due = [
             (each.served, table, kind)
@@ -176,7 +179,10 @@ class MaintenanceSchedule:
         each = self._tables[task.table]
         if isinstance(outcome, ExpirationOutcome):
             self._estimates.expiration = _smoothed(self._estimates.expiration, outcome.seconds)
-            each.expired_at, each.health = now, None  # measured again, as other actions may be due
+            each.expired_at, each.health = (
+                now,
+                None,
+            )  # measure again, other actions may be due
             if outcome.reason:
                 each.not_before = now + _LONG_RETRY_SECONDS
             return

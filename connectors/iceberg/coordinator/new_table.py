@@ -17,18 +17,18 @@ from connectors.iceberg.table.table import TableRequest, WriteMode
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """Request to the catalog."""
+    """Definition of a table to create."""
 
-    schema: Mapping[str, Any]  # in Iceberg's JSON form, as the next two
-    spec: Mapping[str, Any]
+    schema: Mapping[str, Any]  # Iceberg schema JSON
+    spec: Mapping[str, Any]  # Iceberg partition spec JSON
     properties: Mapping[str, str]
-    keys: tuple[str, ...]  # of merged tables
+    keys: tuple[str, ...]  # key columns in MERGE mode
 
 
 def new_table(
     config: IcebergSinkConfig, name: str, request: TableRequest, record_keys: Sequence[str] = ()
 ) -> NewTable:
-    """Return the table for the rows of a request.
+    """Return the definition of a table for the rows of a request.
 
     Args:
         config: The configuration of the connector.
@@ -49,7 +49,7 @@ def new_table(
         raise TableNotCreatedError(name, f"does not exist and cannot be created: {request.reason}")
     merges = config.mode_of(name) is WriteMode.MERGE
     keys: tuple[str, ...] = ()
-    if merges:  # before the table exists, because it would be refused permanently
+    if merges:  # checked first, because an unsuitable table would be refused permanently
         keys = tuple(config.table(name).id_columns or request.keys or record_keys)
         check_merged(name, keys, request.schema)
     try:
@@ -63,7 +63,7 @@ def new_table(
     }
     if merges and version >= 2:  # copy-on-write costs several times as much
         properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
-        if version == 2:  # per file, each cycle would rewrite all deletes of each file
+        if version == 2:  # with `file`, each cycle would rewrite all deletes of a file
             properties["write.delete.granularity"] = "partition"
     return NewTable(request.schema, spec, {**properties, **config.auto_create_props}, keys)
 
@@ -72,7 +72,7 @@ def check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> N
     """Raise if rows with this schema cannot be merged by these key columns.
 
     Raises:
-        TableUnsuitableError: The error has the reason.
+        TableUnsuitableError: They cannot be merged. The message contains the reason.
     """
     if not keys:
         raise TableUnsuitableError(

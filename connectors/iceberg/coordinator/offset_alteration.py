@@ -1,4 +1,4 @@
-"""Altered offsets of a stopped connector over REST (rule 21).
+"""Changes the offsets of a stopped connector over REST (rule 21).
 
 This module writes nothing. The worker commits the result in one group commit, which is the atomic
 step. The tables follow when the next coordinator opens them, even after a crash.
@@ -39,7 +39,7 @@ def alter(
     services: SharedServices,
     offsets: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return the group offsets to commit in one request. None: delete the offset.
+    """Return the group offsets to commit in one request. None deletes an offset.
 
     Loads the ledgers of the tables, which contain the generation of the offsets.
 
@@ -49,7 +49,7 @@ def alter(
         services: The services of the worker.
         offsets: The next offsets to read. None resets a partition to the start position of a new
             connector. If all partitions of the group are reset, partitions without an offset are
-            reset, too.
+            also reset.
 
     Raises:
         ConnectError: An offset is not in the log, a partition is not consumed, or the cluster or

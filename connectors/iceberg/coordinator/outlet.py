@@ -1,7 +1,8 @@
-"""`Outlet`: publishers of events about a connector, which plug in.
+"""`Outlet`: plug-in interface for publishers of events about a connector.
 
-Entry points of the group `connect_py.iceberg.outlets` create them: functions of the configuration,
-the context of task 0, and its metrics. An outlet is loaded only if the configuration requires it.
+Entry points in the group `connect_py.iceberg.outlets` are functions that create an outlet from the
+configuration, the context of task 0, and its metrics. An outlet is loaded only if the configuration
+requires it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ OUTLETS: Final = "connect_py.iceberg.outlets"
 
 
 class Outlet:
-    """Publisher of events. Any thread; no method delays or fails a commit."""
+    """Publishes events. Thread-safe. Its methods must not delay commits or cause them to fail."""
 
     def observe(self, metrics: IcebergMetrics) -> IcebergMetrics:
-        """Return metrics that also inform this outlet, for the coordinator."""
+        """Return the metrics for the coordinator, which may also notify this outlet."""
         return metrics
 
     def committed(
@@ -35,7 +36,7 @@ class Outlet:
         """Handle a new snapshot of a table."""
 
     def close(self, seconds: float) -> None:
-        """Send the waiting events within this time, and end."""
+        """Send the pending events within this time, and stop."""
 
 
 def open_outlets(

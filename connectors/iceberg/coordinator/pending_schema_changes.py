@@ -1,4 +1,4 @@
-"""`PendingSchemaChanges`: schema changes that require a user, in the log and in the metrics."""
+"""`PendingSchemaChanges`: reports schema changes that await approval, in logs and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingSchemaChanges:
-    """Pending changes of one coordinator's tables. Calls for one table never overlap."""
+    """Reports the pending schema changes of tables. Calls for the same table must not overlap."""
 
     def __init__(self, metrics: IcebergMetrics) -> None:
         self._metrics = metrics
@@ -20,7 +20,7 @@ class PendingSchemaChanges:
 
     def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
         """Record that rows wait for these changes, and log new changes."""
-        # tasks request different changes
+        # different tasks may request different changes
         pending = self._pending.get(table, frozenset()) | frozenset(changes)
         if pending != self._pending.get(table):
             self._pending[table] = pending
@@ -34,7 +34,7 @@ class PendingSchemaChanges:
             self._metrics.pending_change(table, str(change), pending=True)
 
     def release(self, table: str) -> None:
-        """Forget the changes of a table that was changed.
+        """Remove the pending changes of a table that was changed.
 
         Tasks that still require a change request it again.
         """

@@ -1,4 +1,4 @@
-"""`RetryTracker`: failures that make rows wait, in the log, in metrics, and against the limit."""
+"""`RetryTracker`: logs and counts failures that make rows wait, and enforces the retry limit."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ QUIET_SECONDS = 180.0
 FORGET_SECONDS = 600.0
 _NUMBERS = re.compile(r"\d+")  # IDs, ports, and times differ between repetitions of a failure
 
-COORDINATOR = "coordinator"  # `for` in the status of a task
+COORDINATOR = "coordinator"  # value of `for` in the task status
 
 
 def table_to_open(table: str) -> str:
-    """Return `for` in the status of a task while a table is loaded, created, or evolved."""
+    """Return the value of `for` in the task status while a table is loaded, created, or evolved."""
     return f"table {table}"
 
 
 class Waiting(Enum):
-    """Blocked step. The value is the label `reason` of the metric."""
+    """Step that is blocked. The value is the label `reason` of the metric."""
 
     BEGIN = "begin"  # start of the coordinator, for all tables
     OPEN = "open"  # loading, creating, or evolving a table
@@ -52,7 +52,7 @@ class _Failure:
 
 
 class RetryTracker:
-    """Failures in all runs of a coordinator. Used on the coordinator's thread."""
+    """Tracks failures across all runs of a coordinator. Used on the coordinator's thread."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class RetryTracker:
         Args:
             metrics: Metrics of the sink.
             context: Receives the reasons for waiting.
-            limit: Consecutive commit intervals with a failure after which the task fails. None: it
-                waits indefinitely.
+            limit: Number of consecutive commit intervals with a failure after which the task
+                fails, or None to wait indefinitely.
             interval_ms: The commit interval.
             clock: Returns a monotonic time in seconds.
         """
         self._context = context
-        # by table that waits for a user: time of the last request
+        # time of the last request, by table that waits for a user
         self._awaiting_approval: dict[str, float] = {}
         self._metrics = metrics
         self._limit = limit
@@ -150,7 +150,7 @@ class RetryTracker:
         self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
-        """Record the end of a cycle, and forget tables that no task requests anymore.
+        """Record the end of a cycle, and discard tables that no task requests anymore.
 
         `failing` contains the tables whose commits still fail.
         """
@@ -204,7 +204,7 @@ class RetryTracker:
             self._show(waiting, table, None)
 
     def _show(self, waiting: Waiting, table: str, why: str | None) -> None:
-        """Show the reason for waiting in the status and the metrics. None: rows do not wait."""
+        """Report the reason for waiting in status and metrics, or None if no rows wait."""
         subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
         self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
         self._metrics.waiting(waiting.value, table, why)

@@ -1,4 +1,4 @@
-"""Start of the coordinator: creates it with its connections, metrics, and outlets."""
+"""Creates and starts the coordinator with its connections, metrics, and outlets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connectors.iceberg.maintenance.full_maintenance import full_maintenance
 from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
-SPARK = "Spark"  # `for` in the status while the driver starts
+SPARK = "Spark"  # value of `for` in the task status while the driver starts
 
 
 def start_coordinator(
@@ -29,8 +29,8 @@ def start_coordinator(
     Args:
         config: The configuration of the connector.
         context: The context of task 0.
-        restarts: Take over again after a newer coordinator has taken over.
-        maintains: Maintain tables between cycles, as configured.
+        restarts: True to take over again after a newer coordinator has taken over.
+        maintains: True to maintain tables between cycles, as configured.
 
     Raises:
         ConfigError: A library or package that the configuration requires is not installed.
@@ -77,7 +77,7 @@ def start_coordinator(
 def lake_sessions(
     config: IcebergSinkConfig, spark: SparkConfig, context: SinkTaskContext, metrics: IcebergMetrics
 ) -> LakeSessions:
-    """Return the sessions of a coordinator in the Spark driver. None is open yet."""
+    """Return the sessions of a coordinator in the Spark driver. No session is open yet."""
     settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
     seconds = config.commit_attempt_timeout_ms / 1000
     return LakeSessions(

@@ -1,4 +1,4 @@
-"""`TableExecutor`: runs calls on different tables concurrently, and calls on one in sequence."""
+"""`TableExecutor`: runs calls for different tables concurrently, for the same table in sequence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, TypeVar
 
-EVERY_TABLE: Final = None  # in place of table names: the call runs alone
+EVERY_TABLE: Final = None  # instead of table names, for a call that runs alone
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -27,15 +27,15 @@ class _Call:
 
 
 class TableExecutor:
-    """A bounded number of threads for calls that may take long.
+    """Thread pool of limited size for calls that may be slow. Thread-safe.
 
-    A call names the tables that it uses. It starts when no earlier unfinished call uses any of
-    them, so calls on one table run in the order of their submission, each after the callbacks of
-    the previous one have returned. All methods may be called from any thread.
+    Each call specifies the tables that it uses. It starts when no earlier unfinished call uses any
+    of these tables. Therefore, calls for the same table run in the order of their submission, and
+    each call starts after the callbacks of the previous call have returned.
     """
 
     def __init__(self, threads: int) -> None:
-        """Prepare an executor; threads start on demand."""
+        """Create an executor. Its threads start on demand."""
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tables")
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class TableExecutor:
         return call.future
 
     def shutdown(self, *, wait: bool) -> None:
-        """Cancel the calls that have not started; `wait` for the others."""
+        """Cancel the calls that have not started. If `wait` is true, wait for the running calls."""
         with self._lock:
             canceled_calls, self._waiting = self._waiting, []
         for call in canceled_calls:
@@ -72,7 +72,7 @@ class TableExecutor:
         self._pool.shutdown(wait)
 
     def _start_calls(self) -> None:
-        """Start the waiting calls that may run now. The lock is held."""
+        """Start the waiting calls that can run now. The caller must hold the lock."""
         earlier_calls = [*self._running]
         for call in [*self._waiting]:
             if len(self._running) >= self._threads:

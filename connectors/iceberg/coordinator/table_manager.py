@@ -1,7 +1,8 @@
-"""Operations of the coordinator on tables: open, create, evolve, commit, clean up.
+"""`TableManager`: table operations of the coordinator (open, create, evolve, commit, clean up).
 
-The coordinator calls from several threads, but never concurrently for one table
-(`TableManager.tables_of_commit`). All threads use one Spark driver, each in a separate session.
+The coordinator uses several threads, but never calls these operations concurrently for the same
+table (see `TableManager.tables_of_commit`). All threads use one Spark driver, each with a separate
+session.
 """
 
 from __future__ import annotations
@@ -74,15 +75,15 @@ from connectors.iceberg.table.table import TableDescription, TableRequest, Write
 log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
-DEATHS = 3  # of the driver in consecutive commits to one table after which the task fails
+DEATHS = 3  # driver failures in consecutive commits to a table after which the task fails
 
 
 class TableManager:
-    """Owns the sessions in the Spark driver.
+    """Performs table operations, and owns the sessions in the Spark driver.
 
-    All methods may be called from any thread, but calls whose tables overlap (`tables_of_commit`)
-    must not run at the same time. All mutable state is kept per table or commit: the call for a
-    table owns its entries, and needs no lock.
+    Methods may be called from any thread, but calls with overlapping tables (`tables_of_commit`)
+    must not run concurrently. All mutable state is separate for each table or commit. The call for
+    a table owns its state, so no locks are required.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class TableManager:
             sessions: Sessions in the Spark driver, which the table manager stops.
             metrics: Metrics of the sink.
             events: Publishes commits on the control topic.
-            outlets: Publish commits.
-            maintenance: Maintains tables by the whole policy. None: no table requires it.
+            outlets: Publishers of commits.
+            maintenance: Implements the complete maintenance policy. None if no table requires it.
             warns: See `BoundedWaitReporter.warns`.
         """
         self._config = config
@@ -115,21 +116,21 @@ class TableManager:
         self._maintenance = maintenance
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
-        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, as tasks reported them
+        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, as reported by tasks
         self._warned_properties: set[tuple[str, str]] = set()  # UUID of the table, warning
         self._pending = PendingSchemaChanges(metrics)
         # tables whose step returns columns that only a user may add
         self._waiting_steps: set[str] = set()
         self._stopping = threading.Event()
         self._health = HealthMonitor(metrics, warns)
-        self._expired_tables: set[str] = set()  # whose first expiration has been logged
-        # Deaths of the driver since the last commit to each table. A repeated commit may have
-        # another ID, so they are not counted by commit.
+        self._expired_tables: set[str] = set()  # tables whose first expiration was logged
+        # Driver failures since the last commit to each table. They are not counted by commit ID,
+        # because a repeated commit may have another ID.
         self._deaths: dict[str, int] = {}
         self._suspects: set[str] = set()  # tables: see `is_suspect`
 
     def start(self) -> None:
-        """Open a session if there is none, in a new driver if the previous one has died.
+        """Open a session if none is open, in a new driver if the previous driver has exited.
 
         Raises:
             RetriableError: The driver does not start at the moment.
@@ -155,15 +156,15 @@ class TableManager:
         )
 
     def is_suspect(self, name: str) -> bool:
-        """Return True if the driver died during the last commit to a table, which may be the cause.
+        """Return True if the driver exited during the last commit to a table.
 
-        The next commit to it has to run alone, so that it cannot interrupt the commits to other
-        tables again.
+        The commit may be the cause. Therefore, the next commit to the table must run alone, so that
+        it cannot interrupt commits to other tables again.
         """
         return name in self._suspects
 
     def view(self, name: str) -> TableView | None:
-        """Load the view of a table for the protocol. None: the table does not exist.
+        """Load the view of a table for the protocol. Return None if the table does not exist.
 
         Raises:
             ConnectError: The catalog does not respond, or refuses the request.
@@ -175,7 +176,7 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """Load the view of a table for a commit, whose failure counts as a failed commit."""
+        """Load the view of a table for a commit. A failure counts as a failed commit."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -207,7 +208,7 @@ class TableManager:
             unpublished_branch(self._config.connect_group),
         )
         description = loaded.description
-        # the keys of the records have the lowest precedence
+        # the keys of records have the lowest precedence
         if description.mode is WriteMode.MERGE and not description.key_columns:
             description = dataclasses.replace(
                 description, key_columns=self._record_keys.get(name, ())
@@ -220,7 +221,7 @@ class TableManager:
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
-        """Open a table for tasks. Create or evolve it if they request it and it is allowed.
+        """Open a table for tasks. Create or evolve it if this is requested and allowed.
 
         Return the view for the protocol and the description for the tasks. The description omits
         the storage settings of the configuration, which the tasks have.
@@ -261,20 +262,20 @@ class TableManager:
         return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
 
     def _warn_ignored(self, table: TableDescription) -> None:
-        """Warn once of each table property that staged files ignore."""
+        """Warn once about each table property that staged files ignore."""
         ignored = ignored_properties({**table.properties, **self._config.write_props})
-        for text in ignored:
-            if (table.uuid, text) not in self._warned_properties:
-                self._warned_properties.add((table.uuid, text))
+        for warning in ignored:
+            if (table.uuid, warning) not in self._warned_properties:
+                self._warned_properties.add((table.uuid, warning))
                 log.warning(
                     "table %s: %s",
                     table.name,
-                    text,
+                    warning,
                     extra={"action": "property_ignored", "table": table.name},
                 )
 
     def _with_order(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """Add the column for the order of rows, if several partitions have changes of one key."""
+        """Add the column for the order of rows if ordering columns are configured."""
         table = loaded.description
         columns = {column["name"] for column in json.loads(table.schema)["fields"]}
         if (
@@ -320,7 +321,7 @@ class TableManager:
         return self._load(lake, table.name)
 
     def _evolve(self, lake: LakeClient, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
-        """Apply the changes that the sink may apply, and hold the rows if they require others."""
+        """Apply the allowed changes, and raise an error if the rows require other changes."""
         policy, name = self._config.evolution, loaded.description.name
         changes = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
         if changes and lake.evolve(name, changes):
@@ -451,7 +452,7 @@ class TableManager:
         """Commit in the driver.
 
         Raises:
-            SparkLostError: The driver has died in each of the last commits to the table. Only the
+            SparkLostError: The driver exited in each of the last commits to the table. Only the
                 task of this connector fails.
             ConnectError: The commit failed.
         """
@@ -470,7 +471,7 @@ class TableManager:
                 self._waiting_steps.remove(request.table)
                 self._pending.release(request.table)
             return outcome
-        except SchemaChangesPendingError as pending:  # for the result of a step
+        except SchemaChangesPendingError as pending:  # the result of a step requires them
             self._waiting_steps.add(request.table)
             self._pending.hold(request.table, pending.changes)
             raise
@@ -480,7 +481,7 @@ class TableManager:
             if deaths < DEATHS:
                 raise
             raise SparkLostError(
-                f"the Spark driver died in {deaths} consecutive commits to {request.table}"
+                f"the Spark driver exited in {deaths} consecutive commits to {request.table}"
                 + _timeout_hint(request)
             ) from error
 
@@ -608,7 +609,7 @@ def status_of(error: ConnectError) -> CommitStatus:
 
 
 def _timeout_hint(request: CommitRequest) -> str:
-    """Return a hint about the user's code in a commit, which may be why it does not end."""
+    """Return a hint about user code in a commit, which may be why the commit does not finish."""
     keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
     return f"; {', '.join(keys)} must end within {ATTEMPT_TIMEOUT}" if keys else ""
 
@@ -620,14 +621,14 @@ def _utc(timestamp_ms: int | None) -> datetime | None:
 def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]:
     """Return the columns that sort the rows of a file.
 
-    They end before the first term whose order differs from the order of its column.
+    The list ends before the first term whose order differs from the order of its column.
     """
     file_terms = itertools.takewhile(lambda term: term.sorts_files, terms)
     return tuple((t.term.column, t.descending, t.nulls_first) for t in file_terms)
 
 
 def why_not_merged(table: TableDescription) -> str | None:
-    """Return why rows of a table cannot be replaced, with the remedy. None: they can."""
+    """Return why rows of a table cannot be replaced, with the remedy, or None if they can."""
     if table.mode is not WriteMode.MERGE or table.format_version >= 2:
         return None
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":
