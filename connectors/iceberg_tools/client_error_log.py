@@ -24,7 +24,7 @@ TO_THE_END: Final[Mapping[str, Any]] = {
 class ClientErrorLog:
     """Records the last connection error of a client.
 
-    A client repeats such an error forty times per second.
+    A client repeats such an error 40 times per second.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class ClientErrorLog:
         return {"log_level": _NO_LINES, **settings, "error_cb": self._record}
 
     def _record(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a summary of the other errors
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # only summarizes the other errors
             self._reason = error.str()
 
     def of(self, error: KafkaException, client: Any = None) -> str:
         """Return the reason for a failure: the broker's response or the last connection error.
 
-        The client, if passed, is polled first, because it reports connection errors only then.
+        A client is polled first, because it reports connection errors only then.
         """
         problem: KafkaError = error.args[0]
         if problem.code() > 0:  # positive codes come from a broker

@@ -389,7 +389,7 @@ def test_publishing_is_refused_after_commits_of_others(
     gated.sink.lake.sql(f"DELETE FROM lake.{name} WHERE number = 'a'")
     refused = command("gate", name, "--publish")
     assert refused.exit_code == 1
-    assert "has commits that branch" in refused.output
+    assert "has commits that are not in branch" in refused.output
     assert command("gate", name, "--reject", "drop").exit_code == 0
 
 

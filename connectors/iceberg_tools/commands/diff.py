@@ -1,4 +1,4 @@
-"""`connect-py diff`: compares two snapshots of a table by their rows."""
+"""`connect-py diff`: compares the rows of two snapshots of a table."""
 
 from __future__ import annotations
 

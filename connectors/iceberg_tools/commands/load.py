@@ -117,7 +117,7 @@ def _bounds(
             raise ConfigError(
                 "--from", f"{tp} would begin at offset {starts[tp]}, after its end at {ends[tp]}"
             )
-    # a topic that was deleted and created again ends below its old offset
+    # a topic that was deleted and created again may end below its previous offset
     tails = offsets_at(host, LATEST, partitions, "")
     empty_ranges = {tp: min(start, tails[tp]) for tp, start in starts.items()}
     return starts, {**empty_ranges, **ends}

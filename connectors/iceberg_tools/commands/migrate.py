@@ -187,7 +187,7 @@ def _lines(
             "of the Java sink would be duplicated."
         )
     elif position.problems:
-        yield "Start the Java connector again, let it commit, and stop it right after a commit."
+        yield "Start the Java connector again, wait for a commit, and stop it right afterward."
     else:
         as_group = "Positions (already set in the consumer group, so no offsets need to be set):"
         to_set = (

@@ -68,7 +68,7 @@ def apply(
     adopt: Adopt = False,
     yes: Yes = False,
     deadline: Annotated[
-        int, typer.Option(help="Time limit for all tasks to run, in seconds.", min=0)
+        int, typer.Option(help="Maximum number of seconds to wait for the tasks.", min=0)
     ] = 120,
 ) -> None:
     """Create, change, and delete connectors as shown by `plan`, and wait until all tasks run.
@@ -155,7 +155,7 @@ def schema(_context: CommandContext) -> None:
 
 @contextmanager
 def _file_errors(context: CommandContext) -> Iterator[None]:
-    """Print the mistakes of a `PipelineFileError` from the block, and exit."""
+    """If the block raises a `PipelineFileError`, print its mistakes and exit."""
     try:
         yield
     except PipelineFileError as error:

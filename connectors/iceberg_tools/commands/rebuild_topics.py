@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXACT_TRIES: Final = 5  # attempts to publish between two commits of the connector
 TRIES: Final = 20
-# keys of features beyond the rows of the tables, and of the names of Kafka resources
+# keys that do not affect the rows of tables, and keys that name resources in Kafka
 _OMITTED_KEYS: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
     r"|iceberg\.coordinator\.transactional\.prefix|iceberg\.ext\.(changelog-suffix|tags|stop-at|only-tables)"

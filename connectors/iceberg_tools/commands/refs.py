@@ -25,7 +25,7 @@ class RefOptions:
     """A ref and the change to make to it."""
 
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="If omitted, all are listed.")
+        str | None, typer.Argument(metavar="[NAME]", help="If omitted, all refs are listed.")
     ] = None
     at: At = "last"
     keep: Annotated[
@@ -132,7 +132,7 @@ def effect_lines(effects: list[ConnectorEffect]) -> Iterator[str]:
     """Yield one line per offset range that a connector reads again after the change."""
     for each in effects:
         for part in each.again:
-            first = "its first offset of this table" if part.first is None else str(part.first)
+            first = "the first offset of the table" if part.first is None else str(part.first)
             yield (
                 f"{each.group} reads {part.partition.topic}-{part.partition.partition} again "
                 f"from {first} to {part.next}"

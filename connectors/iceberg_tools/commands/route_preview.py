@@ -44,7 +44,7 @@ class RoutePreview:
 
     @staticmethod
     def of(config: IcebergSinkConfig, topics: Sequence[str], values: Sequence[str]) -> RoutePreview:
-        """Return the routes of rows of these topics, with each of these values in the route field.
+        """Return the routes of these topics for each of these values of the route field.
 
         Raises:
             ConfigError: A setting of one of the tables is invalid.

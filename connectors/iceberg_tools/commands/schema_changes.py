@@ -66,7 +66,7 @@ def _message(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector: 
         at = error.request.url if isinstance(error, httpx.RequestError) else worker
         return f"{at}: {error or type(error).__name__}"
     response = error.response
-    # The response is from a worker, not from a proxy or another server.
+    # only a worker's response contains an error code
     if response.status_code == 404 and connector is not None and '"error_code"' in response.text:
         return f"{worker}: connector {connector} does not exist"
     return (

@@ -1,4 +1,4 @@
-"""Compare two snapshots of a table by their rows."""
+"""Compare the rows of two snapshots of a table."""
 
 from __future__ import annotations
 

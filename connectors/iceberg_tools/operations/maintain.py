@@ -121,7 +121,8 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
         name, separator, value = item.partition("=")
         if not separator or name not in settings_by_name:
             raise ConfigError(
-                "--set", f"{item} is not NAME=VALUE with a name from {', '.join(settings_by_name)}"
+                "--set",
+                f"{item} is not of the form NAME=VALUE; names: {', '.join(settings_by_name)}",
             )
         try:
             policy = dataclasses.replace(

@@ -128,7 +128,7 @@ def refusal(
     for each in changed:
         if delete and each.again:
             return (
-                f"connector group {each.group} commits to {name}: it would read rows again and "
+                f"connector group {each.group} commits to {name} and would read rows again and "
                 "write them to a new branch of main"
             )
     return next(

@@ -21,7 +21,7 @@ class ScanArguments(TableArguments, frozen=True, kw_only=True):
 
 
 def scan(target: TableTarget, arguments: ScanArguments) -> ScanReport:
-    """Count the files and rows that remain after partitions, bounds, and bloom filters.
+    """Count the files and rows that remain after pruning by partitions, bounds, and bloom filters.
 
     Raises:
         NotInHistoryError: The snapshot does not exist.

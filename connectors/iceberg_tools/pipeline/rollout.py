@@ -88,7 +88,7 @@ class Rollout:
             self.say(self.completed[-1])
 
     def wait(self, seconds: float) -> list[ConnectorState]:
-        """Return the states of the connectors once all are running or paused, or one has failed."""
+        """Wait until all connectors are running or paused, or one fails. Return their states."""
         deadline = time.monotonic() + seconds
         checks = 0
         while True:

@@ -98,7 +98,7 @@ def _documents(content: str) -> Iterator[Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no types
-    """Loads YAML with limited nesting, which protects Python's stack."""
+    """Loads YAML and limits its nesting to protect Python's stack."""
 
     _depth = 0
 

@@ -1,1 +1,1 @@
-"""Changes of branches and tags, including rollbacks, that are checked against the ledgers first."""
+"""Changes to branches and tags, including rollbacks. The ledgers are checked first."""

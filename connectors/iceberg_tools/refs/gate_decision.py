@@ -1,4 +1,4 @@
-"""Apply a user's decision about commits awaiting approval, in the Spark driver.
+"""Apply a user's decision about commits awaiting approval. Runs in the Spark driver.
 
 Each decision is one compare-and-swap (rule 34):
 
@@ -74,7 +74,7 @@ class UnpublishedCommits:
     head: int  # head of the branch
     published: int | None  # head of the ref
     failed: tuple[UnpublishedCommit, ...]  # commits that failed a check, oldest first
-    commits: int  # number of commits of the connector, including commits that passed all checks
+    commits: int  # number of unpublished commits, including commits that passed all checks
     forward: bool  # True if the branch has all commits of the ref, so the ref can move to its head
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class UnpublishedCommits:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A decision about commits. It is refused if the commits are no longer the same."""
+    """A decision about commits. It is refused if the commits have changed."""
 
     decision: Decision
     commits: UnpublishedCommits

@@ -95,7 +95,7 @@ def _effect(group: str, now: Lookup, then: Lookup) -> ConnectorEffect:
 
 
 def _ranges_to_read_again(now: Lookup, then: Lookup) -> list[ReadAgain]:
-    """Return the offsets between two ledgers. Ranges may start at the table's first offsets."""
+    """Return the offset range of each partition between the positions of two ledgers."""
     if now.ledger is None:
         return []
     before = {**then.opened, **(then.ledger.positions() if then.ledger is not None else {})}

@@ -1,4 +1,4 @@
-"""Change the refs of a table, in the Spark driver.
+"""Change the refs of a table. Runs in the Spark driver.
 
 Tags and branches are changed with Spark SQL. A rollback is a compare-and-swap.
 """
@@ -84,7 +84,7 @@ def prepare_at(
     """Return an update that moves a branch to an existing snapshot, and its base metadata.
 
     Raises:
-        TableUnsuitableError: The branch has moved since `head` was read, or the snapshot was
+        TableUnsuitableError: The branch has moved since `head` was read, or the snapshot has
             expired.
     """
     prepared = session.table(name).new_update()

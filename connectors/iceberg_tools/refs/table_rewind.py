@@ -1,4 +1,6 @@
-"""Rewind one table, in the Spark driver. One compare-and-swap moves the table and its positions.
+"""Rewind one table. Runs in the Spark driver.
+
+One compare-and-swap moves the table and its positions:
 
 - `REPLAY`: the branch moves back to a snapshot with an older ledger, and the connector reads the
   offsets again from its positions (rule 8).
@@ -50,7 +52,7 @@ class RewindMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RewindRequest:
-    """The rewind of one table."""
+    """Describes the rewind of one table."""
 
     ref: str
     head: int  # head when the user inspected the table; the rewind is refused if it has changed
@@ -131,7 +133,7 @@ def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -
 
 
 def skipping(ledger: Ledger) -> Ledger:
-    """Return a ledger of a new commit with the same positions, which covers no offsets."""
+    """Return a ledger with the same positions, for a new commit that covers no offsets."""
     topics = {
         name: TopicLedger(
             topic.topic_id,

@@ -59,14 +59,14 @@ class TopicSample:
         self._settings = {**settings, **TO_THE_END, "group.id": "connect-py-try"}
         self._connector = connector
         self._request = request
-        self.topics: list[str] = []  # set when `read` begins
+        self.topics: list[str] = []  # set by `read`
         self.records = 0  # number of records read so far
-        self._sizes: dict[str, list[int]] = {}  # by topic: messages and bytes
+        self._sizes: dict[str, list[int]] = {}  # number of messages and bytes by topic
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
         """Yield the records in batches of one topic.
 
-        Partitions are read one after another, so that repeated runs return the records in the same
+        Partitions are read one after another, and repeated runs return the records in the same
         order. The order matters because the first value of a field determines its column type.
 
         Raises:

@@ -55,7 +55,7 @@ class TableTrial:
     refused: str = ""  # reason why the table could not be written, or empty
     rows: int = 0  # upserts and deletes, or appended rows
     ignored: int = 0  # records without an effect
-    # schema changes, with the number of rows that need each
+    # number of rows that require a schema change, by change
     changes: dict[SchemaChange, int] = field(default_factory=dict)
     samples: list[dict[str, Any]] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class Trial:
         self._evolutions: dict[str, TableEvolution] = {}
         self.tables: dict[str, TableTrial] = {}
         self.bad: list[BadRecord] = []
-        self.unrouted: Counter[str] = Counter()  # by topic
+        self.unrouted: Counter[str] = Counter()  # number of rows without a table, by topic
 
     def take(self, output: PipelineOutput) -> None:
         """Process the output of the converters and transformations.
@@ -137,20 +137,20 @@ class Trial:
         Raises:
             BadRows: Rows cannot be converted. Their indexes refer to the batch before routing.
         """
-        answer = self._answer(routed)
-        if answer is None:
+        response = self._answer(routed)
+        if response is None:
             return None, ()
         rows = self._creation.columns(routed.table, routed.batch)
         try:
-            changes = self._evolution(routed.table, answer).requested(rows)
+            changes = self._evolution(routed.table, response).requested(rows)
             if any(change.kind is not ChangeKind.ADD for change in changes):
                 return None, changes
-            return self._staging.convert(routed.table, answer, _EPOCH, routed.batch), changes
+            return self._staging.convert(routed.table, response, _EPOCH, routed.batch), changes
         except BadRows as bad:
             raise routed.in_whole_batch(bad) from bad
 
-    def _evolution(self, name: str, answer: str) -> TableEvolution:
-        description = self._staging.description(name, answer, _EPOCH)
+    def _evolution(self, name: str, response: str) -> TableEvolution:
+        description = self._staging.description(name, response, _EPOCH)
         evolution = self._evolutions.get(name)
         if evolution is None or evolution.description is not description:
             evolution = self._evolutions[name] = TableEvolution(description, self._config)
