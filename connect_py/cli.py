@@ -1,8 +1,8 @@
-"""Entry points of the programs: `connect-py`, `connect-distributed`, and `connect-standalone`.
+"""Entry points of the programs `connect-py`, `connect-distributed`, and `connect-standalone`.
 
-This is the only module that connects commands with the parts of a worker. It imports every part
-inside a function, so that a program loads only the parts that it uses: `connect-py --help` imports
-no command, and the workers do not import the command-line parser.
+Only this module connects commands with the parts of a worker. Each part is imported inside a
+function, because a program should load only the parts that it uses. `connect-py --help` does not
+import any command, and the workers do not import the command-line parser.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def connect_py() -> None:
 def connect_distributed() -> None:
     """Run a distributed worker.
 
-    Exit status 1: wrong usage, or the worker ended without a signal; 2: it could not start; 3: its
-    start failed late.
+    The exit status is 1 if the usage is wrong or the worker ended without a signal, 2 if it could
+    not start, and 3 if it failed late during its start.
     """
     usage = "connect-distributed", "worker.properties"
     arguments, levels = _worker_arguments("connectDistributed.out", *usage)
@@ -53,7 +53,8 @@ def connect_distributed() -> None:
 def connect_standalone() -> None:
     """Run a standalone worker.
 
-    Exit status: as for `connect-distributed`; 3 also if a connector of the command line failed.
+    The exit status is the same as for `connect-distributed`. It is also 3 if a connector from the
+    command line failed.
     """
     usage = "connect-standalone", "worker.properties [connector1.properties connector2.json ...]"
     arguments, levels = _worker_arguments("connectStandalone.out", *usage)
@@ -67,7 +68,7 @@ def connect_standalone() -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the fork server. It imports its modules while this process imports the worker."""
+    """Start the fork server, which imports its modules while this process imports the worker."""
     from connect_py.early_start import start_fork_server
 
     start_fork_server()
@@ -76,7 +77,7 @@ def _start_fork_server() -> None:
 def _worker_arguments(
     daemon_output: str, program: str, expected: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the positional arguments and the log levels; become a daemon if requested."""
+    """Return the positional arguments and the log levels. Become a daemon if requested."""
     from connect_py.log_context import parse_log_level
 
     arguments, levels, daemon = sys.argv[1:], dict[str, str](), False
@@ -108,7 +109,7 @@ def _refuse_usage(program: str, expected: str, reason: str | None = None) -> NoR
     sys.exit(1)
 
 
-# --- parts of a worker, for commands
+# --- Parts of a worker for commands
 
 
 def worker_parts() -> WorkerParts:

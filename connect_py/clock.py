@@ -1,4 +1,4 @@
-"""The only module that reads the time. Tests replace it to run without waiting."""
+"""Clocks. No other module reads the time, so tests can run without waiting."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Clock(Protocol):
         """Return the number of milliseconds since the Unix epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Block the calling thread for the given time."""
+        """Block the calling thread for the specified time."""
 
 
-# available only on Linux; on other systems, time in system sleep is not counted
+# only available on Linux; on other systems, the time of a system suspend is not included
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -27,7 +27,7 @@ class SystemClock:
     """Reads the system clocks, which all processes on this machine share."""
 
     def monotonic(self) -> float:
-        """Return a time that includes system sleep, during which a worker can lose its lease."""
+        """Return a time that includes system suspends, during which a worker can lose its lease."""
         return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def time_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Files with a connector's configuration, for the command line of `connect-standalone`."""
+"""Files with a connector configuration, which `connect-standalone` accepts as arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rest.json_body import expect_object, optional_string, parse_json, string_ma
 
 @dataclass(frozen=True, slots=True)
 class ConnectorFile:
-    """A connector to be created."""
+    """A connector to create, as read from a file."""
 
     name: str
     config: Mapping[str, str | None]
@@ -29,15 +29,15 @@ class ConnectorFile:
         properties file.
 
         Raises:
-            OSError: It cannot be read.
-            ConnectError: It has no name, or two names.
+            OSError: The file cannot be read.
+            ConnectError: The file contains no name, or two different names.
         """
         data = path.read_bytes()
         for form in (_flat, _create_request):
             try:
                 return form(data, path)
             except RestError:
-                continue  # it has another format
+                continue  # try the next format
         return _named(dict(read_properties(path)), path)
 
 

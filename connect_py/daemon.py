@@ -1,4 +1,4 @@
-"""Daemons, like with `-daemon` in Kafka's start scripts."""
+"""Runs the process as a daemon, like `-daemon` in Kafka's start scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def become_daemon(output_name: str) -> None:
     """Continue in a process without a terminal. The calling process exits with status 0.
 
     Output is written to a file with this name in the folder LOG_DIR, by default `logs`. Call this
-    before any thread is started.
+    function before any thread is started.
     """
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     folder.mkdir(parents=True, exist_ok=True)

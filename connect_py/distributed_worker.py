@@ -43,5 +43,5 @@ class DistributedWorker(WorkerProcess[DistributedConfig]):
 
 
 def run_distributed(properties: Path, log_levels: Mapping[str, str] | None = None) -> int:
-    """Run a worker until SIGTERM or SIGINT and return the exit status."""
+    """Run a worker until SIGTERM or SIGINT, and return the exit status."""
     return DistributedWorker(log_levels).run(properties)

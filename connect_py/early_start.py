@@ -1,7 +1,7 @@
-"""Start of the fork server before the worker imports its own modules.
+"""Starts the fork server before the worker imports its own modules.
 
-The server imports pyarrow and the modules of plugins, which takes as long as the imports of the
-worker. This way, both use a processor at the same time.
+The server imports pyarrow and the modules of plugins, which takes as long as the worker's imports.
+By starting it first, both run at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def start_fork_server() -> None:
     """Start the server in the background.
 
-    Call it once, before the worker runs and after it has become a daemon.
+    Call this function once, before the worker runs and after the process has become a daemon.
     """
     configure_logging()
     _raise_file_limit()  # the server and its children inherit it
@@ -30,14 +30,14 @@ def start_fork_server() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow this process and its children to open as many files as possible, like Java."""
+    """Like Java, raise the limit of open files for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft == resource.RLIM_INFINITY or soft >= limit:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    except (OSError, ValueError) as error:  # some systems have another limit below the hard limit
-        log.warning("the limit of open files stays at %d: %s", soft, error)
+    except (OSError, ValueError) as error:  # some systems have a limit below the hard limit
+        log.warning("failed to raise the limit of open files from %d: %s", soft, error)
     else:
-        log.info("the limit of open files is raised from %d to %d", soft, limit)
+        log.info("raised the limit of open files from %d to %d", soft, limit)

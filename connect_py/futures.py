@@ -1,4 +1,4 @@
-"""Completed futures, and functions that forward results between futures."""
+"""Functions that create completed futures and forward results between futures."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def settle(futures: Iterable[Future[None]], error: BaseException | None) -> None
 
 
 def error_of(ended: Future[Any]) -> BaseException | None:
-    """Return the error of a completed future, or None.
+    """Return the error of a completed future, or None if it succeeded.
 
-    It is CancelledError if the future was cancelled because the worker is stopping.
+    The error is CancelledError if the future was cancelled because the worker is stopping.
     """
     return CancelledError() if ended.cancelled() else ended.exception()
 
 
 def pass_on(answer: Future[T], result: Future[T]) -> None:
-    """Copy the outcome of the completed future `result` to `answer`."""
+    """Copy the result or the error of the completed future `result` to `answer`."""
     error = error_of(result)
     if error is None:
         answer.set_result(result.result())
@@ -56,7 +56,7 @@ def mapped(future: Future[S], change: Callable[[S], T]) -> Future[T]:
     def ended(answer: Future[S]) -> None:
         try:
             outcome.set_result(change(answer.result()))
-        except Exception as error:  # noqa: BLE001 - passed on to the caller that waits
+        except Exception as error:  # noqa: BLE001 - passed to the caller that waits
             outcome.set_exception(error)
 
     future.add_done_callback(ended)

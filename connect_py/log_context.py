@@ -1,4 +1,4 @@
-"""The context of a log line: its connector and task, which are added to each line."""
+"""Context of log lines: the connector and the task that are added to each line."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's level names, starting with the
     "ALL": logging.NOTSET + 1,
 }
 
-# Their INFO messages are useless to operators; HTTP clients even log URLs with passwords.
+# INFO messages of these loggers are of no use to operators. HTTP clients log URLs with passwords.
 NOISY_LOGGERS: Final = ("py4j", "uvicorn.error", "httpx", "httpx2", "httpcore", "httpcore2")
 
-# Attributes of every log record; all others were passed as `extra` and are added to JSON output.
+# Attributes of every log record. All other attributes were passed as `extra` and appear in JSON.
 STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -41,7 +41,7 @@ def parse_log_level(argument: str) -> dict[str, str]:
     """Parse `LOGGER=LEVEL`, or `LEVEL` for the root logger.
 
     Raises:
-        ValueError: The level does not exist.
+        ValueError: The level is unknown.
     """
     logger, _, level = argument.rpartition("=")
     if level.upper() not in LEVELS:
@@ -51,15 +51,15 @@ def parse_log_level(argument: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """A connector, and the task or scope within it; all empty outside of connectors."""
+    """A connector and a task or scope within it. All fields are None outside of connectors."""
 
     connector: str | None = None
     task: int | None = None
-    scope: str | None = None  # worker, validate, offsets
+    scope: str | None = None  # `worker`, `validate`, or `offsets`
 
     @property
     def prefix(self) -> str:
-        """Connect's prefix, `[orders|task-0] `; empty outside of connectors."""
+        """Connect's prefix, such as `[orders|task-0] `. Empty outside of connectors."""
         if self.connector is None:
             return ""
         parts = [self.connector]
@@ -75,13 +75,13 @@ _current: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 
 class _ProcessContext:
-    """The default context of threads: in a task process, the task."""
+    """Default context of all threads, which is the task in a task process."""
 
     value = NOTHING
 
 
 def set_process_context(context: LogContext) -> None:
-    """Set the default context of all threads, including client libraries' threads."""
+    """Set the default context of all threads, including threads of client libraries."""
     _ProcessContext.value = context
 
 
@@ -94,7 +94,7 @@ def current_context() -> LogContext:
 def log_context(
     connector: str, task: int | None = None, scope: str | None = None
 ) -> Iterator[None]:
-    """Set the context of the calling thread's log lines inside the block."""
+    """Set the context of log lines that the calling thread writes inside the block."""
     token = _current.set(LogContext(connector, task, scope))
     try:
         yield
@@ -103,7 +103,7 @@ def log_context(
 
 
 class ContextFilter(logging.Filter):
-    """Adds the context to every record: `context`, and `connector_context` for format strings."""
+    """Adds `context` to every record, and `connector_context` for format strings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         context = getattr(record, "context", None) or current_context()
@@ -113,7 +113,7 @@ class ContextFilter(logging.Filter):
 
 
 def shown_level(record: logging.LogRecord) -> str:
-    """Return the level name of Connect."""
+    """Return Connect's name of the record's level."""
     return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
 
 
@@ -140,11 +140,11 @@ class TextFormatter(logging.Formatter):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A log record that a child process sends to the worker; plain data."""
+    """A log record as plain data, which a child process sends to the worker."""
 
     name: str
     level: int
-    text: str  # formatted, without stack trace
+    text: str  # formatted message, without stack trace
     created: float  # seconds since the epoch
     line: int
     thread: str
@@ -154,7 +154,7 @@ class LogLine:
 
     @classmethod
     def of(cls, record: logging.LogRecord) -> LogLine:
-        """Create a line from a record."""
+        """Convert a log record to plain data."""
         trace = None
         if record.exc_info and record.exc_info[0] is not None:
             trace = logging.Formatter().formatException(record.exc_info)
@@ -177,7 +177,7 @@ class LogLine:
         )
 
     def emit(self) -> None:
-        """Log the line in this process, subject to its log levels."""
+        """Log the line in this process if its log levels permit."""
         logger = logging.getLogger(self.name)
         if not logger.isEnabledFor(self.level):
             return

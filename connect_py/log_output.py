@@ -1,4 +1,4 @@
-"""Log output of a worker, in Connect's format or as JSON, and log levels."""
+"""A worker's log output, in Connect's format or as JSON, and its log levels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def configure_logging(form: str = "text") -> None:
 def set_log_levels(levels: Mapping[str, str]) -> None:
     """Set the levels of loggers, with Connect's level names.
 
-    `root` is the default of all other loggers. The herder also sets the levels in child processes.
+    `root` is the default for all other loggers. The herder also sets the levels in child processes.
     """
     for name, level in levels.items():
         logging.getLogger(None if name.lower() == ROOT else name).setLevel(LEVELS[level.upper()])

@@ -1,4 +1,4 @@
-"""Types that the whole worker shares: IDs, states, statuses."""
+"""Types that all parts of the worker use: IDs, states, and statuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KAFKA_VERSION: Final = "4.1.1"  # version of Kafka Connect whose behavior this w
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConnectorTaskId:
-    """One task of one connector."""
+    """ID of one task of a connector."""
 
     connector: str
     task: int
@@ -25,7 +25,7 @@ class TargetState(Enum):
     """State that the user requested. The values are stored in the config topic."""
 
     STARTED = "STARTED"
-    PAUSED = "PAUSED"  # tasks keep their partitions and receive no records
+    PAUSED = "PAUSED"  # tasks retain their partitions but receive no records
     STOPPED = "STOPPED"  # tasks are shut down; offsets may be altered
 
 
@@ -38,7 +38,7 @@ class State(Enum):
     STOPPED = "STOPPED"  # connectors only
     FAILED = "FAILED"
     RESTARTING = "RESTARTING"
-    DESTROYED = "DESTROYED"  # a tombstone in the topic
+    DESTROYED = "DESTROYED"  # stored as a tombstone
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class Waiting:
     """Reason why a running connector or task makes no progress."""
 
     what: str  # for example `catalog`
-    since_ms: int  # since 1970
+    since_ms: int  # ms since the epoch
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A published status: the state with its worker, generation, and error."""
+    """Published status of a connector or task."""
 
     state: State
     worker_id: str  # advertised host:port
     generation: int
-    trace: str | None = None  # the complete error message, for FAILED
-    version: str | None = None  # of the plugin; None if unknown
-    waiting: Waiting | None = None  # for RUNNING
-    warnings: tuple[str, ...] = ()  # of a running task
+    trace: str | None = None  # full error message, for FAILED
+    version: str | None = None  # plugin version, or None if unknown
+    waiting: Waiting | None = None  # only for RUNNING
+    warnings: tuple[str, ...] = ()  # only for a running task
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class ConnectorOffset:
     """Committed or new offset of a connector for one of its partitions.
 
     For a sink, the partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, and the offset
-    `{"kafka_offset": 123}` is the next offset to read. For a source, both are chosen by the
-    connector and consist of JSON scalars.
+    `{"kafka_offset": 123}` is the next offset to read. For a source, the connector defines both,
+    and they consist of JSON scalars.
     """
 
     partition: Mapping[str, Any] | None
-    offset: Mapping[str, Any] | None  # None: reset the offset
+    offset: Mapping[str, Any] | None  # None to reset the offset

@@ -1,5 +1,6 @@
-"""`RestService`: the REST API of a worker as configured: listeners, TLS, users, headers, and the
-advertised URL.
+"""`RestService`: the REST API of a worker, as configured by the worker's properties.
+
+The properties specify listeners, TLS, users, headers, and the advertised URL.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
 
 
 class RestService:
-    """Opens its sockets immediately, and responds after `start`."""
+    """Opens its sockets immediately and responds to requests after `start`."""
 
     def __init__(self, config: WorkerConfig, environment: Mapping[str, str] | None = None) -> None:
         """Read the properties and open the sockets.
@@ -61,7 +62,7 @@ class RestService:
         auth = None
         for name in config["rest.extension.classes"]:
             if name.strip() not in (EXTENSION, EXTENSION.rpartition(".")[2]):
-                # if it were ignored, the API would be unprotected
+                # ignoring the extension would leave the API unprotected
                 raise ConfigError(
                     "rest.extension.classes",
                     f"{name} is a Java class and cannot be loaded (known: {EXTENSION}); "
@@ -82,8 +83,10 @@ class RestService:
         return options
 
     def _tls_props(self, prefix: str) -> dict[str, str]:
-        """Return the TLS properties of a listener: those with the prefix if there are any, or else
-        those of the worker, as in Java.
+        """Return the TLS properties of a listener.
+
+        As in Java, they are the properties with the prefix if there are any, otherwise the worker's
+        properties.
         """
         prefixed_props = with_prefix(self._config.props, prefix)
         if prefixed_props:
@@ -94,7 +97,7 @@ class RestService:
     def _server_tls(self, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
         if all(listener.protocol == "http" for listener in listeners):
             return None
-        # reduces startup time: imports cryptography, which most workers do not need
+        # reduces startup time by not importing cryptography, which most workers do not need
         from connect_py.tls.tls_context import server_context
 
         return server_context(self._tls_props(prefix))
@@ -112,7 +115,7 @@ class RestService:
 
     @property
     def advertised_url(self) -> str:
-        """URL at which other workers reach this one, with a slash at the end.
+        """URL under which other workers reach this worker, with a trailing slash.
 
         Raises:
             ConfigError: `rest.advertised.listener` is not a protocol.
@@ -134,7 +137,7 @@ class RestService:
         return f"{protocol}://{url_host}:{config['rest.advertised.port'] or bound.port}/"
 
     def start(self, herder: Herder) -> None:
-        """Serve this herder, and return when the first request can be answered.
+        """Serve this herder, and return when the server accepts requests.
 
         Raises:
             ConnectError: The server did not start.
@@ -148,7 +151,7 @@ class RestService:
         self._server.start()
 
     def stop(self) -> None:
-        """Finish pending requests within a deadline, and close the sockets."""
+        """Finish pending requests within a deadline and close the sockets."""
         if self._server is not None:
             self._server.stop()
         self._site.close()

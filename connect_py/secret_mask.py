@@ -1,6 +1,6 @@
 """Masks secrets in strings that leave the process.
 
-Secrets are the values of config providers, and passwords and keys in URLs.
+Secrets are values from config providers, and passwords and keys in URLs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import quote, quote_plus
 from connect_py.api.secret_keys import SECRET_MEMBER, URL_PASSWORD
 
 MASK: Final = "[hidden]"
-SHORTEST: Final = 6  # characters; shorter values (ports, flags) also occur in other strings
-_LINE: Final = 16  # characters; shorter lines of a multi-line value also occur in other strings
+SHORTEST: Final = 6  # characters; shorter values (ports, flags) also occur in unrelated strings
+_LINE: Final = 16  # characters; shorter lines of a value also occur in unrelated strings
 
 
 class SecretMask:
@@ -28,7 +28,7 @@ class SecretMask:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
-        """Mask these values, also in their URL and JSON encodings, from now on.
+        """Mask these values from now on, including their URL and JSON encodings.
 
         Short values are ignored.
         """
@@ -43,9 +43,9 @@ class SecretMask:
             )
 
     def found_in(self, strings: Iterable[str]) -> tuple[str, ...]:
-        """Return the secrets in these strings.
+        """Return the secrets that these strings contain.
 
-        Processes that get the strings must mask them, too.
+        Any process that receives the strings must also mask these secrets.
         """
         return tuple({secret for string in strings for secret in self._secrets if secret in string})
 

@@ -1,4 +1,4 @@
-"""The standalone worker, a single process with the connectors of its command line."""
+"""The standalone worker, a single process that runs the connectors of its command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig]):
     def __init__(
         self, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None
     ) -> None:
-        """Create the process. `connectors` are files of connectors that are created at startup."""
+        """Create the process. `connectors` are files with the connectors to create at startup."""
         super().__init__(log_levels)
         self._files = connectors
         self._connectors_created: Future[None] = Future()
@@ -54,11 +54,11 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig]):
         )
 
     def after_start(self, herder: ConnectHerder) -> None:
-        """Create the connectors, one after the other. The first failure ends the worker.
+        """Create the connectors sequentially. The first failure ends the worker.
 
         Raises:
             OSError: A file cannot be read.
-            ConnectError: A connector does not start.
+            ConnectError: A connector failed to start.
         """
         for path in self._files:
             try:
@@ -75,7 +75,7 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig]):
         self._connectors_created.set_result(None)
 
     def _finished(self, created: Future[Created], herder: ConnectHerder) -> bool:
-        """Wait for a connector. Return False if the worker is stopped or the herder has ended."""
+        """Wait for a connector. Return False if the worker is stopping or the herder has ended."""
         while not created.done():
             if self._stopping.wait(POLL_SECONDS) or herder.wait(0):
                 return False
@@ -85,5 +85,5 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig]):
 def run_standalone(
     properties: Path, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None
 ) -> int:
-    """Run a worker until SIGTERM or SIGINT and return the exit status."""
+    """Run a worker until SIGTERM or SIGINT, and return the exit status."""
     return StandaloneWorker(connectors, log_levels).run(properties)

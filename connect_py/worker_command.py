@@ -1,4 +1,4 @@
-"""`connect-py worker`."""
+"""`connect-py worker`: runs a distributed or standalone worker."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def worker(
         Path,
         typer.Argument(
             metavar="WORKER.PROPERTIES",
-            help="The worker's properties.",
+            help="Worker properties file.",
             exists=True,
             dir_okay=False,
         ),
     ],
     connectors: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="CONNECTOR...", help="With --standalone: connector files."),
+        typer.Argument(metavar="CONNECTOR...", help="Connector files, only with --standalone."),
     ] = None,
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="Run one worker without a group.")
+        bool, typer.Option("--standalone", help="Run a single worker without a group.")
     ] = False,
     daemon: Annotated[
         bool, typer.Option("--daemon", help="Run in the background and log to $LOG_DIR.")
@@ -42,8 +42,9 @@ def worker(
 ) -> None:
     """Run a worker, like connect-distributed and connect-standalone.
 
-    Exit status 0: stopped by a signal; 1: the worker ended without a signal; 2: it could not start,
-    or wrong usage; 3: its start failed late, or a connector of the command line failed.
+    The exit status is 0 if a signal stopped the worker; 1 if the worker ended without a signal; 2
+    if it could not start or the usage is wrong; 3 if it failed late during its start or a connector
+    from the command line failed.
     """
     levels: dict[str, str] = {}
     for argument in log_level or ():
@@ -53,11 +54,12 @@ def worker(
             raise typer.BadParameter(str(error), param_hint="--log-level") from error
     if connectors and not standalone:
         raise typer.BadParameter(
-            "a worker of a group gets its connectors over REST", param_hint="CONNECTOR"
+            "is only valid with --standalone; a distributed worker receives connectors over REST",
+            param_hint="CONNECTOR",
         )
     if daemon:
         become_daemon("connectStandalone.out" if standalone else "connectDistributed.out")
-    start_fork_server()  # it imports its modules while this process imports the worker
+    start_fork_server()  # the server imports its modules while this process imports the worker
     if standalone:
         from connect_py.standalone_worker import run_standalone
 

@@ -1,4 +1,4 @@
-"""`WorkerProcess`: startup, run, and end of a worker process in either mode."""
+"""`WorkerProcess`: startup, run, and shutdown of a worker process in either mode."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 
 ENDED, NOT_STARTED, STARTED_BADLY = 1, 2, 3  # exit statuses
 NO_CLIENT: Final = "Failed to create new KafkaAdminClient"  # Java's message
-CLUSTER_SECONDS: Final = 60.0  # time for which Kafka may be unreachable at startup
+CLUSTER_SECONDS: Final = 60.0  # maximum time to wait for Kafka at startup
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
 FORWARDING_STOP_SECONDS: Final = 10.0
-SERVICE_STOP_SECONDS: Final = 8.0  # a graceful stop, then the end of a killed process
+SERVICE_STOP_SECONDS: Final = 8.0  # graceful stop, followed by the exit of a killed process
 POLL_SECONDS: Final = 0.2
 CONVERTERS: Final = {
     "key.converter": PluginKind.CONVERTER,
@@ -57,7 +57,7 @@ C = TypeVar("C", bound=WorkerConfig)
 
 
 class WorkerProcess(ABC, Generic[C]):
-    """A run of a worker on the main thread. Subclasses create the herder."""
+    """Runs a worker on the main thread. Subclasses create the herder."""
 
     config_type: ClassVar[type[Any]]
 
@@ -65,8 +65,8 @@ class WorkerProcess(ABC, Generic[C]):
         """Create the process.
 
         Args:
-            log_levels: Level by logger, from the command line; "root" stands for all loggers. They
-                override the levels in the properties file.
+            log_levels: Levels by logger, from the command line. "root" applies to all loggers.
+                These levels override the levels in the properties file.
         """
         self._log_levels = dict(log_levels or {})
         self._stopping = threading.Event()
@@ -80,13 +80,13 @@ class WorkerProcess(ABC, Generic[C]):
         cluster_id: str,
         rest: RestService,
     ) -> ConnectHerder:
-        """Create the herder; nothing runs yet."""
+        """Create the herder without starting it."""
 
     def after_start(self, herder: ConnectHerder) -> None:
         """Perform the actions of the command line. An error ends the worker with status 3."""
 
     def run(self, properties: Path) -> int:
-        """Run a worker until SIGTERM or SIGINT and return the exit status."""
+        """Run a worker until SIGTERM or SIGINT, and return the exit status."""
         clock = SystemClock()
         started_at = clock.monotonic()
         configure_logging()
@@ -149,13 +149,13 @@ class WorkerProcess(ABC, Generic[C]):
         if not in_time:
             log.error("the herder did not stop in time")
             logging.shutdown()
-            os._exit(status or ENDED)  # hanging threads must not keep the process running
+            os._exit(status or ENDED)  # threads that hang must not keep the process running
         return status
 
     def _listen_to_signals(self) -> None:
         """Install signal handlers.
 
-        The first SIGTERM or SIGINT requests a graceful stop; the second one ends the process
+        The first SIGTERM or SIGINT requests a graceful stop. The second one ends the process
         immediately.
         """
 
@@ -170,7 +170,7 @@ class WorkerProcess(ABC, Generic[C]):
     def _herder(self, config: C, rest: RestService) -> ConnectHerder | None:
         """Connect to the Kafka cluster and create the herder.
 
-        None if the worker is stopped meanwhile.
+        Return None if the worker is stopped during this time.
 
         Raises:
             ConnectError: Kafka cannot be reached, or a client setting is invalid.
@@ -194,7 +194,7 @@ class WorkerProcess(ABC, Generic[C]):
         return self.make_herder(config, _plugins(config), clients, cluster_id, rest)
 
     def _cluster_id(self, clients: StorageClients) -> str | None:
-        """Request the ID of the cluster for a minute. None if the worker is stopped meanwhile."""
+        """Request the cluster ID for up to one minute. Return None if the worker is stopped."""
         clock = SystemClock()
         deadline = clock.monotonic() + CLUSTER_SECONDS
         broker_error = LastBrokerError()
@@ -221,7 +221,7 @@ class WorkerProcess(ABC, Generic[C]):
 
 
 def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | None]]:
-    """Return the configurations in these files by connector.
+    """Return the configurations in these files by connector name.
 
     Files that cannot be read are logged and skipped.
     """
@@ -236,7 +236,7 @@ def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | 
 
 
 def version() -> str:
-    """Return the version of connect-py, shown next to Connect's version."""
+    """Return the version of connect-py, which is reported next to Kafka Connect's version."""
     return importlib.metadata.version("connect-py")
 
 
@@ -249,7 +249,7 @@ def make_worker(
     *,
     offset_topic: StorageTopic | None = None,
 ) -> Worker:
-    """Create the worker of either mode. Without `offset_topic`, offsets are stored in a file."""
+    """Create the worker for either mode. Without `offset_topic`, offsets are stored in a file."""
     return Worker(
         config.props,
         plugins=plugins,
@@ -284,9 +284,9 @@ def _refuse(error: Exception) -> int:
 
 
 def _export_spark_environment() -> None:
-    """Export the locations of Java and Spark's jars to task processes.
+    """Export the locations of Java and of Spark's jars to task processes.
 
-    If they are missing, export the reason. Nothing is downloaded.
+    If Java or the jars are missing, export the reason instead. Nothing is downloaded.
     """
     from connect_py.embedded.jar_lock import JarLock, JarLockError
     from connect_py.embedded.java_runtime import JavaNotFoundError

@@ -1,6 +1,6 @@
-"""Messages of the shop's changes in the format of Debezium's PostgreSQL connector.
+"""Encodes the shop's changes in the format of Debezium's PostgreSQL connector.
 
-They are JSON with a schema, and a tombstone after each delete.
+Messages are JSON with a schema. Each delete is followed by a tombstone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SOURCE = {
 
 
 def topic_of(table: str) -> str:
-    """Return the topic of a table's changes."""
+    """Return the topic that contains a table's changes."""
     return f"{PREFIX}.public.{table}"
 
 
@@ -75,7 +75,7 @@ def _struct(name: str, fields: list[dict[str, Any]], **more: Any) -> dict[str, A
 
 
 def _prefixes(table: str) -> tuple[str, str]:
-    """Return the constant prefixes of key and value, which end before the payload."""
+    """Return the constant prefixes of key and value, up to the payload."""
     name = topic_of(table)
     columns = _COLUMNS[table]
     key = _struct(f"{name}.Key", [_field(column, columns[column]) for column in KEYS[table]])
@@ -122,7 +122,7 @@ def key_bytes(change: Change) -> bytes:
 
 
 def value_bytes(change: Change, number: int, now_ms: int) -> bytes:
-    """Return the message value of a change. `number` counts all changes."""
+    """Return the message value of a change. `number` is its number in the sequence of changes."""
     envelope = {
         "before": _payload(change.before),
         "after": _payload(change.after),

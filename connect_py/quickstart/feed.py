@@ -1,4 +1,4 @@
-"""`Feed`: produces the shop's changes at a constant rate, and records their write times."""
+"""`Feed`: produces the shop's changes at a constant rate and records their write times."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PARTITIONS = 2
 TICK_SECONDS = 0.05
 ADMIN_SECONDS = 30.0
 
-# otherwise, the clients log to the terminal with the live view
+# otherwise, the clients log to the terminal that shows the live view
 _QUIET = logging.getLogger(f"{__name__}.client")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
 class Feed:
-    """Runs between `start` and `stop`. The counters may be read from any thread."""
+    """Produces changes between `start` and `stop`. Counters may be read from any thread."""
 
     def __init__(self, bootstrap_servers: str, changes_per_second: float, seed: int = 7) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -49,7 +49,7 @@ class Feed:
         """Create the shop's topics.
 
         Raises:
-            ConnectError: The broker refuses the request.
+            ConnectError: The broker rejects the request.
         """
         admin = self._admin
         topics = [NewTopic(topic_of(table), PARTITIONS, 1) for table in KEYS]
@@ -63,7 +63,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop producing, and wait until the broker has acknowledged all changes.
+        """Stop producing and wait until the broker has acknowledged all changes.
 
         Raises:
             ConnectError: A change was not written.
@@ -74,7 +74,7 @@ class Feed:
             raise ConnectError(f"a change could not be written: {self.delivery_error.str()}")
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition after the acknowledged changes."""
+        """Return the end offset of each partition, based on the acknowledged changes."""
         with self._lock:
             return {tp: offsets[-1] + 1 for tp, (offsets, _) in self._written.items() if offsets}
 
@@ -82,7 +82,7 @@ class Feed:
         """Return the committed offsets of a consumer group.
 
         Raises:
-            ConnectError: The broker does not answer.
+            ConnectError: The broker does not respond.
         """
         settings = {
             "bootstrap.servers": self._bootstrap_servers,
@@ -109,9 +109,9 @@ class Feed:
         }
 
     def written_at(self, partition: TopicPartition, offset: int) -> float | None:
-        """Return the time at which the first record from this offset on was acknowledged.
+        """Return the time when the first record at or after this offset was acknowledged.
 
-        None: there is no such record yet.
+        Return None if there is no such record yet.
         """
         with self._lock:
             offsets, times = self._written[partition]

@@ -23,7 +23,7 @@ WIDE_COLUMNS = 120
 
 
 class LiveView:
-    """Shows the state of the feed and the tables."""
+    """Renders the state of the feed and the tables."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class LiveView:
         *,
         columns: int = WIDE_COLUMNS,
     ) -> None:
-        """Omit snapshot IDs and offsets if the terminal has few columns."""
+        """Create the view. A terminal with few columns does not show snapshot IDs and offsets."""
         self._feed = feed
         self._group = group
         self._tables = tables
@@ -45,9 +45,10 @@ class LiveView:
         self._first_rows: float | None = None
 
     def caught_up(self) -> bool:
-        """Return True if all produced changes are in the tables.
+        """Return True if the tables contain all produced changes.
 
-        The group's offsets never lead the tables.
+        The group's offsets are committed only after the changes, so they are never ahead of the
+        tables.
         """
         committed = self._feed.committed(self._group)
         return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
@@ -97,10 +98,10 @@ class LiveView:
     def _behind(
         self, state: TableState, table: str, committed: Mapping[TopicPartition, int]
     ) -> str:
-        """Return the age of the oldest change that is not in the table yet, in seconds.
+        """Return the age, in seconds, of the oldest change that is not in the table yet.
 
-        Changes without an effect on the table create no snapshot. They are recognized by the offset
-        of the group.
+        Changes without an effect on the table create no snapshot. The group's committed offsets
+        show that they were processed.
         """
         write_times = [
             write_time

@@ -33,13 +33,13 @@ from connect_py.quickstart.spark_lines import SparkLines
 from connect_py.quickstart.spark_sql import write_spark_sql
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, warehouse_uri
 
-CATCH_UP_SECONDS = 120.0  # until the tables hold everything, after the last change
+CATCH_UP_SECONDS = 120.0  # maximum time from the last change until the tables contain all changes
 REFRESH_SECONDS = 0.5
 CONNECTOR = "shop-sink"
 
 
 class Quickstart:
-    """One run. Setting `interrupted` ends it early and stops all parts."""
+    """One run of the quickstart. Setting `interrupted` ends it early and stops all parts."""
 
     def __init__(
         self, directory: Path, seconds: float | None, changes_per_second: float, console: Console
@@ -53,10 +53,10 @@ class Quickstart:
         self.interrupted = threading.Event()
 
     def run(self) -> bool:
-        """Run to the end; return True if the tables equal the shop's data.
+        """Run to the end and return True if the tables equal the shop's data.
 
         Raises:
-            ConnectError: A part did not start, or exited.
+            ConnectError: A part did not start, or a part exited.
         """
         console, directory = self._console, self._directory
         clear(directory)
@@ -66,7 +66,7 @@ class Quickstart:
             self._step(
                 "Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment())
             )
-            make_archives_in_background()  # halves the next startup time
+            make_archives_in_background()  # halves the startup time of the next run
             broker = KafkaBroker(directory / "kafka", port=free_port())
             stack.callback(broker.close)
             connector = self._write_connector()
@@ -77,10 +77,10 @@ class Quickstart:
                 broker.bootstrap_servers,
                 {"connect_py.services.connectors": str(connector)},
             )
-            worker.launch()  # imports its modules while Kafka starts, then waits for Kafka
+            worker.launch()  # imports its modules while Kafka starts, and waits for Kafka
             stack.callback(worker.close)
             broker.start()
-            self._report(f"Apache Kafka answers on {broker.bootstrap_servers}")
+            self._report(f"Apache Kafka is running on {broker.bootstrap_servers}")
             feed = Feed(broker.bootstrap_servers, self._rate)
             feed.create_topics()
             feed.start()
@@ -88,7 +88,7 @@ class Quickstart:
             self._report(f"producing about {self._rate:g} changes per second to {len(KEYS)} topics")
             url = worker.url
             worker.wait_until_it_answers(self.interrupted)
-            self._report(f"the worker answers on {url}")
+            self._report(f"the worker is running on {url}")
             self._post(url, connector)
             tables = ShopTables(directory)
             write_spark_sql(directory)
@@ -104,13 +104,13 @@ class Quickstart:
                     self._catch_up(live, view, worker)
                 live.update(view.render(last=True))
             if not console.is_terminal:
-                console.print()  # without a terminal, the last view ends without a line break
+                console.print()  # without a terminal, the last view does not end with a line break
             if self.interrupted.is_set():
                 console.print("Stopping; tables were not compared.")
                 return True
             return self._verdict(tables, feed)
 
-    # --- start
+    # --- Start
 
     def _step(self, component: str, action: Callable[[], Any]) -> None:
         action()
@@ -159,7 +159,7 @@ class Quickstart:
         console.print(f"[green]{response[:79]}…", highlight=False)
         console.print()
 
-    # --- run
+    # --- Run
 
     def _watch(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
         while not self.interrupted.is_set():
@@ -193,7 +193,7 @@ class Quickstart:
             return False
         self._console.print(
             f"[bold green]✓[/] {feed.changes} changes resulted in {rows} rows, and the tables "
-            f"contain exactly these.\n"
+            f"contain exactly these rows.\n"
             "Next: `connect-py doctor worker.properties` checks the requirements of your own\n"
             "worker, and `connect-py worker worker.properties` runs it.",
             highlight=False,
@@ -202,7 +202,7 @@ class Quickstart:
 
 
 def connector_config(directory: Path) -> Mapping[str, str]:
-    """Return the connector's configuration. Java workers ignore `iceberg.ext.*`."""
+    """Return the connector configuration. Java workers ignore the keys `iceberg.ext.*`."""
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -229,7 +229,7 @@ def connector_config(directory: Path) -> Mapping[str, str]:
 
 
 def clear(directory: Path) -> None:
-    """Empty a directory. A directory that was not created by an earlier run is left unchanged.
+    """Empty a directory, but only if it was created by an earlier run.
 
     Raises:
         ConnectError: The directory contains other files.
@@ -237,16 +237,16 @@ def clear(directory: Path) -> None:
     if directory.exists() and any(directory.iterdir()):
         if not (directory / "worker.properties").exists():
             raise ConnectError(
-                f"{directory} contains other files; name an empty directory with --dir"
+                f"{directory} contains other files; specify an empty directory with --dir"
             )
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    # marks the directory, in case the start fails before the worker writes its properties
+    # marks the directory in case the start fails before the worker's properties are written
     (directory / "worker.properties").touch()
 
 
 def main(directory: Path, seconds: float | None, changes_per_second: float) -> int:
-    """Run the quickstart, and return the exit status: 0 if the tables equal the shop's data."""
+    """Run the quickstart and return its exit status, 0 if the tables equal the shop's data."""
     console = Console()
     quickstart = Quickstart(directory.resolve(), seconds, changes_per_second, console)
     for number in (signal.SIGINT, signal.SIGTERM):

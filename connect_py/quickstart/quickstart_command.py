@@ -16,7 +16,7 @@ def quickstart(
     _context: CommandContext,
     directory: Annotated[
         Path,
-        typer.Option("--dir", help="Directory of topics, tables, and logs. Emptied at the start."),
+        typer.Option("--dir", help="Directory for topics, tables, and logs. It is emptied first."),
     ] = Path("quickstart-data"),
     seconds: Annotated[
         float | None,
@@ -26,5 +26,6 @@ def quickstart(
     ] = None,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Changes per second.")] = 200,
 ) -> None:
-    """Start everything on this machine and watch the changes of a small shop arrive in Iceberg."""
+    """Run Kafka, a worker, and a demo shop on this machine, and watch its changes arrive in
+    Iceberg."""
     raise typer.Exit(main(directory, seconds, rate))

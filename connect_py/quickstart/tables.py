@@ -1,4 +1,4 @@
-"""`ShopTables`: the shop's tables as read by PyIceberg, without code of the worker."""
+"""`ShopTables`: reads the shop's tables with PyIceberg, without any code of the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OFFSETS = "kafka.connect.source-offsets."
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Metadata of a table's newest snapshot."""
+    """Metadata of a table's latest snapshot."""
 
     table: str
     rows: int
@@ -35,7 +35,7 @@ class TableState:
 
 
 class ShopTables:
-    """Reads the tables in one directory."""
+    """Reads the tables of a catalog in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class ShopTables:
         )
 
     def state(self, table: str) -> TableState | None:
-        """Return the state of a table; None before its first commit."""
+        """Return the state of a table, or None before its first commit."""
         loaded = self._load(table)
         snapshot = loaded.current_snapshot() if loaded is not None else None
         if loaded is None or snapshot is None or snapshot.summary is None:
@@ -65,7 +65,7 @@ class ShopTables:
         )
 
     def differences(self, shop: Shop) -> list[str]:
-        """Compare every row and column of the tables with the shop; return the differences."""
+        """Compare every row and column of the tables with the shop and return the differences."""
         differences = []
         for table, expected in shop.tables.items():
             actual = self._rows(table)
@@ -109,7 +109,7 @@ class ShopTables:
 
 
 def _plain(row: Row) -> Row:
-    """Return a row of the shop as PyIceberg reads it: timestamps have no time zone."""
+    """Return a row of the shop as PyIceberg reads it, with timestamps without a time zone."""
     return {
         name: datetime.fromtimestamp(value / 1_000_000, UTC).replace(
             tzinfo=None, microsecond=value % 1_000_000
@@ -121,11 +121,11 @@ def _plain(row: Row) -> Row:
 
 
 def catalog_uri(directory: Path) -> str:
-    """Return the URI of the catalog for PyIceberg.
+    """Return the catalog URI for PyIceberg.
 
-    Java's URI begins with `jdbc:` and has one slash less.
+    Java's URI begins with `jdbc:` and has one fewer slash.
     """
-    # PyIceberg decodes the URI, Java does not
+    # PyIceberg decodes the URI, but Java does not
     return f"sqlite:///{quote(str(directory / 'catalog.db'))}"
 
 

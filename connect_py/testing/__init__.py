@@ -1,8 +1,7 @@
-"""Test support for plugins.
+"""Test support for plugin authors.
 
-It consists of fakes that use plain data and record requests, and a check that both forms of a
-transformation agree.
-
+The package contains fakes, which use plain data and record requests, and a function that verifies
+that both forms of a transformation agree.
     context = FakeSinkTaskContext(topics={"orders": 2})
     task.initialize(context)
     task.start({"file": "x"})

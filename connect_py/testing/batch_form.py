@@ -1,4 +1,4 @@
-"""`check_batch_form`: checks that both forms of a transformation agree."""
+"""`check_batch_form`: verifies that both forms of a transformation agree."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from connect_py.api.transformation import Transformation
 def check_batch_form(
     transformation: Transformation[SinkRecord], records: Sequence[SinkRecord]
 ) -> int:
-    """Compare the two forms of a transformation on the same records.
+    """Compare the row form and the columnar form of a transformation on the same records.
 
-    If `apply` raises an error for a record, `BadRows` of `apply_batch` must contain the record, as
-    the worker expects: either alone, or with the result for the other records. The offsets of
-    records of one partition must increase.
+    If `apply` raises an error for a record, `apply_batch` must raise BadRows that contains the
+    record, either alone or with the results for all other records. The offsets of records of one
+    partition must increase.
 
     Returns:
-        The number of records that have a batch form and were compared.
+        The number of records for which the transformation has a columnar form.
 
     Raises:
         AssertionError: The forms differ.

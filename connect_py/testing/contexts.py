@@ -1,4 +1,4 @@
-"""Contexts of tasks and connectors, on plain data."""
+"""Fake contexts of tasks and connectors, based on plain data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from connect_py.testing.services import FakeSharedServices, ServicesOfContext
 
 
 class FakeWaiting:
-    """Reported waits of a task or a connector, with their reasons. A base class of the contexts."""
+    """Base class of the contexts that records reported waits and warnings."""
 
     def __init__(self) -> None:
         self.waiting_for: dict[str, str] = {}
         self.warnings: dict[str, str] = {}
-        # ms, and the configuration key that sets the limit
+        # limit in milliseconds, and the configuration key that sets it
         self.waiting_limit: tuple[int, str] | None = None
 
     def waits(self, subject: str, reason: str | None) -> None:
@@ -43,7 +43,7 @@ class FakeWaiting:
 
 
 class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
-    """A `SinkTaskContext` on a cluster of plain data, which tests change."""
+    """A `SinkTaskContext` for a cluster that consists of plain data, which tests can modify."""
 
     def __init__(
         self,
@@ -61,8 +61,15 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         """Create a context.
 
         Args:
-            topics: Number of partitions by topic.
-            services: May be another user of the same services.
+            connector: Name of the connector.
+            task: Number of the task.
+            topics: Partition count by topic.
+            configs: Configuration of the task.
+            cluster_id: ID of the Kafka cluster.
+            start_number: Start number of the task set.
+            group_id: Consumer group. The default is the connector's group.
+            reporter: Reporter for errant records, or None if none is configured.
+            services: Shared services, for example another user of existing services.
         """
         FakeWaiting.__init__(self)
         self.services = services or FakeSharedServices()
@@ -76,27 +83,27 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.topic_ids = {topic: f"id-of-{topic}" for topic in self.partition_counts}
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
-        self.record_times: dict[TopicPartition, dict[int, int]] = {}  # ms since 1970 by offset
-        # offset at which the first one begins
+        self.record_times: dict[TopicPartition, dict[int, int]] = {}  # epoch ms by offset
+        # offset at which the first open transaction of each partition begins
         self.open_transactions: dict[TopicPartition, int] = {}
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
-        self.away = False  # True: the cluster does not answer
+        self.away = False  # True if requests to the cluster fail
         self.seeks: list[dict[TopicPartition, int]] = []
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
         self.commits_requested = 0
-        self.stop_requests: list[str] = []  # the reasons
+        self.stop_requests: list[str] = []  # reasons of the requests
         self.metrics = FakePluginMetrics()
         self._configs = dict(configs or {})
         self._assigned: set[TopicPartition] = set()
 
     def assign(self, *partitions: TopicPartition) -> list[TopicPartition]:
-        """Assign partitions to the task, and return them for `open`."""
+        """Assign partitions to the task and return them as arguments for `open`."""
         self._assigned |= set(partitions)
         return list(partitions)
 
     def revoke(self, *partitions: TopicPartition) -> list[TopicPartition]:
-        """Revoke partitions, and return them for `close`."""
+        """Revoke partitions from the task and return them as arguments for `close`."""
         self._assigned -= set(partitions)
         return list(partitions)
 
@@ -108,7 +115,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
 
     def _ask(self) -> None:
         if self.away:
-            raise RetriableError("the cluster does not answer")
+            raise RetriableError("the cluster did not respond")
 
     def topic_id(self, topic: str) -> str:
         self._ask()
@@ -184,7 +191,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
 
 
 class FakeOffsetStorageReader:
-    """Offsets by source partition, set by a test."""
+    """An `OffsetStorageReader` with offsets that a test sets."""
 
     def __init__(self) -> None:
         self._stored: list[tuple[Mapping[str, Value], Mapping[str, Value]]] = []
@@ -205,7 +212,7 @@ class FakeOffsetStorageReader:
 
 @dataclass(slots=True)
 class FakeTransactionContext:
-    """A `TransactionContext` that records requests; None is the end of a batch."""
+    """A `TransactionContext` that records requests. None represents the end of a batch."""
 
     committed: list[SourceRecord | None] = field(default_factory=list)
     aborted: list[SourceRecord | None] = field(default_factory=list)
@@ -219,7 +226,7 @@ class FakeTransactionContext:
 
 @dataclass
 class FakeSourceTaskContext(ServicesOfContext, FakeWaiting):
-    """A `SourceTaskContext`."""
+    """A `SourceTaskContext` with plain data."""
 
     connector: str = "connector"
     task: int = 0

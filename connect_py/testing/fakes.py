@@ -1,4 +1,4 @@
-"""A clock, a reporter, metrics, and records."""
+"""Fake clock, errant record reporter, and plugin metrics, and a function that creates records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.api.schema import Schema, Value
 
 
 class FakeClock:
-    """A clock that advances when code sleeps on it, or a test sets it."""
+    """A clock that advances only when code sleeps on it or a test sets it."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms
@@ -38,7 +38,7 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeErrantRecordReporter:
-    """Collects reports; without `tolerate` it raises an error, as with `errors.tolerance=none`."""
+    """Collects reports. Without `tolerate`, it raises an error as with `errors.tolerance=none`."""
 
     tolerate: bool = True
     reports: list[tuple[RecordOrigin, Exception]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FakeErrantRecordReporter:
 
 @dataclass(slots=True)
 class FakeMeasurement:
-    """A `Gauge` and a `Counter`."""
+    """A `Gauge` and a `Counter`, whose value tests can read."""
 
     value: float = 0.0
 
@@ -70,7 +70,7 @@ class FakeMeasurement:
 
 @dataclass(slots=True)
 class FakePluginMetrics:
-    """`PluginMetrics` in a dictionary, by name and labels."""
+    """Implements `PluginMetrics`. Measurements are stored by name and labels."""
 
     measurements: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(
         default_factory=dict
@@ -101,7 +101,7 @@ def sink_record(
     timestamp: int | None = None,
     headers: Headers = NO_HEADERS,
 ) -> SinkRecord:
-    """Return a record as if consumed from this position; its raw bytes are unknown."""
+    """Return a record as if it had been consumed from this position, without raw bytes."""
     return SinkRecord(
         topic,
         partition,

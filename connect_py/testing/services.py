@@ -1,4 +1,4 @@
-"""`FakeSharedServices`: shared services as children of the test, or as plain data."""
+"""`FakeSharedServices`: shared services that run as child processes of a test, or as plain data."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _MAIN: Final = ("-P", "-m", "connect_py.worker.service_main")
 
 
 class _FakeServiceProcess:
-    """One service, run as a child of the test. It is started again at the first request after its
-    exit.
+    """One service, run as a child process of the test.
+
+    After the process has exited, the next request starts it again.
     """
 
     def __init__(self, service: SharedService, folder: Path, generations: Iterable[int]) -> None:
@@ -90,7 +91,10 @@ class _FakeServiceProcess:
         ready.set()
 
     def address(self, broken: int | None, timeout_seconds: float) -> ServiceAddress:
-        """Return the address when the program listens; errors as for `shared_service`."""
+        """Return the address when the program is listening.
+
+        Raises the same errors as `shared_service`.
+        """
         if (
             self._process is not None
             and self._address is not None
@@ -112,7 +116,7 @@ class _FakeServiceProcess:
         return address
 
     def stop(self) -> None:
-        """End the program."""
+        """Stop the program."""
         process, self._process = self._process, None
         channel, self._channel = self._channel, None
         if process is None or channel is None:
@@ -124,11 +128,12 @@ class _FakeServiceProcess:
 
 
 class FakeSharedServices:
-    """`SharedServices` for one user: programs run as children of the test, or `addresses` are
-    handed out by name.
+    """Shared services for one user, which run as child processes of the test.
 
-    Use it in a `with` block, or call `close`: programs that still run end with it. `user` makes
-    another user of the same programs. `requested` has the services that were asked for, in order.
+    Services in `addresses` are not started; `shared_service` returns their addresses by name.
+
+    Use the object in a `with` block or call `close`, which stops all running programs. `user`
+    creates another user of the same programs. `requested` contains the requested services in order.
     """
 
     def __init__(
@@ -136,7 +141,7 @@ class FakeSharedServices:
         addresses: Mapping[str, ServiceAddress] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` are the worker's properties."""
+        """Create the services. `settings` are the worker's properties."""
         self.addresses = dict(addresses or {})
         self.settings = dict(settings or {})
         self.requested: list[SharedService] = []
@@ -147,7 +152,10 @@ class FakeSharedServices:
         self._first = self
 
     def user(self) -> FakeSharedServices:
-        """Another task or connector of the same worker; `release_all` is its end."""
+        """Return another user, for example another task of the same worker.
+
+        Call `release_all` when the user ends.
+        """
         other = FakeSharedServices(self.addresses, self.settings)
         other._first = self._first
         return other
@@ -187,13 +195,13 @@ class FakeSharedServices:
         return {key: value for key, value in self.settings.items() if key.startswith(prefix)}
 
     def release_all(self) -> None:
-        """Use no service any more, as a task does that ends."""
+        """Release all services of this user, as a task does when it ends."""
         with self._first._lock:
             for key in list(self._first._running):
                 self._leave(key)
 
     def close(self) -> None:
-        """End all programs, also those in use."""
+        """Stop all programs, including programs in use."""
         first = self._first
         with first._lock:
             for running in first._running.values():
@@ -236,7 +244,7 @@ class FakeSharedServices:
 
 
 class ServicesOfContext:
-    """The members of a context that ask for services."""
+    """Implements the methods of a context that request services."""
 
     services: FakeSharedServices
 

@@ -193,7 +193,7 @@ def test_worker_command_refuses_connectors_and_levels_it_cannot_use(tmp_path: Pa
     properties.write_text("")
     refused = CliRunner().invoke(connect_py_program(), ["worker", str(properties), "sink.json"])
     assert refused.exit_code == 2
-    assert "gets its connectors over REST" in " ".join(refused.output.split())
+    assert "receives connectors over REST" in " ".join(refused.output.split())
     loud = CliRunner().invoke(
         connect_py_program(), ["worker", "--log-level", "a=LOUD", str(properties)]
     )
