@@ -1,4 +1,4 @@
-"""Columns built from rows of plugins, only if they represent the rows exactly. Imports pyarrow."""
+"""Conversion of plugin-created rows to columns that represent them exactly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def column_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Colu
     """Return a column whose rows have exactly these schemas, values, and Python types.
 
     Raises:
-        NotColumnar: No such column exists.
+        NotColumnar: No column can represent the rows exactly.
     """
     distinct = {id(schema): schema for schema in schemas}.values()
     present_schemas = [schema for schema in distinct if schema is not None]
@@ -47,7 +47,7 @@ def column_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Colu
         if any(t and v is not None for t, v in zip(tombstones, values, strict=True)):
             raise NotColumnar("rows with and without a schema")
         if not _fits(present_schemas[0], values):
-            raise NotColumnar(f"{present_schemas[0]}: a value does not have the form of its schema")
+            raise NotColumnar(f"{present_schemas[0]}: a value does not match its schema")
     column = side_of(schemas, values)
     if not present_schemas and _has_decimals(column.data.type):
         raise NotColumnar("decimals with different scales")
@@ -61,9 +61,9 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _fits(schema: Schema, values: Sequence[Value]) -> bool:
-    """Return True if each value is null or has exactly the Python type of the schema.
+    """Return True if each value is null or has exactly the Python type of its schema.
 
-    This includes nested values.
+    Nested values are checked recursively.
     """
     kinds = set(map(type, values)) - _NULL_TYPES
     if not kinds:

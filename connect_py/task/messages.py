@@ -1,6 +1,7 @@
-"""Messages between the worker and a task process: plain data, never records.
+"""Messages between the worker and a task process.
 
-`TaskCall` lists the calls; all other messages are notifications.
+Messages are plain data and never contain records. The messages in `TaskCall` are calls, which have
+a response. All other messages are notifications.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from connect_py.plugins.plugin_table import PluginTable
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """Specification of a task, sent to its process at the start."""
+    """Specification of a task, which the worker sends to the task process at startup."""
 
     id: ConnectorTaskId
-    worker_props: Mapping[str, str]  # all placeholders in this message are resolved
+    worker_props: Mapping[str, str]  # placeholders are resolved in all fields
     connector_config: Mapping[str, str]
     task_config: Mapping[str, str]
     target: TargetState
     start_number: int
     plugins: Sequence[PluginTable]
-    log_levels: Mapping[str, int] = field(default_factory=dict)  # by logger; "" is the root
+    # log level by logger name; "" is the root logger
+    log_levels: Mapping[str, int] = field(default_factory=dict)
     secrets: Sequence[str] = ()  # values from config providers, to be masked in all output
 
 
 class TaskNotWantedError(ConnectError):
-    """The task should not run on this worker, at least not with this start number."""
+    """Raised if the task with this start number is not assigned to this worker."""
 
 
 # From the worker to the task.
@@ -47,7 +49,7 @@ class SetTargetState:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the task in order; cannot be revoked."""
+    """Stop the task gracefully. A stop cannot be canceled."""
 
 
 # From the task to the worker.
@@ -55,7 +57,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The task's `start` has returned."""
+    """The task's `start` method has returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The reason why the task is waiting has changed. None: it is not waiting."""
+    """The reason that the task is waiting has changed; None if it is no longer waiting."""
 
     waiting: Waiting | None
 
@@ -103,7 +105,7 @@ class RequestStop:
 
 @dataclass(frozen=True, slots=True)
 class TopicUsed:
-    """The task has read from or written to a topic for the first time."""
+    """The task uses a topic. Sent at the first use and periodically afterward."""
 
     topic: str
 
@@ -113,9 +115,9 @@ SourceEntry: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class ReadSourceOffsets:
-    """Request the stored offsets of source partitions; the reply is a list in order.
+    """Read the stored offsets of source partitions.
 
-    They include all previous writes.
+    The response is a list in the order of `partitions`. It reflects all previous writes.
     """
 
     partitions: Sequence[SourceEntry]
@@ -123,21 +125,24 @@ class ReadSourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WriteSourceOffsets:
-    """Request to store offsets. The response confirms that they are stored."""
+    """Store source offsets. The response confirms that they are stored."""
 
     offsets: Sequence[tuple[SourceEntry, SourceEntry]]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeOffsetKeys:
-    """Request the offset-topic keys of source partitions; returns bytes in order."""
+    """Create the keys of source partitions in the offset topic.
+
+    The response is a list of encoded keys in the order of `partitions`.
+    """
 
     partitions: Sequence[SourceEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class CopySourceOffsets:
-    """Offsets that a task has written to its connector's own offset topic, for the worker's topic.
+    """Copy offsets from the connector's own offset topic to the worker's offset topic.
 
     There is no response.
     """
@@ -147,14 +152,15 @@ class CopySourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FenceZombies:
-    """Request to fence all producers of earlier task sets."""
+    """Fence the producers of all earlier task sets of the connector."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Request to verify that this task of this task set should run here.
+    """Verify that the task with its start number is assigned to this worker.
 
-    The response is its offset topic, or a TaskNotWantedError.
+    The response is the name of the task's offset topic. The call fails with a TaskNotWantedError
+    if the task is not assigned.
     """
 
 
@@ -162,11 +168,11 @@ class VerifyTask:
 class AcquireService:
     """Request the address of a shared service.
 
-    The response is sent when it is ready, or after the timeout.
+    The worker responds when the service is ready or the timeout expires.
     """
 
     service: SharedService
-    broken: int | None  # generation that the sender cannot reach
+    broken: int | None  # generation of the service that the sender cannot reach
     timeout_seconds: float
 
 
@@ -174,7 +180,7 @@ class AcquireService:
 class RequestService:
     """Start a shared service.
 
-    There is no response. Without `hold`, the sender is not counted as a user yet.
+    There is no response. If `hold` is False, the sender does not count as a user yet.
     """
 
     service: SharedService

@@ -1,4 +1,4 @@
-"""`TaskPipelineFactory`: opens the pipeline of a connector's tasks outside of a task."""
+"""`TaskPipelineFactory`: opens the record pipeline of a connector outside of a task."""
 
 from __future__ import annotations
 
@@ -40,23 +40,22 @@ from connect_py.task.sink.sink_pipeline import (
 )
 from connect_py.task.task_plugins import TaskPlugins
 
-WAIT_SECONDS: Final = 60.0  # for a server that a converter uses
+WAIT_SECONDS: Final = 60.0  # maximum wait for a server that a converter uses
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPipelineFactory(PipelineFactory):
-    """Factory with the resolved configurations of connector and worker."""
+    """Opens pipelines from the resolved configurations of a connector and its worker."""
 
     connector: Mapping[str, str]
     worker: Mapping[str, str]
     wait_seconds: float = WAIT_SECONDS
-    secrets: Sequence[
-        str
-    ] = ()  # in the configurations; the process that opens a pipeline masks them
+    # secrets in the configurations, which the process that opens a pipeline masks
+    secrets: Sequence[str] = ()
 
     def open(self) -> RecordPipeline:
         plugins = self._plugins()
-        # failures are part of the output
+        # failed records are returned as part of the output
         config = replace(ErrorConfig.parse(self.connector), tolerate_all=True)
         failures, waits = _Failures(), _Waits(self.wait_seconds)
         errors = ErrorHandler(config, [failures], SystemClock(), waits.wait, waits.waits_for)
@@ -167,7 +166,7 @@ class _Failures(ErrorReporter):
 
 
 class _Waits:
-    """Waits for servers, with a limit on each outage."""
+    """Waits between attempts, with a time limit on each server outage."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

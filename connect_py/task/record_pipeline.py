@@ -1,4 +1,4 @@
-"""`RecordPipeline`: converts consumed messages to the deliveries of a sink task."""
+"""`RecordPipeline`: converts consumed messages to records for a sink task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Converters:
-    """The three converters of a task, with their configured names."""
+    """Key, value, and header converters of a task, with their configured names."""
 
     key: Converter
     value: Converter
@@ -52,8 +52,8 @@ class Converters:
 class RecordPipeline:
     """Converts and transforms messages on the task's thread.
 
-    The messages of one topic become columns if both converters support that; otherwise they are
-    processed row by row.
+    Messages are converted to columns if the key and value converters support this. Otherwise, they
+    are processed row by row.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RecordPipeline:
     ) -> None:
         """Create the pipeline.
 
-        Records of `replay_topic` are dead-letter records that are retried as records of their
+        Records in `replay_topic` are dead-letter records that are retried as records of their
         original topic.
         """
         self._replay_topic = replay_topic
@@ -77,7 +77,7 @@ class RecordPipeline:
     def process(self, runs: Sequence[MessageRun]) -> list[Delivery]:
         """Return batches and lists of rows in the order of their messages.
 
-        Failed records have been reported.
+        Failed records are reported and not returned.
 
         Raises:
             ToleranceExceededError: A record failed and is not tolerated; no part of `runs` may be
@@ -85,14 +85,14 @@ class RecordPipeline:
         """
         results: list[Delivery] = []
         for run in runs:
-            if run.topic == self._replay_topic:  # few records, of many topics
+            if run.topic == self._replay_topic:  # only a few records, from many topics
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
                     results.append(rows)
                 continue
             try:
                 batches = self._to_batches(run)
-            # row by row, so that each record is retried as configured
+            # process row by row to retry each record as configured
             except (NotColumnar, RetriableError):
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
@@ -167,7 +167,7 @@ class RecordPipeline:
             runs = converter.to_batch(run.topic, data, headers)
         except (NotColumnar, RetriableError):
             raise
-        except Exception as error:  # the row form identifies the failing record
+        except Exception as error:  # converting row by row identifies the failing record
             if name not in self._warned:
                 self._warned.add(name)
                 log.warning(
@@ -178,16 +178,21 @@ class RecordPipeline:
             data
         ):
             raise ConnectError(
-                f"{name} converted {[(r.start, r.stop) for r in runs]} of {len(data)} messages"
+                f"{name} returned the row ranges {[(r.start, r.stop) for r in runs]}, which do not "
+                f"cover the {len(data)} messages exactly"
             )
         return runs
 
     def _failed_rows(
         self, keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
     ) -> dict[int, tuple[Stage, str, Exception]]:
-        """Return the failure of each bad row, from its first failing converter.
+        """Return the failure of each bad row, by row number.
 
-        One error is reported per record.
+        Only one failure per record is reported. If both converters fail, the key converter's
+        failure takes precedence.
+
+        Raises:
+            RetriableError: A failure can be retried.
         """
         c = self._converters
         bad: dict[int, tuple[Stage, str, Exception]] = {}
@@ -312,7 +317,7 @@ def _failed(
 def _segments(
     keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
 ) -> Iterator[tuple[int, int, Column, Column]]:
-    """Merge the runs of keys and values into segments [start, stop) with both columns."""
+    """Yield the segments [start, stop) in which keys and values each have a single column."""
     k = v = start = 0
     while k < len(keys) and v < len(values):
         key, value = keys[k], values[v]

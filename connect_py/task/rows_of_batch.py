@@ -23,19 +23,20 @@ from connect_py.api.schema import Schema, Type, Value
 from connect_py.columns.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
-MIN_ROWS: Final = 50  # smaller batches cost more as columns than they save
-# fraction of records below which they are created one by one, at 20 to 50 times the cost per record
+MIN_ROWS: Final = 50  # converting a smaller batch to columns costs more than it saves
+# Fraction of a batch below which retained records are created one by one. This costs 20 to 50 times
+# as much per record as creating all of them.
 FEW: Final = 0.02
 
 
 class RowsOfBatch:
-    """Records of a batch for transformations that work on rows.
+    """Presents a batch as records to transformations that work on rows.
 
-    Used on one thread, and released afterward.
+    Used on one thread. Call `release` after the last use.
 
-    A record's key, value, and origin are created when a transformation reads them, and of a struct
-    only the fields that it reads. Unchanged parts stay in their columns; new parts become columns
-    if these represent them exactly.
+    A record's key, value, and origin are created when a transformation reads them, and the fields
+    of a struct when they are read. Unchanged parts remain in their columns. New parts are converted
+    to columns if the columns represent them exactly.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -79,12 +80,12 @@ class RowsOfBatch:
             else:
                 rows = column.row_values()
                 if isinstance(next((v for v in rows if v is not None), None), dict | list):
-                    self._touched.add(name)  # code that has obtained the object may modify it
+                    self._touched.add(name)  # the caller may modify the object
         self._columns[name] = rows
         return rows
 
     def _record(self, row: int) -> SinkRecord:
-        """Return a copy of the record of a row without reading the other rows."""
+        """Return a copy of the record at `row` without reading the other rows."""
         return self._batch.slice(row, row + 1).records()[0]
 
     def _is_intact(self, name: str) -> bool:
@@ -94,13 +95,12 @@ class RowsOfBatch:
     def batches(self, results: Sequence[SinkRecord]) -> list[Batch] | None:
         """Return the results of transformations as columns, or None if they must remain rows.
 
-        `results` are in the order of the records. Records of one topic become one batch in their
-        order; there is no order across topics. Read as rows, the batches are identical to
-        `results`, including the Python types.
+        `results` must be in the order of the records. The records of each topic become one batch,
+        in the same order. The order across topics is not preserved. Reading the batches as rows
+        returns records identical to `results`, including the Python types.
 
         Raises:
-            Exception: Any error for unchecked values in a record of a plugin; it must remain a row
-                as well.
+            Exception: A plugin created a record with invalid values. The records must remain rows.
         """
         if not results:
             return []
@@ -122,9 +122,9 @@ class RowsOfBatch:
             return None
 
     def _increasing_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
-        """Return the row numbers of records that are all from this batch.
+        """Return the row numbers of records in this batch.
 
-        None: they are not, or the numbers do not increase.
+        Return None if a record is not from this batch or the row numbers do not increase.
         """
         if any(r._rows is not self for r in records):
             return None
@@ -132,16 +132,16 @@ class RowsOfBatch:
         return rows if all(map(lt, rows, rows[1:])) else None
 
     def _one(self, group: list[SinkRecord]) -> Batch:
-        """Return one batch.
+        """Convert the records of one topic to a batch.
 
         Raises:
-            NotColumnar: The batch would not be exact.
+            NotColumnar: A batch cannot represent the records exactly.
         """
         first = group[0]
         if any(r.timestamp_type is not first.timestamp_type for r in group):
             raise NotColumnar("different timestamp types")
         if any(type(r.headers) is not Headers for r in group):
-            raise NotColumnar("headers of another class")
+            raise NotColumnar("headers of an unsupported class")
         rows = self._increasing_rows(group)
         select = self._selection(rows)
         timestamps = [r.timestamp for r in group]
@@ -159,7 +159,7 @@ class RowsOfBatch:
     def _selection(self, rows: list[int] | None) -> Callable[[Any], Any]:
         """Return a function that selects these rows from a column, an origin, or the batch.
 
-        None selects all.
+        The function selects all rows if `rows` is None.
         """
         if rows is None or len(rows) == len(self._batch):
             return lambda whole: whole
@@ -170,12 +170,12 @@ class RowsOfBatch:
         return lambda whole: whole.where(selected)
 
     def _is_unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
-        """Return True if each record has the original object of its row."""
+        """Return True if each record still has the original object of its row."""
         originals, getter = self._columns.get(name), MADE_LATER[name]
         for record in group:
             try:
                 value = getter(record)
-            except AttributeError:  # it was not read
+            except AttributeError:  # the object was never created
                 continue
             if originals is None or value is not originals[record._row]:
                 return False
@@ -202,7 +202,7 @@ class RowsOfBatch:
         self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]
     ) -> Origin:
         partitions = [r.partition for r in group]
-        # the timestamp type is part of the origin
+        # an origin includes the timestamp type
         same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type
         if rows is not None and same_kind and self._is_unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:
@@ -222,9 +222,9 @@ class RowsOfBatch:
         return origin_of(group)
 
     def release(self) -> None:
-        """Release the batch.
+        """Release the batch. Call this once, after the last use.
 
-        Rows that a plugin retains are completed. Call this once, at the end.
+        Records that plugins still reference are completed first.
         """
         retained = [
             r

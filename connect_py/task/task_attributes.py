@@ -1,4 +1,4 @@
-"""Classes and versions of a task's plugins, under the names of Connect's metrics."""
+"""Class names and versions of a task's plugins, named as in Kafka Connect's metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def task_attributes(
     class_name: str,
     converters: Converters,
 ) -> dict[str, str]:
-    """Return classes and versions of the connector, task, and converters."""
+    """Return the class names and versions of the connector, task, and converters."""
     connector = plugins.connector()
     version = registry.version(connector) or UNKNOWN
     attributes = {
@@ -45,7 +45,7 @@ def task_attributes(
 def chain_attributes(
     registry: PluginRegistry, config: Mapping[str, str]
 ) -> list[tuple[str, str, str, str]]:
-    """Return kind, alias, class, and version of each part of the chain.
+    """Return the kind, alias, class, and version of each transformation and predicate.
 
     The kind is `transform` or `predicate`.
     """

@@ -1,4 +1,4 @@
-"""`TaskControl`: requests of the worker to a running task, and the task's messages."""
+"""`TaskControl`: requests from the worker to a running task, and messages from the task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from connect_py.task.worker_client import WorkerClient
 
 
 class TaskControl(WorkerClient):
-    """Set by the thread that reads the channel, read by the task's thread."""
+    """Passes the worker's requests to a running task.
+
+    The thread that reads the channel sets the requests, and the task's thread reads them.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,7 @@ class TaskControl(WorkerClient):
 
     @property
     def target(self) -> TargetState:
-        """Latest target state."""
+        """Return the latest target state."""
         return self._target
 
     def set_target(self, target: TargetState) -> None:
@@ -35,12 +38,16 @@ class TaskControl(WorkerClient):
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait this long, or until a stop. TaskStoppedError after a stop."""
+        """Wait for this long or until a stop is requested.
+
+        Raises:
+            TaskStoppedError: A stop was requested.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
         self.check()
 
     def wait_while_paused(self) -> None:
-        """Return once the target is not PAUSED, or a stop was requested."""
+        """Wait until the target state is STARTED or a stop is requested."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._target is TargetState.STARTED)

@@ -1,6 +1,6 @@
 """`TaskMain`: creates one task from its configuration, runs it, and reports the result.
 
-Independent of processes.
+This module does not depend on how the task process is started.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskMain:
-    """One run of one task, on the thread that calls `execute`."""
+    """Runs one task on the thread that calls `execute`."""
 
     def __init__(self, spec: TaskSpec, control: TaskControl, clock: Clock | None = None) -> None:
         self._spec = spec
@@ -89,9 +89,9 @@ class TaskMain:
         self._links: Sequence[tuple[str, str, str, str]] = ()
 
     def execute(self) -> None:
-        """Run the task to its end.
+        """Run the task until it stops or fails.
 
-        The last message is `Stopped` or `Failed`; no error is raised.
+        The last message to the worker is `Stopped` or `Failed`. Errors are not raised.
         """
         try:
             if self._spec.target is not TargetState.STARTED:
@@ -112,9 +112,9 @@ class TaskMain:
         self._control.notify(Stopped())
 
     def send_waiting(self) -> None:
-        """Send the waiting reason of the task if it has changed.
+        """Send the reason that the task is waiting if it has changed.
 
-        Thread-safe; works while the task's thread is busy.
+        Thread-safe. Works while the task's thread is busy.
         """
         self._waits.send_changes()
 
@@ -175,8 +175,12 @@ class TaskMain:
             settings = clients.transactional_producer() if exactly_once else clients.producer()
             statistics = ClientStatistics("producer")
             self._statistics.append(("producer", statistics))
-            whole = {"statistics.interval.ms": INTERVAL_MS, **settings, "stats_cb": statistics.take}
-            producer = SourceProducer(lambda: Producer(whole, logger=client_log))
+            config_with_stats = {
+                "statistics.interval.ms": INTERVAL_MS,
+                **settings,
+                "stats_cb": statistics.take,
+            }
+            producer = SourceProducer(lambda: Producer(config_with_stats, logger=client_log))
             transactions = None
             if exactly_once and TransactionBoundary.of(config) is TransactionBoundary.CONNECTOR:
                 transactions = WorkerTransactionContext()
@@ -260,7 +264,7 @@ class TaskMain:
         )
 
     def _reader_settings(self) -> Settings:
-        """Return the settings of a consumer on the cluster that the task's producer writes to."""
+        """Return the settings of a consumer for the cluster that the task's producer writes to."""
         spec = self._spec
         configs = ClientConfigs(
             spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task
@@ -320,7 +324,8 @@ class TaskMain:
                 metrics,
                 self._waits,
             )
-            # the last call even after a failed start, and before the group is left
+            # the last call to the task, even if it failed to start, while the consumer is still
+            # in the group
             closing.callback(task.stop)
             self._errors = runner.errors
             self._sink = runner
@@ -361,9 +366,9 @@ def _warn_of_isolation(spec: TaskSpec) -> None:
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:
-    """Create the topic if it is missing, with unlimited retention.
+    """Create the replay topic with unlimited retention if it does not exist.
 
-    It records which dead-letter records were retried.
+    The topic records which dead-letter records were retried.
 
     Raises:
         ConnectError: The cluster denies the request.

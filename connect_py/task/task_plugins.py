@@ -21,7 +21,7 @@ DEFAULT_HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConvert
 
 
 class TaskPlugins:
-    """Creates the plugins of one task. Raises ConfigError or ConnectError if that fails."""
+    """Creates the plugins of one task. Raises ConfigError or ConnectError on failure."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TaskPlugins:
         return self._registry.connector_of(self._config)
 
     def task(self, task_config: Mapping[str, str]) -> tuple[Task, str]:
-        """Return a new task and its class name as in configurations."""
+        """Create the task. Return it with its class name in configurations."""
         connector = self.connector()
         connector_class = self._registry.load(connector)
         cls = connector_class.task_class
@@ -50,7 +50,7 @@ class TaskPlugins:
             name,
             f"{cls.__module__}.{cls.__qualname__}",
             f"{cls.__module__}:{cls.__qualname__}",
-            # written by the worker for a connector whose plugin has no task class name
+            # written by the worker if the connector's plugin defines no task class name
             connector.python,
         ):
             cls = self._load_task_class(requested_class)
@@ -59,19 +59,19 @@ class TaskPlugins:
         return task, name
 
     def _load_task_class(self, class_name: str) -> type[Task]:
-        """Return the class of a task configuration of another connector class or worker."""
+        """Return the task class of a configuration from another connector class or worker."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == class_name:
                 task_class: type[Task] = self._registry.load(plugin).task_class
                 return task_class
         if ":" in class_name:
             return load_class(class_name)
-        raise ConnectError(f"task class {class_name} does not belong to an installed connector")
+        raise ConnectError(f"no installed connector has the task class {class_name}")
 
     def converters(self) -> Converters:
-        """Return the connector's converters.
+        """Create the task's converters.
 
-        A missing converter is the worker's, with the worker's settings.
+        A converter that the connector does not set is created from the worker's configuration.
         """
         key, key_name = self._converter("key.converter", PluginKind.CONVERTER)
         value, value_name = self._converter("value.converter", PluginKind.CONVERTER)
@@ -95,7 +95,7 @@ class TaskPlugins:
         configs = with_prefix(source, f"{key}.")
         configs.pop("plugin.version", None)
         configs["converter.type"] = key.removesuffix(".converter")
-        # some also convert headers; they are configured as for values
+        # some converters also convert headers, and are configured as value converters for them
         if isinstance(instance, Converter):
             instance.configure(configs, is_key=key == "key.converter")
         elif isinstance(instance, HeaderConverter):
@@ -107,7 +107,7 @@ class TaskPlugins:
     def chain(
         self, errors: ErrorHandler, *, sink_takes_columns: bool = False
     ) -> TransformationChain:
-        """Return the transformations in the order of `transforms`.
+        """Create the transformations in the order of `transforms`.
 
         Each use of a predicate has its own instance.
         """

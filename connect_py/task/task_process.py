@@ -6,7 +6,7 @@ import itertools
 import threading
 from typing import Final
 
-import pyarrow  # noqa: F401 - so that a process forked from a server that did not preload it keeps to one thread too
+import pyarrow  # noqa: F401 - prepare_child limits the threads of pyarrow only if it is imported
 
 from connect_py.log_context import LogContext
 from connect_py.metrics.task_report import TaskReport
@@ -26,7 +26,7 @@ REPORT_HEARTBEATS: Final = 3  # every Nth heartbeat contains metrics
 
 
 def run_task_process(channel: Channel, spec: TaskSpec) -> None:
-    """Run one task to its end and exit."""
+    """Run one task until it ends, and exit the process."""
     prepare_child(channel, LogContext(spec.id.connector, spec.id.task), dict(spec.log_levels))
     collect_rarely()
     keep_freed_memory()

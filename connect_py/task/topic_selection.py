@@ -1,4 +1,4 @@
-"""`TopicSelection`: topics of a sink, as a list or a regular expression in Java's syntax."""
+"""`TopicSelection`: topics of a sink connector, from a list or a Java regular expression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from connect_py.error_handling.error_config import REPLAY_TOPIC
 from connect_py.java.regex import JavaRegexError, compile_java_regex
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-# topic names are ASCII
+# POSIX classes equivalent to Unicode categories, because topic names are ASCII
 _OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}
 
 
@@ -20,7 +20,7 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
     """Compile a Java regular expression that matches topic names.
 
     Raises:
-        ConfigError: It is invalid; the error names `key`.
+        ConfigError: The expression is invalid. The error names `key`.
     """
     text = re.sub(
         r"\\p\{(?:Is)?(\w+)\}",
@@ -34,12 +34,13 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
 
 
 class TopicSelection:
-    """Topics from `topics` or `topics.regex`, and the topic of retried dead-letter records."""
+    """Selects topics by `topics` or `topics.regex`, and the topic for retried records."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         """Parse the properties.
 
-        ConfigError if neither or both are set, or the expression is invalid.
+        Raises:
+            ConfigError: Neither or both properties are set, or the expression is invalid.
         """
         self._topics = [
             topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic
@@ -59,25 +60,25 @@ class TopicSelection:
 
     @property
     def is_regex(self) -> bool:
-        """Return True if the topics depend on the existing ones."""
+        """Return True if a regular expression selects the topics."""
         return self._regex is not None
 
     @property
     def has_replays(self) -> bool:
         """Return True if dead-letter records are retried.
 
-        They are written in transactions and must be committed.
+        Retried records are written in transactions, so only committed records must be read.
         """
         return bool(self._replay)
 
     def listed(self) -> list[str]:
-        """Return the listed topics; empty for a regular expression."""
+        """Return the topics in the list, or an empty list for a regular expression."""
         return list(dict.fromkeys(self._topics))
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Return the existing topics that are consumed, sorted.
+        """Return the existing topics that are selected, sorted by name.
 
-        The expression must match the whole name.
+        A regular expression must match the entire name.
         """
         if self._regex is None:
             return sorted(set(existing) & set(self._topics))

@@ -1,4 +1,4 @@
-"""`TransformationChain`: applies all transformations to a batch, as columns while that is exact."""
+"""`TransformationChain`: applies transformations to a batch, as columns where they are exact."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from connect_py.task.rows_of_batch import RowsOfBatch
 
 Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that remain rows
 
-LINKS_THAT_PAY: Final = 2  # converting rows to columns costs less than two transformations of rows
-# maximum number of calls with parts of a batch; rows cost less than more calls
+# minimum number of links with a batch form for which converting rows to columns reduces the cost
+LINKS_THAT_PAY: Final = 2
+# maximum number of calls with parts of a batch; beyond it, processing row by row costs less
 MAX_HALVINGS: Final = 100
-# offsets below 2^47, partitions below 2^16: combined into a key with the same order
+# combines a partition below 2^16 and an offset below 2^47 into a key with the same order
 PARTITION_SHIFT: Final = 47
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One use of a transformation, with its predicate."""
+    """A transformation in the chain, with its optional predicate."""
 
     transformation: Transformation[Any]
     class_name: str  # as configured
@@ -42,10 +43,10 @@ class ChainLink:
 
 
 class TransformationChain:
-    """The transformations of one task, in order, used on its thread.
+    """Applies the transformations of one task in order. Used on the task's thread.
 
-    A link without a batch form, or one that raises `NotColumnar`, processes a batch as rows. The
-    result is converted back to columns if these represent the rows exactly and reduce the cost.
+    A link processes a batch as rows if it has no batch form or raises `NotColumnar`. The resulting
+    rows are converted back to columns if the columns represent them exactly and reduce the cost.
     `_columns` and `_through_rows` make these decisions.
     """
 
@@ -59,11 +60,13 @@ class TransformationChain:
 
     @property
     def links(self) -> Sequence[ChainLink]:
-        """The transformations in order."""
+        """Return the transformations in order."""
         return self._links
 
     def process(self, batch: Batch) -> list[Delivery]:
-        """Return the results of a batch in order. Failed rows have been reported.
+        """Apply all transformations to a batch and return the results in order.
+
+        Failed rows are reported and not returned.
 
         Raises:
             ToleranceExceededError: A row failed and is not tolerated.
@@ -88,9 +91,9 @@ class TransformationChain:
         results.append(batch)
 
     def _through_rows(self, start: int, batch: Batch, results: list[Delivery]) -> None:
-        """Apply a link and the following links without a batch form to rows.
+        """Apply a link, and the links after it that have no batch form, to rows.
 
-        Continues with columns if that reduces the cost.
+        The remaining links process columns if this reduces the cost.
         """
         stop = start + 1
         while stop < len(self._links) and not _has_batch_form(self._links[stop]):
@@ -119,7 +122,7 @@ class TransformationChain:
     def _to_columns(
         self, start: int, stop: int, rows: RowsOfBatch, records: Sequence[SinkRecord]
     ) -> list[Batch] | None:
-        """Return the results of the links [start, stop) as columns, or None if they remain rows."""
+        """Return the results of the links [start, stop) as columns, or None to keep the rows."""
         try:
             return rows.batches(records)
         except Exception:  # noqa: BLE001 - plugins may put anything into a record; the next link reports the error
@@ -130,22 +133,22 @@ class TransformationChain:
         return None
 
     def _warn_once(self, index: int, message: str) -> None:
-        """Log a message about a link with the current exception, once."""
+        """Log a warning about a link, with the current exception, only once."""
         if (index, message) not in self._warned:
             self._warned.add((index, message))
             log.warning("%s", message, exc_info=True)
 
     def _columns_pay(self, start: int) -> bool:
-        """Return True if converting rows to columns for the links from `start` on is cheaper."""
+        """Return True if converting rows to columns for the links from `start` reduces the cost."""
         stop = start
         while stop < len(self._links) and _has_batch_form(self._links[stop]):
             stop += 1
         if stop == len(self._links) and self._sink_takes_columns:
-            return True  # the sink would convert them
+            return True  # otherwise, the sink would convert them
         return stop - start >= LINKS_THAT_PAY
 
     def _columns(self, index: int, batch: Batch) -> list[Batch] | None:
-        """Apply one link to columns. None: it needs rows."""
+        """Apply one link to columns. Return None if it must process rows."""
         link = self._links[index]
         while True:
             try:
@@ -162,7 +165,7 @@ class TransformationChain:
                 if remaining is None:
                     return []
                 batch = remaining
-            except Exception:  # noqa: BLE001 - the row form identifies the failing row
+            except Exception:  # noqa: BLE001 - bisection identifies the failing rows
                 bad_rows = self._bad_rows(link, batch)
                 if bad_rows is None:
                     self._warn_once(
@@ -178,7 +181,7 @@ class TransformationChain:
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
         """Find the rows that make a batch fail by bisection.
 
-        None: there are too many, or their row form succeeds.
+        Return None if there are too many such rows, or if one can be processed as a row.
         """
         ranges = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}
@@ -191,9 +194,9 @@ class TransformationChain:
                 self._apply_batch(link, part)
             except NotColumnar:
                 return None
-            except BadRows:  # reported again once the other rows are removed
+            except BadRows:  # reported again after the other rows are removed
                 continue
-            except Exception:  # noqa: BLE001 - the row form reports the error
+            except Exception:  # noqa: BLE001 - apply_link determines the error of a single row
                 if stop - start > 1:
                     ranges += _halves(start, stop)
                     continue
@@ -210,12 +213,12 @@ class TransformationChain:
     def _apply_batch(self, link: ChainLink, batch: Batch) -> list[Batch]:
         if link.predicate is None:
             return list(link.transformation.apply_batch(batch))
-        answer = link.predicate.test_batch(batch)
-        if isinstance(answer, bool):
+        result = link.predicate.test_batch(batch)
+        if isinstance(result, bool):
             return (
-                list(link.transformation.apply_batch(batch)) if answer != link.negate else [batch]
+                list(link.transformation.apply_batch(batch)) if result != link.negate else [batch]
             )
-        mask = pc.invert(answer) if link.negate else answer
+        mask = pc.invert(result) if link.negate else result
         matching = mask.true_count
         if matching == 0:
             return [batch]
@@ -235,7 +238,7 @@ class TransformationChain:
         return in_order(batch, [*changed, batch.where(pc.invert(mask))])
 
     def process_rows(self, records: Sequence[SinkRecord]) -> list[SinkRecord]:
-        """Process records row by row from the first link. Errors as for `process`."""
+        """Apply all transformations row by row. Raises the same errors as `process`."""
         return self._rows_through(0, len(self._links), records)
 
     def _rows_through(
@@ -282,7 +285,7 @@ class TransformationChain:
                 try:
                     if plugin is not None:
                         plugin.close()
-                except Exception as error:  # noqa: BLE001 - the others are closed as well
+                except Exception as error:  # noqa: BLE001 - the remaining plugins must be closed too
                     first = first or error
         if first is not None:
             raise first
@@ -322,7 +325,7 @@ def _without(batch: Batch, bad: BadRows) -> Batch | None:
 def report_rows(
     errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows
 ) -> None:
-    """Report the bad rows of a batch in order. Errors as for `ErrorHandler.report`."""
+    """Report the bad rows of a batch in order. Raises the errors of `ErrorHandler.report`."""
     for row in sorted(bad.errors):
         errors.counters.failures += 1
         origin = batch.origin.slice(row, row + 1).records()[0]
@@ -337,9 +340,9 @@ def report_rows(
 def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     """Restore the order of a batch after its rows were split into parts.
 
-    Parts of one topic are merged into one batch if their schemas agree; otherwise they are cut so
-    that the rows keep their order. Parts of different topics remain separate: there is no order
-    across topics.
+    Parts of the same topic are merged into one batch if their schemas are equal. Otherwise, they
+    are split to preserve the order of the rows. Parts of different topics remain separate because
+    the order across topics is not preserved.
 
     Raises:
         NotColumnar: A row occurs twice or is not part of the batch, so its position is undefined.
@@ -360,7 +363,7 @@ def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
         pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=positions
     )
     if mask.true_count != len(positions):
-        raise NotColumnar("rows do not belong to the batch")
+        raise NotColumnar("rows are not part of the batch")
     order = pc.sort_indices(positions)
     first = parts[0]
     if all(_alike(first.key, p.key) and _alike(first.value, p.value) for p in parts[1:]):

@@ -1,4 +1,4 @@
-"""`UsedTopics`: reports to the worker which topics a task reads from or writes to."""
+"""`UsedTopics`: reports the topics that a task reads from or writes to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ REPEAT_SECONDS: Final = 3.0
 
 
 class UsedTopics:
-    """Reports a topic at its first use and every few seconds afterward.
+    """Reports a topic at its first use and every few seconds while it is in use.
 
-    A user may reset the worker's list at any time.
+    Reports are repeated because a user may reset the worker's list of active topics at any time.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Clock) -> None:
@@ -22,7 +22,7 @@ class UsedTopics:
         self._due: dict[str, float] = {}  # monotonic time of the next report
 
     def use(self, topics: Iterable[str]) -> None:
-        """Note that a record of each of these topics was read or is about to be written."""
+        """Report topics that are due. Call this after reading or before writing their records."""
         now = self._clock.monotonic()
         for topic in topics:
             if now >= self._due.get(topic, now):

@@ -1,4 +1,4 @@
-"""`WaitBoard`: current waits of a connector or task, with a limit on their duration."""
+"""`WaitBoard`: tracks the waits of a connector or task, with a limit on their duration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from connect_py.model import Waiting
 SHOWN_AFTER_SECONDS: Final = 3.0  # shorter waits are not shown in the status
 REASON_SECONDS: Final = 10.0  # minimum time between two statuses that differ only in their reason
 REASON_LENGTH: Final = 500  # characters
-_NUMBERS: Final = re.compile(r"\d+")  # IDs, ports, and times differ each time, the reason does not
+_NUMBERS: Final = re.compile(r"\d+")  # IDs, ports, and times may vary in the same reason
 
 
 @dataclass(slots=True)
@@ -25,7 +25,10 @@ class _Wait:
 
 
 class WaitBoard:
-    """Implements `connect_py.api.waiting.BoundedWaitReporter`. Thread-safe."""
+    """Tracks waits and warnings. Thread-safe.
+
+    Implements `connect_py.api.waiting.BoundedWaitReporter`.
+    """
 
     def __init__(
         self,
@@ -35,8 +38,10 @@ class WaitBoard:
     ) -> None:
         """Create the board.
 
-        `send` receives the wait to show after each change, or None. `send_warnings`: the same for
-        warnings.
+        Args:
+            clock: Source of time.
+            send: Called with the wait to show after each change, or with None if there is none.
+            send_warnings: Called with all current warnings after each change.
         """
         self._clock = clock
         self._send = send
@@ -69,7 +74,8 @@ class WaitBoard:
             else:
                 self._warnings[subject] = warning[:REASON_LENGTH]
             if self._warnings != previous:
-                self._send_warnings(tuple(self._warnings.values()))  # under the lock: in order
+                # under the lock to preserve the order across threads
+                self._send_warnings(tuple(self._warnings.values()))
 
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         with self._lock:
@@ -83,7 +89,7 @@ class WaitBoard:
             if not self._has_changed(waiting, now):
                 return
             self._sent, self._sent_at = waiting, now
-            self._send(waiting)  # under the lock: in order across threads
+            self._send(waiting)  # also under the lock
 
     def _oldest(self, latest: float) -> Waiting | None:
         old = [wait for wait in self._waits.values() if wait.since <= latest]
@@ -101,11 +107,7 @@ class WaitBoard:
         return differs and now - self._sent_at >= REASON_SECONDS
 
     def check(self) -> None:
-        """Fail if a wait is longer than `bound_waiting` allows.
-
-        Raises:
-            ConnectError: A wait exceeds the limit.
-        """
+        """Raise ConnectError if a wait has exceeded the limit set by `bound_waiting`."""
         with self._lock:
             if self._limit is None or not self._waits:
                 return

@@ -1,4 +1,4 @@
-"""`WorkerClient`: calls and notifications of a task or connector to its worker."""
+"""`WorkerClient`: calls and notifications from a task or connector to its worker."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from connect_py.task.messages import (
     TaskCall,
 )
 
-# time for a reply that is already on its way while the child is being stopped
+# how long a child that is being stopped waits for a reply
 _STOPPING_SECONDS: Final = 1.0
 
 
 class TaskStoppedError(Exception):
-    """A stop was requested during a wait. Leave everything unchanged, and end in order."""
+    """Raised if a stop is requested during a wait. Callers exit cleanly and change no state."""
 
 
 class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
-    """A stop was requested during a wait on a thread of the plugin.
+    """Raised on a plugin's thread if a stop is requested during a wait.
 
-    The plugin sees a retriable error.
+    For the plugin, this is a retriable error.
     """
 
 
 class WorkerClient:
-    """Thread-safe. A stop request ends the waits of all threads."""
+    """Sends calls and notifications to the worker. Thread-safe.
+
+    A stop request ends the waits of all threads, except in `call`.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class WorkerClient:
         """Create the client.
 
         Args:
-            submit: Sends a call to the worker and returns the future reply; thread-safe.
+            submit: Sends a call to the worker and returns a future of the reply; thread-safe.
             notify: Sends a notification to the worker; thread-safe.
         """
         self._changed = threading.Condition()
@@ -110,7 +113,7 @@ class WorkerClient:
 
 
 def result_of(reply: Future[Any]) -> Any:
-    """Return the result of a call that has ended. Its errors are raised as ConnectErrors."""
+    """Return the result of a completed call, or raise its error as a ConnectError."""
     try:
         return reply.result()
     except ConnectError:

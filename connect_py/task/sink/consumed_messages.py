@@ -1,4 +1,4 @@
-"""Consumed messages of the Kafka client as runs."""
+"""Conversion of the Kafka client's messages to message runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 
 
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Split messages where the topic or the timestamp type changes.
+    """Split messages into runs with the same topic and timestamp type.
 
-    Uses no Python loop per message.
+    For speed, the messages of a run are not processed one by one in Python.
     """
     if not messages:
         return []

@@ -1,4 +1,4 @@
-"""Removal of revoked partitions from deliveries that wait for a sink task."""
+"""Removal of revoked partitions from the records that are pending for a sink task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connect_py.task.transformation_chain import Delivery
 def without_partitions(
     deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]
 ) -> list[Delivery]:
-    """Remove the rows that were consumed from these partitions, also if they were rerouted."""
+    """Remove the rows consumed from these partitions, even if they were rerouted."""
     revoked = set(partitions)
     if not revoked:
         return list(deliveries)

@@ -1,4 +1,4 @@
-"""`KafkaSinkCluster`: access of a sink connector and its tasks to the cluster that they consume."""
+"""`KafkaSinkCluster`: a sink connector's access to the Kafka cluster that it consumes from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KafkaSinkCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Return the cluster ID, which is requested once. Errors as for `topic_id`."""
+        """Return the cluster ID, which is requested once. Raises the same errors as `topic_id`."""
         if self._cluster_id is None:
             self._cluster_id = self._admin.cluster_id()
         return self._cluster_id
@@ -51,8 +51,8 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        # No thread polls the log of an admin client between requests; its responses contain the
-        # errors.
+        # No thread polls the log of an admin client between requests. Errors are part of the
+        # responses.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
         settings = {**log, **self._clients.of(kind)}
         if kind == "consumer" and self._topics.has_replays:

@@ -1,4 +1,4 @@
-"""`OffsetCommits`: commits of a sink task's offsets, from sending to acknowledgement."""
+"""`OffsetCommits`: sends the offset commits of a sink task and processes the results."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _Commit:
 
 @dataclass(slots=True)
 class Positions:
-    """Positions of this task in each of its partitions. All are next offsets to read."""
+    """Positions of a task in its partitions. Each position is the next offset to read."""
 
-    # all earlier records were put or dropped
+    # all records before this position were put or dropped
     current: dict[TopicPartition, int] = field(default_factory=dict)
-    # committed offsets of the group
+    # the group's committed offsets
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     # position to return to after a failed commit
     back: dict[TopicPartition, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Positions:
 
 
 class OffsetCommits:
-    """Tracks one commit at a time. Used on the loop's thread."""
+    """Sends and tracks one commit at a time. Used on the loop's thread."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class OffsetCommits:
     def acceptable(
         self, safe: Mapping[TopicPartition, SafeOffset], current: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that may be committed and differ from the committed ones."""
+        """Return the valid offsets in `safe` that have not been committed yet."""
         offsets = {}
         for tp, value in safe.items():
             at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
@@ -149,7 +149,7 @@ class OffsetCommits:
         log.error("failed to commit offsets: %s", reason, extra={"action": "commit_failed"})
 
     def forget_slow(self, now: float) -> None:
-        """Count a commit as failed after its timeout. Its response may still arrive."""
+        """Count the commit as failed if it has timed out. Its response may still arrive."""
         if self._running is None:
             return
         commit = next((c for c in self._in_flight if c.sequence == self._running), None)

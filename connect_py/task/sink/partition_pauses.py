@@ -1,4 +1,4 @@
-"""`PartitionPauses`: paused partitions of a sink task's consumer."""
+"""`PartitionPauses`: pauses and resumes partitions of a sink task's consumer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect_py.task.sink.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:
-    """Pauses the partitions that the task requested, or all while nothing may be read.
+    """Pauses the partitions that the task requested, or all partitions while nothing may be read.
 
     Used on the loop's thread.
     """
@@ -21,11 +21,11 @@ class PartitionPauses:
         self._paused: set[TopicPartition] = set()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pause partitions for the task. ConnectError if it does not own them."""
+        """Pause partitions for the task. Raises ConnectError if it does not own them."""
         self._by_task |= self._owned(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions for the task. ConnectError if it does not own them."""
+        """Resume partitions for the task. Raises ConnectError if it does not own them."""
         self._by_task -= self._owned(partitions)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -37,7 +37,7 @@ class PartitionPauses:
         self._by_task &= self._consumer.assigned
 
     def apply(self, everything: bool) -> None:
-        """Apply changes to the consumer. `everything`: pause all partitions."""
+        """Apply changes to the consumer. Pauses all partitions if `everything` is True."""
         assigned = self._consumer.assigned
         target = set(assigned) if everything else self._by_task & assigned
         now = self._paused & assigned

@@ -1,6 +1,6 @@
-"""`PausedEnds`: log end offsets of paused partitions.
+"""`PausedEnds`: reads the log end offsets of paused partitions.
 
-The client only learns them while fetching.
+The client updates log end offsets only for partitions that it fetches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from connect_py.metrics.client_statistics import ClientStatistics
 
 log = logging.getLogger(__name__)
 
-UPDATE_SECONDS: Final = 10.0  # also the minimum duration of a pause: most are shorter
+UPDATE_SECONDS: Final = 10.0  # also the minimum duration of a pause; most pauses are shorter
 REQUEST_SECONDS: Final = 1.0  # maximum delay of a poll if a leader does not respond
 
 
 class PausedEnds:
-    """Log ends for one consumer. Used on its thread."""
+    """Reads log end offsets for one consumer. Used on the consumer's thread."""
 
     def __init__(
         self,

@@ -1,10 +1,8 @@
-"""`QueueReader`: reads a consumer's messages in large blocks of memory.
+"""`QueueReader`: reads a consumer's messages into large buffers, without an object per message.
 
-Creates no object per message.
-
-The library in `native/reader` reads them from a queue of the client library through its public
-functions. `confluent_kafka`'s client handles everything else: group membership, rebalances,
-commits, seeks, callbacks.
+The native library in `native/reader` reads the messages from a queue of librdkafka through
+librdkafka's public functions. The `confluent_kafka` client handles everything else: group
+membership, rebalances, commits, seeks, and callbacks.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.columns.native_library import load_library
 from connect_py.task.sink.consumed_messages import TIMESTAMP_TYPES
 
-VERSION: Final = 2  # version of the interface to the library; equal to `VERSION` in lib.rs
-# client setting through which the library is notified of a new client
+VERSION: Final = 2  # interface version of the native library; equal to `VERSION` in lib.rs
+# client setting that loads the native library, which is then notified of new clients
 PLUGINS: Final = "plugin.library.paths"
 _CLIENT_FUNCTIONS: Final = (  # in the order of `Functions` in client.rs
     "conf_interceptor_add_on_new",
@@ -54,7 +52,7 @@ _SIZE: Final = struct.Struct("<i")
 
 
 class ClientFailure(NamedTuple):
-    """Error that the client reports for a partition instead of a message."""
+    """An error that the client reports for a partition instead of a message."""
 
     code: int
     tp: TopicPartition
@@ -64,17 +62,17 @@ class ClientFailure(NamedTuple):
 
 @cache
 def _library() -> Any:
-    """Return the functions of the library with their types, or None if it is not available."""
+    """Return the native library with typed functions, or None if it is not available."""
     functions = load_library(
         Path(__file__).parent, "reader", VERSION, "messages are read one by one, which is slower"
     )
     if functions is None:
         return None
-    # provides the functions of the client library, on which this module depends
+    # provides the functions of librdkafka, on which the extension module depends
     client = ctypes.CDLL(cimpl.__file__)
     try:
         pointers = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
-    except AttributeError:  # statically linked and hidden
+    except AttributeError:  # librdkafka is linked statically, and its functions are hidden
         return None
     functions.reader_functions(
         (ctypes.c_void_p * len(pointers))(*(ctypes.cast(f, ctypes.c_void_p) for f in pointers))
@@ -94,21 +92,21 @@ def _library() -> Any:
 
 
 class QueueReader:
-    """Reads fetched messages of one client from the partitions that it follows.
+    """Reads the messages that one client fetches from the followed partitions.
 
     Used on the client's thread.
     """
 
     def __init__(self, functions: Any, reader: int) -> None:
-        """Create the object for a reader of the library."""
+        """Wrap a reader that the native library created."""
         self._functions = functions
         self._reader = reader
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """Return the settings that a client needs in order to be readable.
+        """Return the settings of a client that can be read, or none without the native library.
 
-        `configured` are the user's plugins.
+        `configured` is the user's value of `plugin.library.paths`.
         """
         functions = _library()
         if functions is None:
@@ -121,23 +119,22 @@ class QueueReader:
     def of_new_client(cls) -> Self | None:
         """Return a reader of the client that this thread created last.
 
-        None if it was created without `settings`.
+        Return None if the client was created without `settings`.
         """
         functions = _library()
         reader = None if functions is None else functions.reader_new()
         return cls(functions, reader) if reader else None
 
     def follow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions from now on, whenever they are assigned."""
+        """Read these partitions whenever they are assigned."""
         for tp in partitions:
             self._functions.reader_follow(self._reader, tp.topic.encode(), tp.partition)
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
-        """Wait for a message, then read the available ones, up to about `size` bytes.
+        """Wait for a message, read the available messages, and return their number.
 
-        Return their number.
-
-        Drops messages of an earlier poll that were not retrieved.
+        Reads at most `limit` messages and about `size` bytes. Messages of an earlier poll that were
+        not retrieved are dropped.
         """
         count: int = self._functions.reader_poll(
             self._reader, limit, size, max(0, round(timeout * 1000))
@@ -224,7 +221,7 @@ class QueueReader:
 
 
 class _Bytes:
-    """A new bytes object for the library to fill before it is used."""
+    """A new bytes object that the native library fills before it is used."""
 
     def __init__(self, size: int) -> None:
         self.object: bytes = _new_bytes(None, size)

@@ -1,4 +1,4 @@
-"""`SinkConsumer`: a task's consumer that is safe to poll in slices, with a rebalance listener."""
+"""`SinkConsumer`: consumer of a sink task, with short polls and a rebalance listener."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 CALLBACK_SECONDS: Final = 0.05  # maximum delay of a callback while waiting for messages
 REPEAT_LOG_SECONDS: Final = 60.0  # minimum time between log lines about the same temporary error
-# size of values per poll; processing needs several times as much memory
+# total size of the values per poll; processing needs several times as much memory
 POLL_BYTES: Final = 16 << 20
 _COOPERATIVE: Final = "cooperative-sticky"
-# Temporary errors in messages: the client recovers without help.
+# Temporary errors, from which the client recovers automatically.
 _TEMPORARY: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -65,8 +65,8 @@ _TEMPORARY: Final = frozenset(
     }
 )
 
-# Client error after the election of a leader with a shorter log, and the end of that log; -1:
-# unknown.
+# Client error after the election of a leader with a shorter log. The group is the end of that log,
+# or -1 if it is unknown.
 _TRUNCATED: Final = re.compile(
     r"(?:log truncation detected at|No epoch found) .*: broker end offset is (-?\d+)"
 )
@@ -77,12 +77,12 @@ Committed: TypeAlias = Callable[
 
 
 class RebalanceListener(Protocol):
-    """Called from `poll` on its thread. `poll` raises the errors."""
+    """Called by `poll` on the thread of the consumer. `poll` raises the listener's errors."""
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Handle newly assigned partitions.
 
-        Each has its next offset to read and the committed metadata.
+        `positions` contains the next offset to read and the committed metadata of each partition.
         """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -94,14 +94,15 @@ class RebalanceListener(Protocol):
     def on_position_lost(self, partition: TopicPartition) -> bool:
         """Handle a position that the log no longer contains.
 
-        Return False to continue at the truncation or at `auto.offset.reset`.
+        Return False if the consumer should resume at the truncation offset or at the position of
+        `auto.offset.reset`.
         """
 
 
 class SinkConsumer:
-    """One consumer on one thread.
+    """Consumer of one sink task. Used on one thread.
 
-    Start positions are set explicitly, so that they are always known.
+    Start positions are set explicitly and are therefore always known.
     """
 
     def __init__(
@@ -117,26 +118,24 @@ class SinkConsumer:
         self._incremental = _COOPERATIVE in str(settings.get("partition.assignment.strategy", ""))
         self._reset = str(settings.get("auto.offset.reset", "earliest"))
         self._assigned: set[TopicPartition] = set()
-        self._moved_in_poll: dict[
-            TopicPartition, int
-        ] = {}  # assigned or repositioned during the current poll, with the position
+        # position of each partition that was assigned or repositioned during the current poll
+        self._moved_in_poll: dict[TopicPartition, int] = {}
         self._revoked_in_poll = False  # partitions were revoked during the current poll
         self._seeks: dict[TopicPartition, int] = {}
-        # next offset to return of each assigned partition
+        # next offset to return, by assigned partition
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # assigned, but nothing was received yet: to be followed (again)
+        # assigned partitions without a message so far, which the reader must follow (again)
         self._unread: set[TopicPartition] = set()
-        # the client has stopped reading them and does not accept seeks
+        # partitions that the client has stopped reading and does not accept seeks for
         self._stopped_partitions: set[TopicPartition] = set()
         # partitions whose log does not contain the next offset, with the error
         self._lost: dict[TopicPartition, str] = {}
-        self._ends: dict[
-            TopicPartition, int
-        ] = {}  # log ends that reading has reached, until `ends` is called
+        # log ends that were reached since the last call of `ends`
+        self._ends: dict[TopicPartition, int] = {}
         self._error: BaseException | None = None
         self._closing = False
-        self._logged: dict[int, float] = {}  # time of the last log line by error code
+        self._logged: dict[int, float] = {}  # time of the last log line, by error code
         self._broker_errors = LastBrokerError()
         self.statistics = ClientStatistics("consumer")
         self._reader: QueueReader | None = None
@@ -146,7 +145,7 @@ class SinkConsumer:
                     "statistics.interval.ms": INTERVAL_MS,
                     **settings,
                     "stats_cb": self.statistics.take,
-                    # the client would reset silently, and the task may know a better position
+                    # the client would reset silently, but the task may select a better position
                     "auto.offset.reset": "error",
                     "enable.partition.eof": True,  # reports positions beyond control records
                     "on_commit": self._committed,
@@ -160,7 +159,7 @@ class SinkConsumer:
         self._paused_ends = PausedEnds(self._consumer, self.statistics)
 
     def __del__(self) -> None:
-        """Close the reader first: the client cannot close while the reader holds its messages."""
+        """Close the reader first because the client cannot close while the reader has messages."""
         self._close_reader()
 
     def _close_reader(self) -> None:
@@ -170,19 +169,19 @@ class SinkConsumer:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that are currently assigned."""
+        """Return the partitions that are currently assigned."""
         return frozenset(self._assigned)
 
     @property
     def cut_off(self) -> str | None:
         """Return the reason why no broker is connected, or None.
 
-        The source is the client's last statistics.
+        The result is based on the client's latest statistics.
         """
         return (self._broker_errors.reason or None) if self.statistics.cut_off else None
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe to these topics instead of earlier ones.
+        """Replace the current subscription with these topics.
 
         Partitions are assigned during `poll`.
         """
@@ -211,13 +210,13 @@ class SinkConsumer:
 
         Waits for the first message, then returns the available messages, up to `POLL_BYTES`.
 
-        Messages of partitions that were assigned or revoked during the call are dropped; they are
-        read again where necessary. If the log does not contain the next offset, the records before
-        it are returned, and the following call notifies the listener.
+        Messages of partitions that were assigned or revoked during the call are dropped, and are
+        read again if necessary. If the log does not contain the next offset, this call returns the
+        records before it, and the next call notifies the listener.
 
         Raises:
-            ConnectError: The client has failed, or a rebalance listener has (its own error in that
-                case).
+            ConnectError: The client has failed.
+            Exception: The rebalance listener has failed.
         """
         self._find_positions()
         self._apply_seeks()
@@ -243,17 +242,17 @@ class SinkConsumer:
         return returned
 
     def _read(self, reader: QueueReader, limit: int, timeout: float) -> list[MessageRun]:
-        """Serve callbacks, then read from the forwarding queue until there are messages."""
+        """Serve callbacks and read from the forwarding queue until messages arrive."""
         deadline = time.monotonic() + timeout
         while True:
             stray: Consumed = self._consumer.poll(0)
             self._raise_error()
             if stray is not None:
                 self._reread(stray)
-            # the queue may hold messages of the previous assignment
+            # the queue may contain messages of the previous assignment
             if self._revoked_in_poll or self._moved_in_poll:
                 return []
-            # the client forgets the forwarding when it stops reading, which takes a moment
+            # the client removes the forwarding when it stops reading, which takes some time
             if self._unread:
                 reader.follow(self._unread)
             remaining = deadline - time.monotonic()
@@ -269,7 +268,7 @@ class SinkConsumer:
         return runs
 
     def _reread(self, message: Consumed) -> None:
-        """Read a message of the main queue again: its partition is not forwarded."""
+        """Read a message of the main queue again because its partition is not forwarded."""
         is_record = self._is_record(message)
         tp = TopicPartition(message.topic(), message.partition())
         if tp in self._assigned:
@@ -302,8 +301,8 @@ class SinkConsumer:
     def ends(self) -> dict[TopicPartition, int]:
         """Return the next offsets of partitions whose log end was reached since the last call.
 
-        All records before it have been returned. Transaction markers and aborted records may lie
-        between the last record and the end; they are skipped, and nothing else reports that.
+        All records before these offsets have been returned. Transaction markers and aborted records
+        between the last record and the log end are skipped, which only this method reports.
         """
         ends, self._ends = self._ends, {}
         return ends
@@ -329,26 +328,26 @@ class SinkConsumer:
             raise ConnectError(f"the consumer has failed: {error.str()}")
 
     def _lose_position(self, tp: TopicPartition, reason: str) -> None:
-        """Note that the log does not contain the next offset.
+        """Record that the log does not contain the next offset.
 
         The log was deleted by retention, truncated, or replaced.
         """
         if tp not in self._assigned:
             return
         self._stopped_partitions.add(tp)
-        # may refer to the previous assignment; if it concerns this one, the client reports it again
+        # may refer to the previous assignment; otherwise, the client reports the error again
         if tp in self._moved_in_poll:
             self._seeks.setdefault(tp, self._moved_in_poll[tp])
         elif tp not in self._seeks:
             self._lost[tp] = reason
 
     def _find_positions(self) -> None:
-        """Notify the listener of lost positions, and replace those that it does not handle.
+        """Notify the listener of lost positions. Reset the positions that it does not handle.
 
-        The client's report may refer to a position before a seek or of an earlier assignment.
-        Therefore, a position that the log contains is not lost, and the listener is not called.
-        (After a truncation, the rest of the log is a different one of any length.) While the broker
-        does not respond, the partition waits, and the others are read.
+        The client's error may refer to a position before a seek or of an earlier assignment.
+        Therefore, the listener is called only if the log does not contain the current position.
+        After a truncation, the log after the truncation offset is different and may have any
+        length. If a broker does not respond, its partition waits while other partitions are read.
         """
         while self._lost:
             tp, reason = next(iter(self._lost.items()))
@@ -358,7 +357,7 @@ class SinkConsumer:
             try:
                 low, high = self._starts.range(tp, FIND_SECONDS)
             except KafkaException as error:
-                self._lost[tp] = reason  # after the others
+                self._lost[tp] = reason  # after the other partitions
                 self._check_temporary(error.args[0], f"failed to find the position of {tp}")
                 return
             offset = self._next[tp]
@@ -383,7 +382,7 @@ class SinkConsumer:
             self._ends.pop(tp, None)
 
     def _check_temporary(self, error: KafkaError, context: str) -> None:
-        """Log a temporary error, and raise others as `ConnectError`."""
+        """Log a temporary error. Raise any other error as a ConnectError."""
         if error.code() not in _TEMPORARY or error.fatal():
             raise ConnectError(f"{context}: {error.str()}")
         self._client_error(error)
@@ -456,8 +455,8 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            # Otherwise, the client would keep a partition paused until its next assignment, and
-            # this task would not resume it then.
+            # Otherwise, the client would still pause the partition after its next assignment, and
+            # this task would not resume it.
             self.resume([tp for tp in revoked if tp in self._paused])
             for owned in (self._assigned, self._unread, self._paused, self._stopped_partitions):
                 owned.difference_update(revoked)
@@ -494,7 +493,7 @@ class SinkConsumer:
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the next offsets to read.
 
-        Effective for the next poll, even if the client needs some time.
+        Takes effect at the next poll, even if the client applies the seek later.
         """
         owned = {tp: offset for tp, offset in offsets.items() if tp in self._assigned}
         for tp in owned:
@@ -587,10 +586,10 @@ class SinkConsumer:
 
 
 def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
-    """Create a client that can be read in large blocks, if it accepts plugins.
+    """Create a client, with a `QueueReader` if the client accepts plugins.
 
-    The library knows a client even if its creation failed afterward; therefore, its reader is
-    requested only for a client that was created.
+    The native library registers a client even if its creation fails later. Therefore, a reader is
+    requested only after the client was created.
     """
     reading = QueueReader.settings(settings.get(PLUGINS))
     if not reading:

@@ -33,22 +33,22 @@ from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import TaskStoppedError
 
-# the client has no wakeup; a stop is noticed after at most this time
+# maximum delay of a stop, because a poll of the client cannot be woken up
 POLL_SLICE_SECONDS: Final = 0.2
-# maximum: each Arrow call has a fixed cost, and decoded messages need 4 kB each
+# maximum per poll: Arrow calls have a fixed cost, but each decoded message needs 4 kB
 POLL_RECORDS: Final = 4000
-# first and longest wait before a batch is put again; the task may limit it
+# initial and maximum delay before a batch is put again; the task may set a different delay
 REDELIVERY_SECONDS: Final = (0.2, 5.0)
 TOPICS_INTERVAL_MS: Final = 300_000  # Java's default
-BROKER: Final = "broker"  # subject of the waiting reason: the broker
-PUT: Final = "put"  # subject of the waiting reason: records that the task cannot accept yet
+BROKER: Final = "broker"  # shown in the status while no broker is connected
+PUT: Final = "put"  # shown in the status while the task cannot accept records
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """Settings of the loop."""
+    """Settings of the loop of a sink or source task."""
 
     commit_interval_ms: int = 60_000
     commit_timeout_ms: int = 5_000
@@ -73,9 +73,7 @@ class LoopSettings:
 
 
 class SinkTaskRunner:
-    """Owns the consumer and calls the task, all on one thread.
-
-    `run` covers the whole run of the task.
+    """Runs a sink task and its consumer on one thread.
 
     Implements `RebalanceListener`.
     """
@@ -100,13 +98,14 @@ class SinkTaskRunner:
             task_config: Its configuration.
             topics: Topics to subscribe to.
             settings: Intervals and limits.
-            control: Requests of the worker.
+            control: Requests from the worker.
             clock: Source of time.
             create_pipeline: Creates the pipeline; called with a function that waits between
                 attempts of an operation.
-            create_consumer: Creates the consumer; called with the runner, its listener.
+            create_consumer: Creates the consumer; called with this runner, which is the rebalance
+                listener.
             metrics: Metrics of the task.
-            waiting: Waits to report.
+            waiting: Reports waits in the status.
         """
         self._task = task
         self._task_config = task_config
@@ -117,16 +116,15 @@ class SinkTaskRunner:
         self._waits = waiting or WaitBoard(clock, lambda _: None)
 
         self._offsets = Positions()
-        self._pending: deque[Delivery] = (
-            deque()
-        )  # records of the last poll that have not been put yet
-        self._consumed: dict[
-            TopicPartition, int
-        ] = {}  # end of the last poll; becomes current once everything has been put
-        # revoked or rewound while the last poll was being processed
+        # records of the last poll that have not been put yet
+        self._pending: deque[Delivery] = deque()
+        # end offsets of the last poll, which become current after all records have been put
+        self._consumed: dict[TopicPartition, int] = {}
+        # partitions that were revoked or rewound while the last poll was being processed
         self._withdrawn: set[TopicPartition] = set()
-        self._batch_waits = False  # a batch waits to be put again: nothing is read meanwhile
-        self._waiting = False  # an operation on a record waits to be retried: the same
+        # while one of these is True, nothing is read
+        self._batch_waits = False  # a batch is waiting to be put again
+        self._waiting = False  # an operation on a record is waiting to be retried
         self._redeliver_at = 0.0
         self._redelivery_seconds = REDELIVERY_SECONDS[0]
         self._target_paused = False
@@ -148,12 +146,13 @@ class SinkTaskRunner:
         )
 
     def run(self) -> None:
-        """Start the task, loop until a stop is requested, and end in order.
+        """Start the task, loop until a stop is requested, and commit the final offsets.
 
-        Errors of the task are raised.
+        Raises the errors of the task.
         """
         self._task.start(self._task_config)
-        # Not earlier: the client joins on its own, and a slow start would block the whole group.
+        # Subscribe only now. The client joins the group in the background, and a slow start of the
+        # task would block the entire group.
         self._subscription.update()
         self._control.notify(Started())
         self.metrics.state.change("running")
@@ -168,7 +167,7 @@ class SinkTaskRunner:
             try:
                 self._commit(sorted(self._consumer.assigned), closing=True, ended=ended)
             except Exception:  # the error that ended the loop takes precedence
-                log.warning("closing partitions failed as well", exc_info=True)
+                log.warning("failed to close the partitions of the failed task", exc_info=True)
             raise
         self._commit(sorted(self._consumer.assigned), closing=True)
 
@@ -183,7 +182,7 @@ class SinkTaskRunner:
         self._commits.forget_slow(now)
         self._follow_target()
         self._subscription.update_if_due(now)
-        # no local variable holds the messages, which may be large, during the rest of the iteration
+        # not assigned to a variable, which would keep large messages in memory during the iteration
         polled = self._take(self._poll(now))
         if not self._batch_waits:
             self._skip_to_ends()
@@ -219,15 +218,15 @@ class SinkTaskRunner:
         return self._consumer.poll(self._settings.poll_records, timeout)
 
     def _poll_paused(self, timeout: float) -> None:
-        """Poll only for rebalances and callbacks."""
+        """Poll only to serve rebalances and callbacks."""
         stray = self._consumer.poll(1, timeout)
-        if stray:  # read just before the pause took effect in its fetcher
+        if stray:  # fetched just before the pause took effect
             self._consumer.seek(dict([stray[0].first()]))
 
     # Records
 
     def _take(self, runs: list[MessageRun]) -> bool:
-        """Convert messages to records. Return True if there were any."""
+        """Convert messages to pending records. Return True if there were any messages."""
         if not runs:
             return False
         self._withdrawn.clear()
@@ -245,7 +244,7 @@ class SinkTaskRunner:
         return True
 
     def _skip_to_ends(self) -> None:
-        """Skip the control records at the end of a log.
+        """Advance past control records at the end of a log.
 
         Otherwise, they would look like lost records after retention has removed them.
         """
@@ -256,9 +255,9 @@ class SinkTaskRunner:
                 self._consumed[tp] = end
 
     def _deliver(self) -> None:
-        """Put the pending records, or an empty list.
+        """Put the pending records, or an empty list if there are none.
 
-        Once everything is put, the current offsets advance.
+        The current offsets advance after all records have been put.
         """
         if not self._pending and not self._put([]):
             return
@@ -331,14 +330,14 @@ class SinkTaskRunner:
         self._apply_pauses()
 
     def _abandon(self) -> None:
-        """Drop the polled records that have not been put; their offsets never became current."""
+        """Drop the polled records that have not been put. Their offsets never became current."""
         self._pending.clear()
         self._consumed = {}
 
     def wait_polling(self, seconds: float) -> None:
         """Wait before an operation on a record is retried.
 
-        Nothing is read, but the group membership is maintained.
+        No records are read, but the consumer remains in the group.
 
         Raises:
             TaskStoppedError: A stop was requested.
@@ -372,10 +371,13 @@ class SinkTaskRunner:
     ) -> None:
         """Commit the offsets that the task reports as safe.
 
-        `closing` closes the partitions and waits.
+        The order is the same as in Kafka Connect: flush the error reports, call `pre_commit`, call
+        `close` if closing, and send the commit.
 
-        The order is Connect's: flush the reports, `pre_commit`, `close` if closing, send. `ended`
-        is the error that ended the loop; the caller reports it.
+        Args:
+            partitions: Partitions to commit.
+            closing: Close the partitions, and wait for the result of the commit.
+            ended: The error that ended the loop; the caller reports it.
         """
         current = {
             tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current
@@ -472,7 +474,7 @@ class SinkTaskRunner:
         return self._task.position_lost(partition)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop all state of these partitions: nothing more is put or committed."""
+        """Drop all state of these partitions. Their records are no longer put or committed."""
         revoked = set(partitions)
         self._withdraw(revoked)
         self._offsets.forget(revoked)
@@ -522,7 +524,7 @@ class SinkTaskRunner:
 
 
 def _is_part_of(error: BaseException, ended: BaseException | None) -> bool:
-    """Return True if an error is one of the causes of another error or equal to one."""
+    """Return True if `error` is or equals `ended` or one of its causes."""
     while ended is not None:
         if ended is error or (type(ended) is type(error) and str(ended) == str(error)):
             return True

@@ -25,21 +25,21 @@ from connect_py.task.task_plugins import TaskPlugins
 
 @dataclass(frozen=True, slots=True)
 class SinkPipelineOwner:
-    """Owner of a pipeline, and the cluster of its dead-letter topic."""
+    """The task that owns a pipeline, with access to the cluster of its dead-letter topic."""
 
     id: ConnectorTaskId
-    config: Mapping[str, str]  # of the connector
+    config: Mapping[str, str]  # connector configuration
     clients: ClientConfigs
     admin: ClusterAdmin
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPipeline:
-    """A pipeline that is closed by the stack in which it was opened."""
+    """A pipeline, which is closed by the exit stack that was passed when it was opened."""
 
     records: RecordPipeline
     errors: ErrorHandler
-    reporter: TaskErrantRecordReporter | None  # None: errors are neither dead-lettered nor logged
+    reporter: TaskErrantRecordReporter | None  # None if errors are neither dead-lettered nor logged
 
 
 def open_sink_pipeline(
@@ -58,7 +58,7 @@ def open_sink_pipeline(
     """Create the pipeline between consumed messages and a sink task.
 
     Args:
-        owner: Connector task and cluster of the pipeline.
+        owner: Task and cluster of the pipeline.
         plugins: Creates the transformations.
         task: Receives dead-letter records if the configuration sends them to a table.
         class_name: Class name of the task in configurations.
@@ -66,9 +66,9 @@ def open_sink_pipeline(
         clock: Source of time.
         metrics: Metrics of the task's plugins.
         wait: Waits between attempts; see `ErrorHandler`.
-        waits: Called with the reason for waiting.
-        closing: Closes the pipeline.
-        topic_reporter: May wrap the reporter that writes to the dead-letter topic.
+        waits: Called with the name of an unavailable server and the reason for waiting.
+        closing: Exit stack that closes the pipeline.
+        topic_reporter: Wraps the reporter that writes to the dead-letter topic.
 
     Raises:
         ConnectError: The dead-letter topic or a plugin cannot be created.

@@ -1,4 +1,4 @@
-"""`WorkerSinkTaskContext`: requests of a sink task, handled by its loop and by the cluster."""
+"""`WorkerSinkTaskContext`: context of a sink task, backed by its loop and the Kafka cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
 
     def __init__(
         self,
-        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        id: ConnectorTaskId,  # noqa: A002 - named as in Kafka Connect
         start_number: int,
         task_config: Mapping[str, str],
         clients: ClientConfigs,

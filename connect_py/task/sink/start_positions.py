@@ -1,4 +1,4 @@
-"""`StartPositions`: start positions of a sink task's consumer."""
+"""`StartPositions`: determines the start positions of a sink task's consumer."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 
-REQUEST_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits
-# for the ends of a log without the next offset, while other partitions wait
+# timeout for reading committed offsets and start positions, while the group waits
+REQUEST_SECONDS: Final = 30.0
+# timeout for reading the range of a log without the next offset, while other partitions wait
 FIND_SECONDS: Final = 1.0
-# until a request is repeated, for example while a broker takes over a partition
+# delay before a request is retried, for example while a broker takes over a partition
 RETRY_SECONDS: Final = 0.1
 
 
 class StartPositions:
-    """Determines positions from the group, then from the log. Used on the consumer's thread."""
+    """Reads positions from the group, otherwise from the log. Used on the consumer's thread."""
 
     def __init__(
         self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
     ) -> None:
         """Create the object.
 
-        `reset` is `auto.offset.reset`. `expect` logs a temporary error and raises others.
+        Args:
+            consumer: The client.
+            reset: Value of `auto.offset.reset`.
+            expect: Logs a temporary error and raises any other error.
         """
         self._consumer = consumer
         self._reset = reset
@@ -36,7 +40,7 @@ class StartPositions:
     def of(
         self, partitions: Iterable[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offset of each partition, or the position of `auto.offset.reset`.
+        """Return each partition's committed offset, or its position by `auto.offset.reset`.
 
         Raises:
             ConnectError: The request failed, or there is no offset and `auto.offset.reset` is none.
@@ -63,7 +67,7 @@ class StartPositions:
         return positions
 
     def _first_range(self, tp: TopicPartition) -> tuple[int, int]:
-        """Return the range of a log, with retries, while the group waits."""
+        """Return the offset range of a log, with retries, while the group waits."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -76,10 +80,10 @@ class StartPositions:
             time.sleep(RETRY_SECONDS)
 
     def range(self, tp: TopicPartition, timeout: float) -> tuple[int, int]:
-        """Return the first offset and the end of the readable part."""
+        """Return the first offset and the end of the readable part of the log."""
         low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), timeout=timeout)
         return int(low), int(high)
 
     def edge(self, low: int, high: int) -> int:
-        """Return the position of `auto.offset.reset` for a partition without a committed offset."""
+        """Return the end of an offset range that `auto.offset.reset` selects."""
         return high if self._reset in ("latest", "largest", "end") else low

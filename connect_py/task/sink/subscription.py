@@ -1,4 +1,4 @@
-"""`Subscription`: topics of a sink task, listed periodically for a regular expression."""
+"""`Subscription`: subscribes a sink task to topics, periodically for a regular expression."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from connect_py.task.sink.sink_consumer import SinkConsumer
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
 
-# interval for listing the topics while none matches or no broker responds
+# interval for listing the topics while no topic matches or no broker responds
 NO_TOPIC_SECONDS: Final = 5.0
-# timeouts for listing: first, and last for a slow cluster; stops have to wait for it
+# initial and maximum timeout for listing the topics, which may delay a stop
 LIST_SECONDS: Final = (3.0, 10.0)
 LISTED: Final = "list of topics"
 REPEAT_LOG_SECONDS: Final = 60.0  # minimum time between log lines about an outage
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Subscription:
-    """Subscribes on the loop's thread."""
+    """Subscribes a consumer to topics. Used on the loop's thread."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Subscription:
     ) -> None:
         """Create the subscription.
 
-        `interval_ms` is the interval for matching a regular expression again.
+        A regular expression is matched against the existing topics every `interval_ms`.
         """
         self._topics = topics
         self._consumer = consumer
@@ -47,7 +47,7 @@ class Subscription:
         self._log_outage_at = 0.0
 
     def update_if_due(self, now: float) -> None:
-        """List the topics again if due."""
+        """Update the subscription for a regular expression if due."""
         if self._topics.is_regex and now >= self._list_topics_at:
             self.update()
 

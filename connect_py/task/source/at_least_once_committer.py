@@ -1,6 +1,6 @@
-"""`AtLeastOnceCommitter`: stores offsets after acknowledgements.
+"""`AtLeastOnceCommitter`: stores source offsets after their records have been acknowledged.
 
-After a crash, some records are delivered again.
+Some records may be delivered again after a crash.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from connect_py.task.source.submitted_records import (
 from connect_py.task.task_control import TaskControl
 from connect_py.task.worker_client import result_of
 
-# minimum time for storing offsets on close, even if deliveries used up the timeout
+# minimum time for storing offsets on close, even if deliveries have used up the timeout
 LEAST_FLUSH_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class AtLeastOnceCommitter(SourceCommitter):
-    """Has the worker store offsets every commit interval while polling continues."""
+    """Stores offsets through the worker at every commit interval while polling continues."""
 
     def __init__(
         self,
@@ -55,9 +55,8 @@ class AtLeastOnceCommitter(SourceCommitter):
         self._timeout = commit_timeout_ms / 1000
         self._submitted = SubmittedRecords()
         self._next_commit = clock.monotonic() + self._interval
-        self._unstored: dict[
-            PartitionKey, tuple[Entry, Entry]
-        ] = {}  # acknowledged, but not stored yet
+        # offsets of acknowledged records that have not been stored yet
+        self._unstored: dict[PartitionKey, tuple[Entry, Entry]] = {}
         self._running: Future[None] | None = None
         self._started = 0.0
 
@@ -143,7 +142,7 @@ class AtLeastOnceCommitter(SourceCommitter):
         log.error("Failed to commit offsets: %s", reason, extra={"action": "commit_failed"})
 
     def close(self, *, failed: bool) -> None:
-        """Flush and store offsets, even if the task failed: acknowledged records are in Kafka."""
+        """Flush the producer and store offsets, even after a failure."""
         deadline = self._clock.monotonic() + self._timeout
         unacknowledged = self._producer.client.flush(self._timeout)
         if unacknowledged:

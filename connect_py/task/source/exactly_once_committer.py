@@ -33,11 +33,13 @@ from connect_py.task.source.transaction_outcome import RecordPlace
 from connect_py.task.task_control import TaskControl
 from connect_py.task.worker_client import TaskStoppedError
 
-SLICE_SECONDS: Final = 1.0  # timeout of one client call; repeated until the outcome is known
+SLICE_SECONDS: Final = (
+    1.0  # timeout of one client call, which is repeated until the outcome is known
+)
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
-# size of keys and values at which a transaction of the boundary `interval` ends early
+# size of keys and values at which a transaction with the boundary `interval` ends early
 FULL_BYTES: Final = 64 << 20
 
 _FENCED: Final = frozenset(
@@ -47,9 +49,8 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
-# Errors that a transaction can fail with through no fault of its own, for example because the
-# broker was unavailable for longer than the transaction timeout. They do not concern the records,
-# which can be sent again.
+# Errors that are not caused by the records of a transaction, for example because the broker was
+# unavailable for longer than the transaction timeout. The records can be sent again.
 _LOST: Final = _FENCED | frozenset(
     {
         KafkaError.INVALID_TXN_STATE,
@@ -74,7 +75,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """A newer producer of this task exists.
+    """Raised if a newer producer of this task exists.
 
     The open transaction was either aborted or fully committed.
     """
@@ -84,27 +85,26 @@ class TaskFencedError(ConnectError):
 
 
 class TransactionLostError(ConnectError):
-    """The producer cannot write any more. Its open transaction may have been committed."""
+    """Raised if the producer can no longer write. Its transaction may have been committed."""
 
 
 class ExactlyOnceCommitter(SourceCommitter):
-    """Owns the transactions of a task's producer.
+    """Writes the records and offsets of a task in transactions.
 
-    Steps of a commit. After a crash between two of them, the transaction is aborted by the next
-    `open` of this ID or by the broker's timeout; consumers of committed records do not see it, and
-    the previous offsets stay in effect.
+    A commit consists of the following steps. After a crash between two steps, the transaction is
+    aborted by the next `open` with this transactional ID or by the broker's timeout. Consumers of
+    committed records do not read it, and the previous offsets remain in effect.
 
     1. The records are handed to the client (`dispatched`).
     2. The offset records are written in the same transaction (`_store_offsets`).
-    3. The transaction is committed; the client waits for all acknowledgements first
-      (`_commit_client`).
+    3. The client waits for all acknowledgements and commits the transaction (`_commit_client`).
     4. The task is notified (`commit_record`, `commit`).
 
-    A transaction that takes too long, for example during a broker outage, is aborted by the broker,
-    and its producer cannot write any more. A new producer then takes over the ID, and the records
-    that are not in Kafka are sent again (`_repair`). The broker reports the same error to a
-    producer whose ID was taken over by another one; the age of the transaction distinguishes the
-    two cases.
+    If a transaction exceeds its timeout, for example during a broker outage, the broker aborts it,
+    and the producer can no longer write. A new producer takes over the transactional ID and sends
+    the records that are not in Kafka again (`_repair`). The broker reports the same error to a
+    producer that was fenced by another producer. The age of the transaction distinguishes the two
+    cases.
     """
 
     def __init__(
@@ -129,11 +129,10 @@ class ExactlyOnceCommitter(SourceCommitter):
             interval_ms: Commit interval of the boundary `interval`; limited to half of
                 `timeout_ms`.
             timeout_ms: Transaction timeout of the broker.
-            transactions: Requests of the task, with the boundary `connector`.
+            transactions: Requests of the task if the boundary is `connector`.
             copies_offsets: True if the connector has its own offset topic.
             is_committed: Waits until the transaction of a record has ended, and returns True if it
-                was
-                committed. Raises TaskStoppedError.
+                was committed. Raises TaskStoppedError.
         """
         super().__init__(task, metrics, clock)
         self._producer = producer
@@ -148,28 +147,29 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._next_commit = 0.0
         self._open = False  # a transaction is open
         self._started_at = 0.0  # start time of the last transaction
-        self._size = 0  # number of records in it
-        self._bytes = 0  # size of their keys and values, which are retained until it ends
-        self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}  # not stored yet
-        self._to_report: list[
-            tuple[Submitted, OffsetAndMetadata | None]
-        ] = []  # records to report to the task after the commit
+        self._size = 0  # number of records in the open transaction
+        self._bytes = 0  # total size of their keys and values, which remain in memory
+        # offsets that have not been stored yet
+        self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}
+        # records to report to the task after the commit
+        self._to_report: list[tuple[Submitted, OffsetAndMetadata | None]] = []
         self._raw_keys: dict[PartitionKey, bytes] = {}
         self._offset_topic = ""
         self._active = 0  # records that have not been committed yet
-        self._sent: list[tuple[Submitted, OutgoingRecord]] = []  # in the open transaction
-        # location of an offset record of the transaction that is being committed
+        # records in the open transaction
+        self._sent: list[tuple[Submitted, OutgoingRecord]] = []
+        # location of an offset record in the transaction that is being committed
         self._stored_at: RecordPlace | None = None
-        # error of the first record of the transaction that was not delivered
+        # first delivery error in the transaction
         self._delivery_error: KafkaError | None = None
         self._repairing = False
 
     def open(self) -> None:
-        """Fence producers of earlier runs of this connector's tasks, then acquire this task's ID.
+        """Fence producers of earlier task sets, and acquire this task's transactional ID.
 
         Raises:
             ConnectError: The task set has changed, or the cluster denies the request.
-            TaskStoppedError: A stop was requested meanwhile.
+            TaskStoppedError: A stop was requested.
         """
         self._fence_zombies()
         self._acquire_id()
@@ -196,7 +196,7 @@ class ExactlyOnceCommitter(SourceCommitter):
                 log.debug("waiting for transactional id %s: %s", self._id, problem.str())
 
     def _fence_zombies(self) -> None:
-        """Fence zombies, with retries: the leadership of the worker group may be changing."""
+        """Fence zombies. Retries because the leader of the worker group may be changing."""
         deadline = self._clock.monotonic() + FENCE_SECONDS
         while True:
             try:
@@ -258,7 +258,7 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
         self._delivery_error = self._delivery_error or error
-        # of an aborted transaction; after other failures, no commit succeeds
+        # the transaction was aborted, or no commit will succeed
         self._to_report.append((submitted, None))
 
     @property
@@ -289,7 +289,7 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _end_if_requested(self, *, commit: bool, abort: bool) -> None:
         """Commit or abort if requested.
 
-        After an abort, the offsets are stored anyway: the records must not be delivered again.
+        Offsets are stored even after an abort because the records must not be delivered again.
         """
         if abort:
             self._abort_as_requested()
@@ -304,19 +304,18 @@ class ExactlyOnceCommitter(SourceCommitter):
             "aborting the transaction as requested by the task: dropping %d records", self._size
         )
         try:
-            # librdkafka (its issue 4849) fails fatally if it ends a transaction whose partitions
-            # the broker does not know yet. A delivered record proves that the broker knows them.
+            # librdkafka fails fatally if it ends a transaction whose partitions are not registered
+            # with the broker yet (librdkafka issue 4849). Delivered records prove that they are.
             self._producer.client.flush(ABORT_SECONDS)
             self._producer.client.abort_transaction()
         except KafkaException as error:
             self._abort_by_force(error)
         self._reset()
-        self._to_report = [
-            (submitted, None) for submitted, _ in self._to_report
-        ]  # not written to Kafka
+        # the records were not written to Kafka
+        self._to_report = [(submitted, None) for submitted, _ in self._to_report]
 
     def _abort_by_force(self, error: KafkaException) -> None:
-        """Replace the producer. The new one ends the open transaction of its predecessor first."""
+        """Abort by replacing the producer. The new producer ends the open transaction first."""
         try:
             self._fail("abort", error)
         except TransactionLostError as lost:
@@ -350,7 +349,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             return
         offsets = list(self._offsets.values())
         while not self._committed(started):
-            pass  # repaired: try again
+            pass  # the transaction was restored; try again
         self._metrics.transaction(self._size)
         self._reset()
         self._metrics.commits.succeeded(self._clock.monotonic() - started)
@@ -367,7 +366,7 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _committed(self, started: float) -> bool:
         """Try to commit. Return False if the transaction was lost and has been restored."""
         try:
-            self._begin_transaction()  # needed for offsets alone, if all records were filtered
+            self._begin_transaction()  # not open yet if all records were filtered
             self._store_offsets()
             self._commit_client()
         except TransactionLostError as lost:
@@ -379,7 +378,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         return True
 
     def _store_offsets(self) -> None:
-        """Write the offset records with the keys of the worker, which never change."""
+        """Write the offset records. The worker creates their keys, which never change."""
         without_key = {
             key: pair for key, pair in self._offsets.items() if key not in self._raw_keys
         }
@@ -405,7 +404,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._stored_at = RecordPlace(topic, partition, offset)
 
     def _commit_client(self) -> None:
-        """Wait for the outcome without a limit: the client gives up at the transaction timeout."""
+        """Commit without a time limit, because the client fails at the transaction timeout."""
         while True:
             try:
                 self._producer.client.commit_transaction(SLICE_SECONDS)
@@ -432,14 +431,16 @@ class ExactlyOnceCommitter(SourceCommitter):
 
         Return True if the transaction was committed.
 
-        After a crash between two steps, the next instance finds the offsets of the last committed
-        transaction.
+        After a crash between two steps, the next instance starts from the offsets of the last
+        committed transaction.
 
-        1. The worker confirms that it owns the task (an older instance must not fence a newer one).
-        2. A new producer acquires the ID, which ends the old transaction in one way or the other.
-        3. The worker confirms again (a newer instance that was fenced does the same).
-        4. If all records had been acknowledged, check one of them: they may have been committed.
-        5. Otherwise, send them again in a new transaction.
+        1. Verify that the worker owns the task, because an older instance must not fence a newer
+           instance.
+        2. Acquire the transactional ID with a new producer, which commits or aborts the old
+           transaction.
+        3. Verify the ownership again, as a newer instance does that was fenced in step 2.
+        4. If an offset record had been acknowledged, check whether its transaction was committed.
+        5. If it was not committed, send the records again in a new transaction.
         """
         self._repairing = True
         stored_at = self._stored_at
@@ -501,7 +502,8 @@ class ExactlyOnceCommitter(SourceCommitter):
     def close(self, *, failed: bool) -> None:
         """Commit the last transaction, or abort it.
 
-        It is aborted if the task failed or defines its own boundaries.
+        The transaction is aborted if the task failed, or if the task defines the boundaries and has
+        not requested a commit.
         """
         try:
             if failed or self._repairing:
@@ -517,7 +519,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             )
         if self._open:
             try:
-                # so that consumers need not wait for the timeout
+                # otherwise, consumers would wait until the transaction times out
                 self._producer.client.abort_transaction(ABORT_SECONDS)
             except KafkaException as error:
                 log.warning("failed to abort the open transaction: %s", error.args[0].str())
@@ -526,16 +528,16 @@ class ExactlyOnceCommitter(SourceCommitter):
 def _root_error(
     producer: SourceProducer, delivery_error: KafkaError | None, problem: KafkaError
 ) -> KafkaError:
-    """Return the actual error of a producer that only reports that it is in an error state.
+    """Return the root cause of an error that only reports the error state of the producer.
 
-    `delivery_error` is the error of an undelivered record; it takes precedence.
+    `delivery_error`, the error of an undelivered record, takes precedence.
     """
     unexplained = problem.code() in _UNEXPLAINED
     if delivery_error is not None and (unexplained or delivery_error.code() not in _LOST):
         return delivery_error
     if unexplained:
         try:
-            producer.client.commit_transaction(0)  # fails as well, with the actual reason
+            producer.client.commit_transaction(0)  # fails too, with the root cause
         except KafkaException as error:
             return error.args[0]  # type: ignore[no-any-return] # the client's class has no types
     return problem

@@ -1,4 +1,4 @@
-"""`SourceCommitter`: delivery of a source task's records, and storage of their offsets."""
+"""`SourceCommitter`: tracks the delivery of a source task's records and stores their offsets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 class SourceCommitter(ABC):
     """Commits the offsets of one task. All methods are called on the task's thread.
 
-    The loop calls `open`; for each record, `submit` and either `drop` or `sending` and
-    `dispatched`; `acknowledged` or `lost` when the client reports it; `batch_done` after the
-    records of each poll; `tick` in between; and `close` at the end.
+    The loop first calls `open`. For each record, it calls `submit`, followed by either `drop` or
+    `sending` and `dispatched`. It calls `acknowledged` or `lost` when the client reports the result
+    of a record, `batch_done` after all records of a poll, `tick` periodically, and `close` at the
+    end.
     """
 
     def __init__(self, task: SourceTask, metrics: SourceMetrics, clock: Clock) -> None:
@@ -40,7 +41,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def submit(self, record: SourceRecord) -> Submitted:
-        """Register a record as returned by the task."""
+        """Register a record in the form that the task returned."""
 
     @abstractmethod
     def drop(self, submitted: Submitted) -> None:
@@ -48,33 +49,34 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def sending(self, topic: str) -> None:
-        """Prepare for a record to be handed to the client.
+        """Prepare to hand a record for `topic` to the client.
 
-        ConnectError if this topic is not allowed.
+        Raises:
+            ConnectError: The task must not write to this topic.
         """
 
     @abstractmethod
     def refused(self, error: KafkaException) -> None:
         """Handle a record that the client rejected and whose loss is not tolerated.
 
-        Return to retry, or raise.
+        Return if the record should be sent again; otherwise, raise an error.
         """
 
     @abstractmethod
     def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
-        """Note that the client has accepted the record in this form."""
+        """Handle a record that the client has accepted."""
 
     @abstractmethod
     def acknowledged(self, submitted: Submitted, message: Message) -> None:
-        """Note that the broker has stored the record. Called from the client's `poll`."""
+        """Handle a record that the broker has stored. Called from the client's `poll`."""
 
     @abstractmethod
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
-        """Note that the client did not deliver the record.
+        """Handle a record that the client did not deliver.
 
-        This is tolerated or fails the next commit.
+        The loss is tolerated or fails the next commit.
 
-        Called from the client's `poll` with its error, or from the loop without one.
+        Called from the client's `poll` with the error, or from the loop without an error.
         """
 
     @property
@@ -92,7 +94,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def batch_done(self) -> None:
-        """Note that all records of a poll have been handed to the client."""
+        """Handle the end of a poll, after all its records were handed to the client or dropped."""
 
     @abstractmethod
     def tick(self) -> None:
@@ -103,17 +105,17 @@ class SourceCommitter(ABC):
         """Deliver and store as much as possible within the commit timeout. Errors are logged."""
 
     def _notify_task(self) -> None:
-        """Notify the task that offsets are stored. Its errors have no effect, as in Java."""
+        """Notify the task that offsets are stored. Its errors are only logged, as in Java."""
         try:
             self._task.commit()
         except Exception:
-            log.exception("commit of the task failed")
+            log.exception("the commit method of the task failed")
 
     def _record_committed(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
         try:
             self._task.commit_record(record, metadata)
         except Exception:
-            log.exception("commit_record of the task failed")
+            log.exception("the commit_record method of the task failed")
 
 
 class NotDeliveredError(ConnectError):

@@ -31,12 +31,12 @@ from connect_py.task.worker_client import TaskStoppedError
 
 QUEUE_FULL_SECONDS: Final = 0.1
 POLL_RETRY_SECONDS: Final = 0.5
-POLL: Final = "poll"  # subject of the waiting reason: records that the task returns later
+POLL: Final = "poll"  # shown in the status while the task cannot return records
 PAUSE_SLICE_SECONDS: Final = 0.2
-SERVE_EVERY: Final = 500  # records between checks of deliveries
+SERVE_EVERY: Final = 500  # number of records between checks for delivery reports
 # class name in reports of failed sends
 PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"
-# of an aborted transaction
+# delivery errors of an aborted transaction
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 log = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class SourceTaskRunner:
-    """Owns the producer and calls the task, all on one thread.
+    """Runs a source task and its producer on one thread.
 
-    The committer decides when records are delivered.
+    The committer implements the delivery guarantee.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SourceTaskRunner:
     def run(self) -> None:
         """Start the task, loop until a stop is requested, and commit as much as possible.
 
-        Errors are raised.
+        Raises the errors of the task.
         """
         self._committer.open()
         self._task.start(self._task_config)
@@ -188,9 +188,9 @@ class SourceTaskRunner:
     ) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
         """Transform and convert a record.
 
-        Return None if it was filtered, or failed and is tolerated.
+        Return None if the record was filtered, or if it failed and the error is tolerated.
 
-        Headers are converted first: the converters of key and value may add some.
+        Headers are converted first because the key and value converters may add headers.
         """
         final = record
         for link in self._chain.links:
@@ -262,7 +262,7 @@ class SourceTaskRunner:
             self._committer.lost(submitted, error)
 
     def _lost(self, submitted: Submitted, error: ConnectError) -> None:
-        """Report a lost record. The task fails unless that is tolerated."""
+        """Report a lost record. The task fails unless the error is tolerated."""
         try:
             self._errors.report(
                 self._failed(submitted.record, Stage.KAFKA_PRODUCE, PRODUCER_NAME, error)

@@ -1,4 +1,4 @@
-"""`SourceProducer`: the replaceable producer of a source task."""
+"""`SourceProducer`: producer of a source task, whose client can be replaced."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class OutgoingRecord:
     value: bytes | None
     key: bytes | None
     headers: Sequence[tuple[str, str | bytes | None]]
-    timestamp: int  # ms; 0: the time of sending
-    partition: int | None  # None: chosen by the key
+    timestamp: int  # ms; 0 means the time of sending
+    partition: int | None  # None if the client chooses the partition by the key
     on_delivery: OnDelivery  # called from the client's `poll`
 
 
 class SourceProducer:
-    """Used only on the task's thread."""
+    """Sends records with a client that can be replaced. Used only on the task's thread."""
 
     def __init__(self, make: Callable[[], Producer]) -> None:
-        """Create the first client."""
+        """Create the first client. `make` also creates its replacements."""
         self._make = make
-        # of the client: pending delivery callbacks must not reference a replaced one
+        # number of replacements; delivery reports of a replaced client are ignored
         self._generation = 0
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
         """Hand a record to the client.
 
-        `on_delivery` receives its result unless the client is replaced first.
+        `on_delivery` receives the result unless the client is replaced first.
 
         Raises:
             BufferError: The local queue is full.
@@ -69,7 +69,7 @@ class SourceProducer:
             self.client.poll(timeout)
 
     def renew(self) -> None:
-        """Replace the client; records of the old one are dropped."""
+        """Replace the client. Drops the undelivered records of the old client."""
         self._generation += 1
         self.client.purge()
         self.poll(0)  # releases the pending delivery reports

@@ -1,4 +1,4 @@
-"""`WorkerSourceTaskContext`: requests of a source task to the worker."""
+"""`WorkerSourceTaskContext`: context of a source task, backed by the worker."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class WorkerOffsetStorageReader:
         self._worker = worker
 
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """Return the offset of one source partition, or None.
+        """Return the offset of one source partition, or None if no offset is stored.
 
-        ConnectError if the worker cannot read it.
+        Raises:
+            ConnectError: The worker cannot read the offset.
         """
         return self.offsets([partition])[0]
 
@@ -40,7 +41,7 @@ class WorkerSourceTaskContext(WorkerSharedServices):
 
     def __init__(
         self,
-        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        id: ConnectorTaskId,  # noqa: A002 - named as in Kafka Connect
         task_config: Mapping[str, str],
         reader: WorkerOffsetStorageReader,
         transactions: WorkerTransactionContext | None,

@@ -1,4 +1,4 @@
-"""`SubmittedRecords`: the source offsets that may be stored after acknowledgements."""
+"""`SubmittedRecords`: determines the source offsets that may be stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PartitionKey: TypeAlias = frozenset[tuple[str, Value]]
 
 @dataclass(slots=True, eq=False)
 class Submitted:
-    """One submitted record; `done` after it was acknowledged, filtered, or skipped."""
+    """A submitted record. It is done after it was acknowledged, filtered, or skipped."""
 
     record: SourceRecord  # as returned by the task
     done: bool = False
@@ -28,19 +28,19 @@ def partition_key(partition: Entry) -> PartitionKey:
 
 
 class SubmittedRecords:
-    """Records whose offsets are not stored yet.
+    """Tracks records whose offsets have not been stored yet.
 
     An offset may be stored when its record and all earlier records of its source partition are
     done.
 
-    Used only on the task's thread: acknowledgements arrive during the producer's `poll`.
+    Used only on the task's thread, because acknowledgements arrive during the producer's `poll`.
     """
 
     def __init__(self) -> None:
         self._queues: dict[PartitionKey, deque[Submitted]] = {}
-        # tasks often use the same map object for many records
+        # cached because tasks often use the same map object for many records
         self._last: tuple[Entry, deque[Submitted]] | None = None
-        self.active = 0  # submitted and not done
+        self.active = 0  # number of records that are not done
 
     def submit(self, record: SourceRecord) -> Submitted:
         """Register a record before it is sent."""
@@ -53,15 +53,15 @@ class SubmittedRecords:
         return submitted
 
     def acknowledge(self, submitted: Submitted) -> None:
-        """Note that a record is done."""
+        """Mark a record as done."""
         if not submitted.done:
             submitted.done = True
             self.active -= 1
 
     def committable(self) -> dict[PartitionKey, tuple[Entry, Entry]]:
-        """Remove the records that are done.
+        """Remove the records whose offsets may be stored.
 
-        Return partition and last offset of each partition with progress.
+        Return each source partition that has progressed, with its last offset.
         """
         committable = {}
         self._last = None

@@ -1,4 +1,4 @@
-"""`TopicCreation`: the `topic.creation.*` rules of a source for the topics that it creates."""
+"""`TopicCreation`: the `topic.creation.*` rules of a source connector."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OWN_KEYS: Final = ("include", "exclude", "partitions", "replication.factor")
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRule:
-    """Settings of a new topic."""
+    """Settings of new topics that match a group."""
 
     group: str  # name of the group
-    partitions: int  # -1: the broker's default
-    replication_factor: int  # -1: the broker's default
-    settings: Mapping[str, str]  # further topic configs
+    partitions: int  # -1 means the broker's default
+    replication_factor: int  # -1 means the broker's default
+    settings: Mapping[str, str]  # additional topic configs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,23 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """The first group that matches a topic's whole name decides, otherwise the default group."""
+    """Selects the first group that matches the entire topic name, or the default group."""
 
-    groups: Sequence[_Group] = ()  # the last one is the default group, which matches every topic
+    groups: Sequence[_Group] = ()  # the last group is the default group, which matches every topic
 
     @classmethod
     def parse(cls, config: Mapping[str, str], *, enabled: bool = True) -> TopicCreation:
-        """Read a connector's configuration.
+        """Parse a connector's configuration.
 
-        Without any `topic.creation.*` key, no topic is created.
+        If it contains no `topic.creation.*` key, the connector creates no topics.
 
         Args:
             config: Resolved configuration of the connector.
             enabled: The worker's `topic.creation.enable`.
 
         Raises:
-            ConfigError: The default group is incomplete, or a number or a pattern is invalid.
+            ConfigError: The default group is incomplete, or a number or a regular expression is
+                invalid.
         """
         if not enabled or not any(key.startswith(PREFIX) for key in config):
             return cls()
@@ -80,7 +81,7 @@ class TopicCreation:
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
     """Return the rule of a group.
 
-    Other groups inherit the numbers of the default group, which must have them.
+    The default group must define both numbers. Other groups inherit them.
     """
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()

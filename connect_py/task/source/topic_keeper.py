@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicKeeper:
-    """Used on the task's thread."""
+    """Creates topics or waits until they exist. Used on the task's thread."""
 
     def __init__(
         self,
@@ -41,8 +41,11 @@ class TopicKeeper:
         """Create the object.
 
         Args:
-            wait: Waits this many seconds, and raises if the task is to stop.
-            used: Called with an existing topic for each record.
+            rules: Determines the settings of new topics.
+            admin: Creates the topics.
+            producer: Requests the metadata of topics.
+            wait: Waits for a number of seconds. Raises TaskStoppedError if a stop was requested.
+            used: Notified of the topic of each record.
         """
         self._rules = rules
         self._admin = admin
@@ -52,9 +55,9 @@ class TopicKeeper:
         self._existing_topics: set[str] = set()
 
     def ensure(self, topic: str) -> None:
-        """Return when the topic exists. May wait indefinitely.
+        """Wait until the topic exists, possibly indefinitely.
 
-        It is created by these rules, by the broker, or by another client.
+        The topic is created by these rules, by the broker, or by another client.
 
         Raises:
             ConnectError: The rules apply to the topic, and the cluster denies its creation.
@@ -87,7 +90,7 @@ class TopicKeeper:
     def _await(self, topic: str) -> None:
         """Wait for the topic, as Java's producer does.
 
-        The request creates it if the broker creates topics automatically.
+        The metadata request creates the topic if the broker creates topics automatically.
         """
         warned = False
         while True:
@@ -98,7 +101,7 @@ class TopicKeeper:
             except KafkaException as error:
                 problem = error.args[0]
             if problem is None or (problem.code() not in _MISSING and not problem.retriable()):
-                return  # the delivery of the record reports any other error
+                return  # any other error is reported when the record is sent
             if not warned and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
                 warned = True
                 log.warning(

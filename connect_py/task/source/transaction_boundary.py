@@ -1,4 +1,4 @@
-"""`TransactionBoundary`: transaction boundaries of a source, and the requests of its tasks."""
+"""`TransactionBoundary`: transaction boundaries of a source connector and requests of its tasks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ class TransactionBoundary(Enum):
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> TransactionBoundary:
-        """Read a validated connector configuration."""
+        """Return the boundary in a validated connector configuration."""
         return cls((config.get("transaction.boundary") or cls.POLL.value).strip().lower())
 
 
 class WorkerTransactionContext:
-    """Implements `connect_py.api.task.TransactionContext`; the committer takes the requests."""
+    """Stores the requests of a task until the committer takes them.
+
+    Implements `connect_py.api.task.TransactionContext`.
+    """
 
     def __init__(self) -> None:
         self._commit_batch = False
         self._abort_batch = False
-        # identities of records that the task holds or has just returned
+        # object IDs of records, which `_records` keeps alive to prevent reuse of the IDs
         self._commit_after: set[int] = set()
         self._abort_after: set[int] = set()
-        self._records: list[SourceRecord] = []  # prevents reuse of identities
+        self._records: list[SourceRecord] = []
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
         """Request a commit; see `TransactionContext`."""
@@ -68,13 +71,13 @@ class WorkerTransactionContext:
             self._records.append(record)
 
     def take_batch(self) -> tuple[bool, bool]:
-        """Take the requests to commit and to abort at the end of this batch."""
+        """Remove and return the requests to commit and to abort at the end of this batch."""
         requests = (self._commit_batch, self._abort_batch)
         self._commit_batch = self._abort_batch = False
         return requests
 
     def take_record(self, record: SourceRecord) -> tuple[bool, bool]:
-        """Take the requests to commit and to abort after a record."""
+        """Remove and return the requests to commit and to abort after a record."""
         if not self._records:
             return (False, False)
         identity = id(record)

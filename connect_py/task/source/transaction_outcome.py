@@ -1,4 +1,4 @@
-"""Outcome of a transaction, determined with a consumer of committed records."""
+"""Determines the outcome of a transaction with a consumer of committed records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # maximum delay of a stop
 
-# A missing topic is not waited for: the record was in it.
+# permanent errors; a missing topic was deleted, because the record had been written to it
 _LASTING: Final = REFUSALS | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -38,14 +38,15 @@ class RecordPlace:
 
 
 def is_committed(settings: Settings, location: RecordPlace, check: Callable[[], None]) -> bool:
-    """Return True if the ended transaction of this record was committed. Waits without a limit.
+    """Return True if the transaction of a record was committed. The transaction must have ended.
 
-    Older open transactions of other producers delay the result until they end.
+    Waits without a limit, because older open transactions of other producers delay the result.
 
     Args:
-        settings: Of a consumer that reads committed records and reports the end of a partition.
-        location: Of the latest record of its key, so that compaction does not remove it.
-        check: Called regularly; raises to give up.
+        settings: Settings of a consumer that reads committed records and reports the end of a
+            partition.
+        location: Location of the latest record of its key, which compaction does not remove.
+        check: Called regularly. Raises an error to end the wait.
 
     Raises:
         ConnectError: The topic is permanently unreadable.
@@ -68,8 +69,8 @@ def is_committed(settings: Settings, location: RecordPlace, check: Callable[[], 
                 if error.code() not in logged_codes:
                     logged_codes.add(error.code())
                     log.warning("cannot read %s, will retry: %s", location.topic, error.str())
-                continue  # the client recovers without help
+                continue  # the client recovers automatically
             if error is None:
                 return at == location.offset
             if at is not None and at > location.offset:
-                return False  # read past it
+                return False  # the consumer has read past the record
