@@ -87,13 +87,13 @@ class OrderedChanges(StagingFeature):
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:
         """Raise the order of each row to at least the order of the preceding row."""
         whole, partition = cycle.whole, cycle.partition
-        silent = whole.column(ORDER).is_null()
+        lacks_order = whole.column(ORDER).is_null()
         order = running_maximum(whole.column(ORDER), self._last.get(partition, ""))
         self._latest[partition] = order[-1].as_py()
         whole = replace_column(whole, ORDER, order, _BUFFERED_ORDER)
         # A tombstone before all events repeats a delete from an earlier cycle. Without an order, it
         # would delete later rows from other partitions.
-        repeats = pc.and_(silent, pc.equal(order, ""))
+        repeats = pc.and_(lacks_order, pc.equal(order, ""))
         if any_true(as_array(repeats)):
             log.warning(
                 "table %s: skipping %d tombstones of %s without an order before the first change; "

@@ -173,7 +173,7 @@ class TaskActions:
                     raise ConnectError(reason)
 
     def hold(self, partition: TopicPartition, hold: Hold) -> None:
-        """Stop a partition at the start of the poll until the coordinator opens the table."""
+        """Stop a partition at the start of the poll until the coordinator responds."""
         self._pending.drop(partition)
         self.carry_out(self._state.hold(partition, *hold, now_ms()))
 

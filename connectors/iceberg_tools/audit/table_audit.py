@@ -551,9 +551,11 @@ class _GroupWalk:
 
     def _note_expired_commits(self) -> None:
         history, group = self._history, self._audit.group
-        ours = {snapshot.id for snapshot in history.ancestors}
+        ancestor_ids = {snapshot.id for snapshot in history.ancestors}
         other_commits = [
-            each for each, groups in history.present.items() if group in groups and each not in ours
+            each
+            for each, groups in history.present.items()
+            if group in groups and each not in ancestor_ids
         ]
         if other_commits:
             self._note(

@@ -167,8 +167,8 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
     """Return the changes that determine the state."""
     metadata = session.table(request.changelog).metadata()
     head = metadata.head(request.changelog_ref)
-    theirs = look_up(metadata.view(request.changelog_ref, request.property_key))
-    if head is None or theirs.ledger is None:
+    lookup = look_up(metadata.view(request.changelog_ref, request.property_key))
+    if head is None or lookup.ledger is None:
         raise TableUnsuitableError(
             request.changelog,
             f"has no {request.property_key} and is therefore not a changelog of this connector",
@@ -178,10 +178,10 @@ def _read_changelog(session: LakeSession, name: str, request: RebuildRequest) ->
         raise TableUnsuitableError(
             request.changelog, f"has no column {missing[0]} and is therefore not a changelog"
         )
-    reached = {tp: position.next for tp, position in theirs.ledger.positions().items()}
+    reached = {tp: position.next for tp, position in lookup.ledger.positions().items()}
     _refuse_other_topics(session, request.changelog, int(head["snapshot-id"]), reached)
     ends, late = (
-        (reached, ()) if request.snapshot is None else _table_state(session, name, request, theirs)
+        (reached, ()) if request.snapshot is None else _table_state(session, name, request, lookup)
     )
     behind = [
         f"{tp.topic}-{tp.partition}" for tp, end in sorted(ends.items()) if reached.get(tp, 0) < end

@@ -437,22 +437,22 @@ class Load:
         Raises:
             ConnectError: A range failed permanently.
         """
-        state, found_range = self._parts.state, False
+        state, has_staged_range = self._parts.state, False
         for tp in self._ends:
             if tp in self._context.paused or not state.is_reading(tp):
                 continue
             staged = self._stage.next_ahead(tp, state.next_offset(tp), partial(self._basis, tp))
             if staged is None:
                 continue
-            found_range = True
+            has_staged_range = True
             if staged.result is None:
                 state.advance(tp, staged.end)
             else:
                 self._process(staged.result)
-        if found_range:
+        if has_staged_range:
             self.progress.steps += 1
             self._parts.stops.poll_staged()
-        return found_range
+        return has_staged_range
 
     def _batch_rows(self) -> int:
         """Return the maximum number of messages per batch.

@@ -55,15 +55,17 @@ def due_actions(
             f"{policy.small_files}"
         )
     ratio = state.deleted_records / state.records if state.records else 0.0
-    crossed = policy.delete_ratio and ratio >= policy.delete_ratio
-    if crossed:
+    exceeds_delete_ratio = policy.delete_ratio and ratio >= policy.delete_ratio
+    if exceeds_delete_ratio:
         reasons.append(
             f"{ratio:.0%} of the rows in data files are deleted, at least {policy.delete_ratio:.0%}"
         )
     if reasons:
         due.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
-    many = policy.delete_files and state.delete_files >= policy.delete_files
-    if state.format_version == 2 and (many or (crossed and state.delete_files)):
+    has_many_delete_files = policy.delete_files and state.delete_files >= policy.delete_files
+    if state.format_version == 2 and (
+        has_many_delete_files or (exceeds_delete_ratio and state.delete_files)
+    ):
         # a compaction leaves position deletes that refer to removed data files
         due.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
     required = state.data_files // _FILES_PER_MANIFEST + 2
@@ -89,7 +91,9 @@ def may_be_due(
         return True
     if state.snapshot is None or state.unpublished:
         return False
-    grown = (last.most_small_files - last.data_files if last is not None else 0) + state.data_files
+    possible_small_files = (
+        last.most_small_files - last.data_files if last is not None else 0
+    ) + state.data_files
     commits = state.sequence - (last.sequence - last.manifests if last is not None else 0)
-    crowded = bool(policy.small_files) and grown >= policy.small_files
-    return crowded or bool(policy.manifests and commits >= policy.manifests)
+    may_compact = bool(policy.small_files) and possible_small_files >= policy.small_files
+    return may_compact or bool(policy.manifests and commits >= policy.manifests)

@@ -47,7 +47,7 @@ class TableTrace:
             ledger_group: The group of the connector under this sink. Ledgers of other connectors
                 are ignored.
         """
-        ours = ledger_group in history.properties or any(
+        has_ledger_of_group = ledger_group in history.properties or any(
             ledger_group in s.groups for s in history.ancestors
         )
         for snapshot in history.ancestors:
@@ -68,9 +68,9 @@ class TableTrace:
                     snapshot.summary.get(TASK_ID_KEY),
                     through,
                     history.complete,
-                    ours,
+                    has_ledger_of_group,
                 )
-        return TableTrace(history.table, complete=history.complete, has_ledger=ours)
+        return TableTrace(history.table, complete=history.complete, has_ledger=has_ledger_of_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +139,23 @@ def find_position(
     ]
     if ahead:
         problems.append(f"other tables are ahead ({', '.join(ahead)}) and would get duplicate rows")
-    unseen = uncommitted.keys() - by_table.keys()
-    if unseen:
-        problems.append(f"tables that were not checked: {', '.join(sorted(unseen))}")
-    checked = [by_table[name] for name in uncommitted.keys() - unseen]
-    silent = sorted(
+    unchecked_tables = uncommitted.keys() - by_table.keys()
+    if unchecked_tables:
+        problems.append(f"tables that were not checked: {', '.join(sorted(unchecked_tables))}")
+    checked = [by_table[name] for name in uncommitted.keys() - unchecked_tables]
+    tables_without_position = sorted(
         trace.table for trace in checked if trace.control is None and not trace.complete
     )
-    if silent:
+    if tables_without_position:
         problems.append(
             "older snapshots were expired, so the committed position is unknown: "
-            f"{', '.join(silent)}"
+            f"{', '.join(tables_without_position)}"
         )
     unknown = sorted(str(tp) for tp, offset in read_to.items() if offset < 0)
     if unknown:
         problems.append(f"the control topic has no earlier position for {', '.join(unknown)}")
     offsets = {tp: offset for tp, offset in read_to.items() if offset >= 0}
-    needs_check = ahead or unseen or silent or unknown
+    needs_check = ahead or unchecked_tables or tables_without_position or unknown
     return JavaPosition(offsets, False, uncommitted, tuple(problems) if needs_check else ())
 
 
