@@ -24,11 +24,11 @@ from connectors.iceberg.config.keys import (
 )
 from connectors.iceberg.config.worker_defaults import is_worker_default
 
-# worker property with a comma-separated list of glob patterns of keys
+# worker property with a comma-separated list of glob patterns for keys
 ALLOWED: Final = "connect_py.spark.settings.allowed"
-# worker property with such a list for keys whose values are SQL or function names
+# worker property with a comma-separated list of glob patterns for keys with SQL or function names
 USER_CODE: Final = "connect_py.spark.user-code.allowed"
-REMOTE: Final = "spark.remote"  # Spark Connect, see docs/decisions/0013-no-spark-connect.md
+REMOTE: Final = "spark.remote"  # Spark Connect; see docs/decisions/0013-no-spark-connect.md
 
 _TUNING: Final = re.compile(
     r"spark\.("
@@ -91,7 +91,7 @@ def no_spark_connect(master_key: str) -> str:
     """Return the error message for `spark.remote`.
 
     Args:
-        master_key: Key or CLI option for the Spark master, which the message recommends instead.
+        master_key: Key or CLI option for the Spark master, which the message recommends.
     """
     return (
         "Spark Connect is no longer supported; to run commits on a Spark cluster, "
@@ -161,7 +161,7 @@ def _refusal_of_spark_setting(name: str, value: str) -> str | None:
         return _refusal_of_class(name, value)
     if name.startswith("spark.hadoop."):
         return _refusal_of_class(name, value)
-    if name == REMOTE:  # has a separate validation error that no worker property can disable
+    if name == REMOTE:  # rejected by a separate check, which no worker property can disable
         return None
     if _TUNING.fullmatch(name) is not None and _NAMES_CLASS.fullmatch(name) is None:
         return None

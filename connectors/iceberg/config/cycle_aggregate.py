@@ -1,6 +1,6 @@
 """`CycleAggregate`: an aggregate table that is updated with each commit to another table.
 
-The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Other keys add a suffix to it:
+The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Other settings append a suffix to it:
 
 - `.keys`: columns that identify a row
 - `.add`: columns whose values are added to the existing values

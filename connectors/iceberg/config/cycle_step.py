@@ -54,7 +54,7 @@ def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
 
     Args:
         query: The query.
-        reads: Pattern that matches a part of each query that reads the rows of the commit.
+        reads: Pattern that is searched in the query. It must match a reference to the rows.
         reason: Error message for a query without a match.
 
     Raises:
@@ -87,7 +87,7 @@ def cycle_step(sql: str, function: str) -> CycleStep | None:
     """Return the step, or None if both strings are empty.
 
     Raises:
-        ValueError: Neither string is empty.
+        ValueError: Both strings are nonempty.
     """
     if sql and function:
         raise ValueError(f"cannot be combined with {CYCLE_TRANSFORM}")

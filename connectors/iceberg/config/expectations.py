@@ -21,7 +21,7 @@ QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 _CALLS_JAVA: Final = r"\b(reflect|java_method|try_reflect)\b"
 # SQL functions that call arbitrary Java methods
 JAVA_FUNCTIONS: Final = re.compile(f"(?i){_CALLS_JAVA}")
-# these functions, and paths in backquotes, which read arbitrary files
+# the same functions, and paths in backquotes, which can read arbitrary files
 FORBIDDEN_SQL: Final = re.compile(rf"(?i){_CALLS_JAVA}|`[^`]*[/:][^`]*`")
 
 
@@ -68,7 +68,7 @@ class ExpectationRules:
     ) -> tuple[Expectation, ...]:
         """Return the expectations of a table.
 
-        `table_expectations` take precedence over the connector's expectations of the same name.
+        `table_expectations` take precedence over connector expectations with the same name.
         """
         patterns = self.tables
         expectations = {

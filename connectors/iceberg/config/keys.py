@@ -65,7 +65,7 @@ OPENLINEAGE_FILE = "iceberg.ext.openlineage.file"
 NOTICES_WEBHOOK = "iceberg.ext.notices.webhook"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
-# Any name may follow these prefixes, because Iceberg, Hadoop, Kafka, Spark, or users define it.
+# prefixes of keys that are defined by Iceberg, Hadoop, Kafka, Spark, or the user
 FREE_PREFIXES = (
     CATALOG_PREFIX,
     HADOOP_PREFIX,

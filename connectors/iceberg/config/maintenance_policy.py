@@ -246,7 +246,7 @@ class MaintenancePolicy:
         "orphan-dry-run",
         "false",
         _boolean,
-        "Whether to only count orphan files instead of removing them.",
+        "Whether to count orphan files instead of removing them.",
     )
     tiering_age_ms: int | None = _setting(  # files are not moved if None
         "tiering-age",
@@ -290,12 +290,12 @@ class MaintenancePolicy:
 
     @property
     def full_snapshots(self) -> int:
-        """Limit above which `enabled=true` expires snapshots. 0 disables expiration."""
+        """Number of snapshots above which `enabled=true` expires snapshots. 0 disables this."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property
     def auto_snapshots(self) -> int:
-        """Limit above which `enabled=auto` expires snapshots before the age `keep`.
+        """Number of snapshots above which `enabled=auto` expires the oldest regardless of `keep`.
 
         0 disables expiration.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RefSetting:
-    """Setting with which commits create or move a tag or a branch other than main."""
+    """Setting that makes commits change a tag, or a branch other than main."""
 
     key: str  # connector key
     setting: str  # table key without the prefix `iceberg.table.<table>.`

@@ -32,7 +32,7 @@ _MAX_BYTES: Final = 1 << 20
 
 
 def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]:
-    """Return the keys that require branches or tags, with error messages, if the catalog has none.
+    """Return the keys that require branches or tags that the catalog rejects, with error messages.
 
     If there are such keys, up to two requests are sent to a REST catalog. The list is empty if the
     catalog does not respond or requires authentication other than a token or a credential.
@@ -51,7 +51,7 @@ def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]
 
 
 def _accepts_only_main(properties: Mapping[str, str]) -> bool:
-    """Return True if a REST catalog reports that it accepts no branch except main."""
+    """Return True if a REST catalog reports that it accepts only the branch main."""
     is_rest = properties.get("type") == "rest" or properties.get("catalog-impl") == _REST_CATALOG
     if not is_rest or not properties.get("uri"):
         return False

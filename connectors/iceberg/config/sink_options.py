@@ -55,7 +55,7 @@ _SECRETS = (
 
 
 class ClassFamily(Enum):
-    """Java sink whose class name is configured. Determines the defaults of new tables."""
+    """Origin of the connector class name, which determines group names and table defaults."""
 
     APACHE = "apache"
     TABULAR = "tabular"
@@ -176,7 +176,7 @@ class SinkOptions:
     kafka: Mapping[str, str] = field(repr=False)
     changelogs_only: bool  # every table is a change log
     spark: Mapping[str, str] = field(repr=False)  # full keys, such as `spark.master`
-    # This is also the order in the reference. `_define` declares keys without an attribute.
+    # The reference page has the same order. `_define` declares keys without an attribute.
     tables: tuple[str, ...] = _option(
         keys.TABLES, LIST, None, H, "Comma-separated list of destination tables.", read=_tuple
     )
@@ -332,9 +332,9 @@ class SinkOptions:
         INT,
         1,
         M,
-        "Number of consecutive commit cycles that may fail for a table before the task fails. "
-        "Commit intervals in which the table is unavailable or the coordinator cannot start also "
-        "count. If this is not set, the rows of the table wait, and other tables are not affected.",
+        "Number of consecutive failed commit cycles of a table after which the task fails. Commit "
+        "intervals in which the table is unavailable or the coordinator cannot start also count. "
+        "If this is not set, the rows of the table wait, and other tables are not affected.",
         at_least(1),
     )
     transactional_prefix: str = _option(
@@ -641,7 +641,7 @@ class SinkOptions:
         M,
         "Maximum time, in milliseconds, that a task waits for the catalog, a table, a commit, or a "
         "schema registry before it fails. If unset, the task waits indefinitely, and its status "
-        "shows the wait.",
+        "shows that it is waiting.",
         _at_least_one_if_set,
     )
     max_staged_cycles: int = _option(
@@ -696,7 +696,7 @@ class SinkOptions:
         M,
         "Table for failed records and their original bytes. Each record is written exactly once, "
         "in addition to or instead of a dead-letter topic. Requires `errors.tolerance=all`. If "
-        "unset, there is no such table.",
+        "unset, failed records are not written to a table.",
         read=optional_text,
     )
     _define(
@@ -804,7 +804,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Topic to which notices are written. If unset, there is no such topic.",
+        "Topic to which notices are written. If unset, no notices are written.",
         read=optional_text,
     )
     stale_after_ms: int | None = _option(
@@ -823,7 +823,7 @@ class SinkOptions:
         M,
         "Topic to which `connect-py dlq replay` writes dead-letter records. The topic is created "
         "automatically, and the connector reads the records from it. If this is set, the connector "
-        "reads only committed records. If unset, there is no such topic.",
+        "reads only committed records. If unset, dead-letter records cannot be replayed.",
         read=optional_text,
     )
 
@@ -904,7 +904,7 @@ class SinkOptions:
         )
 
     def is_changelog(self, name: str) -> bool:
-        """Return True if a table is a change log, which contains the rows before each change."""
+        """Return True if a table is a change log."""
         if self.changelogs_only:
             return name != self.dead_letter_table
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)

@@ -86,7 +86,7 @@ class SparkConfig:
         return [f"-Xmx{heap}", *defaults, *options]
 
     def static_settings(self) -> dict[str, str]:
-        """Return the settings of all sessions of a driver.
+        """Return the settings that all sessions of a driver share.
 
         Connectors with equal static settings may share a driver.
         """
@@ -176,8 +176,8 @@ def worker_spark_config(
     """Return the settings of a connector's Spark driver and session.
 
     Connector settings take precedence over the worker's `connect_py.spark.*`, and command options
-    take precedence over both. The default JVM options of a bulk load are placed first, and
-    contradictory options after them take effect.
+    take precedence over both. The default JVM options of a bulk load are placed first, so later
+    options override them.
 
     Args:
         config: The configuration of the connector.

@@ -38,12 +38,12 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType(
         "iceberg.tables.partition-by": f"has no effect; did you mean {keys.PARTITION_BY}?",
         "iceberg.table.namespace": _NAMESPACE,
         "iceberg.tables.namespace": _NAMESPACE,
-        "iceberg.tables.drop-col-enabled": "is a key of a fork; columns are never dropped",
-        "iceberg.write-exception.handler": "is a key of a fork; use errors.tolerance and a "
+        "iceberg.tables.drop-col-enabled": "is specific to a fork; columns are never dropped",
+        "iceberg.write-exception.handler": "is specific to a fork; use errors.tolerance and a "
         "dead-letter queue",
-        "iceberg.writer-exception.handler": "is a key of a fork; use errors.tolerance and a "
+        "iceberg.writer-exception.handler": "is specific to a fork; use errors.tolerance and a "
         "dead-letter queue",
-        "experimental.write-exception-handler.class": "is a key of a fork; use errors.tolerance "
+        "experimental.write-exception-handler.class": "is specific to a fork; use errors.tolerance "
         "and a dead-letter queue",
         "iceberg.ext.preserve-case": "has no effect; table names in the route field are converted "
         "to lower case, and other names are case-sensitive",
@@ -55,9 +55,9 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType(
         "c_v2, and so on",
         "iceberg.ext.variable-decimal-scale": "has no effect; create the column with type decimal; "
         "otherwise, the sink creates it with type string",
-        "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
-        "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields "
-        "of their keys",
+        "iceberg.ext.deleted-column": "has no effect; the column name is __deleted",
+        "iceberg.ext.set-identifier-fields": "has no effect; the key columns of a new table become "
+        "its identifier fields",
     }
 )
 _TABLE_SETTINGS = (
@@ -100,7 +100,7 @@ def with_current_spellings(props: Mapping[str, str]) -> tuple[dict[str, str], li
             warnings.append(f"{key} {NEVER_VALID[key]}")
         elif key.startswith(_FORK_PREFIXES):
             warnings.append(
-                f"{key} is a key of a fork; use errors.tolerance and a dead-letter queue"
+                f"{key} is specific to a fork; use errors.tolerance and a dead-letter queue"
             )
     return current, warnings
 

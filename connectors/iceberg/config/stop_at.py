@@ -14,7 +14,7 @@ from connect_py.api.record import TopicPartition
 
 LATEST: Final = "latest"
 _EXPECTED: Final = (
-    "expected latest, a time with its zone such as 2026-01-02T03:04:05Z, or offsets "
+    "expected latest, a time with a time zone such as 2026-01-02T03:04:05Z, or offsets "
     "such as orders:0:1234,orders:1:99"
 )
 
@@ -30,7 +30,7 @@ class StopAt:
 
 
 def parse_stop_at(text: str | None) -> StopAt | None:
-    """Parse the option and return None if the connector does not stop automatically.
+    """Parse the option. The result is None if the connector does not stop automatically.
 
     Raises:
         ValueError: The value has none of the three formats.

@@ -130,7 +130,7 @@ def checked_step(sql: str, function: str) -> CycleStep | None:
     """Return the step with the query or the function, or None if both strings are empty.
 
     Raises:
-        ConfigError: Neither string is empty.
+        ConfigError: Both strings are nonempty.
     """
     return checked(CYCLE_SQL, lambda text: cycle_step(text, function), sql)
 

@@ -21,7 +21,7 @@ class TopicRule:
         pair     := pattern ":" templates  the last colon is the separator; the pattern may contain colons
         pattern  := a Java regular expression that must match the whole topic name
         templates := template ("+" template)*  every row is written to each of these tables
-        template := a table name; {topic} is the topic name, {1} the first group, {name} the group called "name"
+        template := a table name; {topic} is the topic name, {1} is the first group, {name} is a named group
 
     The first pair whose pattern matches applies. Names are case-sensitive.
     """  # noqa: E501 - the grammar is wider
@@ -83,5 +83,5 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
 
 
 def is_table_name(text: str) -> bool:
-    """Return True if a string is a table name, which consists of nonempty parts and dots."""
+    """Return True if a string is a table name: nonempty parts that are separated by dots."""
     return all(part.strip() for part in text.split("."))

@@ -11,8 +11,8 @@ Field = Mapping[str, Any]  # field of an Iceberg schema as JSON
 class FullNames:
     """Checks that the full names of the columns of a schema are unique and have no empty parts.
 
-    Iceberg rejects schemas with duplicate names, and readers reject empty parts. For example, the
-    row `{"a.b": 1, "a": {"b": 2}}` has two columns with the full name `a.b`.
+    Iceberg rejects duplicate names, and readers reject empty parts. For example, the row
+    `{"a.b": 1, "a": {"b": 2}}` has two columns with the full name `a.b`.
     """
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:

@@ -103,7 +103,7 @@ def floating(at: Conversion) -> Kernel | None:
 def _finite(
     result: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
 ) -> pa.Array:
-    """Report numbers that became infinite, except numbers that were `infinite` originally."""
+    """Report numbers that overflowed. `infinite` marks numbers that were already infinite."""
     if at.options.lenient:
         return result
     lost = pc.and_not(pc.is_inf(result), infinite)

@@ -1,6 +1,6 @@
 """`Partitioner`: splits rows by table partition.
 
-PyIceberg provides the partition transforms. Common transforms are implemented for Arrow columns.
+PyIceberg provides the partition transforms. Common transforms have a columnar implementation.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _decode(code: int, distinct: Sequence[Sequence[str | None]]) -> tuple[str | 
 def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], pa.Array]:
     """Return a function that applies a partition transform to a column.
 
-    Without an implementation for columns, PyIceberg transforms each distinct value.
+    PyIceberg transforms each distinct value if there is no columnar implementation.
     """
     kind = str(source)
     if name == "identity":

@@ -52,7 +52,7 @@ _NOT_CONVERTED = pa.nulls(0)
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Converted rows: arrays in the order and with the Arrow types of the table's columns."""
+    """Converted rows, as arrays that match the columns of the table in order and type."""
 
     columns: list[pa.Array]
     failures: list[Failure]

@@ -197,7 +197,7 @@ class SchemaDifferences:
                     self._make_optional(column, path)
 
     def _make_optional(self, column: ColumnField, path: Path) -> None:
-        """Make a required column optional, because the field is optional or missing."""
+        """Add the change that makes a column optional, because its field is optional or missing."""
         change = SchemaChange(ChangeKind.OPTIONAL, (*path, column["name"]))
         if (
             column["required"]
@@ -216,7 +216,7 @@ class SchemaDifferences:
         path: Path,
         used_ids: set[int],
     ) -> ColumnField | None:
-        """Rename the column that has a former name of the field, and return it."""
+        """Return the column that has a former name of the field, and add the rename."""
         if not self._applies(ChangeKind.RENAME):
             return None
         aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")

@@ -200,7 +200,7 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
         nanos: Whether the result is in nanoseconds.
 
     Raises:
-        TimestampOutOfRange: The timestamp is infinity, or the result does not fit 64 bits.
+        TimestampOutOfRange: The timestamp is infinity, or the result does not fit in 64 bits.
         ValueError: The string is not a valid timestamp.
     """
     _check_infinity(text)

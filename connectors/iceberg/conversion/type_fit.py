@@ -48,7 +48,7 @@ def accepts(
         column: The type of the column.
         schema: The Connect schema of the field, or None if it is schemaless.
         type_: The Arrow type of a schemaless field.
-        options: The types of new columns.
+        options: The options for the types of new columns.
     """
     if schema is None:
         incoming = type_of_arrow(type_)

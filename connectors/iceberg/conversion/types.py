@@ -42,7 +42,7 @@ IcebergType: TypeAlias = "str | Mapping[str, Any]"
 FIELD_ID = b"PARQUET:field_id"
 # column of staged files with the position of each row in its source; see `staging.ordering`
 ORDER = "__connect_py_order"
-# metadata key of an Arrow field with the initial default as Iceberg's JSON; not written to files
+# Arrow metadata key of a column's initial default as Iceberg JSON; not written to files
 INITIAL_DEFAULT = b"connect_py.initial-default"
 VARIANT = pa.struct(
     [
@@ -155,7 +155,7 @@ def default_values(default: object, target: pa.DataType, length: int) -> pa.Arra
     """Return an array that repeats a default, or nulls if there is no valid default.
 
     Args:
-        default: Default value in the form of Iceberg's JSON.
+        default: Default value as decoded Iceberg JSON.
         target: Arrow type of the array.
         length: Length of the array.
     """

@@ -1,7 +1,7 @@
 """Encoder for Iceberg's variant type, which consists of a dictionary of names and a binary value.
 
-Each value has the smallest possible size. The names are sorted, and equal values therefore have
-equal bytes.
+Each value has the smallest possible size. Names are sorted to ensure that equal values have equal
+bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exactly-once protocol of the Iceberg sink: plain data in, actions out.
+"""The exactly-once commit protocol of the Iceberg sink, as state machines without I/O.
 
 `docs/protocol.md` defines its rules. The state machines do not depend on Kafka, Spark, Arrow,
 threads, or clocks, and the current time is an argument. `CoordinatorState` and `TaskState` return
@@ -60,7 +60,7 @@ Fault points (`faults`), their step, and the state that a crash leaves behind:
     before_start_commit      1  nothing
     after_start_commit       1  a cycle without a coordinator; the next epoch detaches all tasks
     before_close_files       2  orphan files of this epoch; `CleanFiles` deletes them after the
-                                first own commit of the next epoch on the same table
+                                first commit of the next epoch to the same table
     after_close_files        2  as for before_close_files
     after_report             2  a range whose sender has crashed; it is accepted, and the next owner
                                 starts at its end

@@ -78,7 +78,7 @@ class PrepareTable:
 
     table: str
     need: Need
-    schema: str  # sent by the task, opaque
+    schema: str  # opaque schema from the task
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Step(Enum):
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
-    PAUSE = "pause"  # before the next attempt
+    PAUSE = "pause"  # waits before the next attempt
     DONE = "done"
 
 
@@ -286,7 +286,7 @@ class CommitCycle:
         table.awaits_lowered_group, table.failures = False, 0
         if not table.committed:
             table.committed = True
-            # not earlier, because the swap of a paused coordinator may need the files (rule 18)
+            # Earlier, the swap of a paused coordinator might still need the files (rule 18).
             actions.append(CleanFiles(name, table.uuid, self._progress.epoch))
         work.step = Step.DONE
         return actions
@@ -360,7 +360,7 @@ class CommitCycle:
         after: Mapping[TopicPartition, int],
         with_rows: Mapping[TopicPartition, Range],
     ) -> CommitTable:
-        """Return the request that commits the ranges with a ledger for these needs (step 4)."""
+        """Return the request that commits the ranges and a ledger with the new needs (step 4)."""
         table, commit = self._progress.tables[name], self._new_uuid()
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
@@ -399,7 +399,7 @@ class CommitCycle:
         for partition, state in self._progress.partitions.items():
             range_ = (self.ranges or {}).get(partition)
             if range_ is None or range_.next > after[partition]:
-                return None  # late or refused, so older rows may be missing
+                return None  # the range is late or refused, so older rows may be missing
             end_ms = state.end_ms if state.end <= after[partition] else None
             time = (
                 range_.timestamp_ms

@@ -1,4 +1,4 @@
-"""`CommitRequest`: request to commit staged files as one snapshot; `CommitOutcome`: its outcome.
+"""`CommitRequest` and `CommitOutcome`: the commit of staged files as one snapshot.
 
 A commit is a compare-and-swap. Its transaction succeeds only if the table still has the version
 that the caller read (table UUID, ledger snapshot, and snapshot in the property). Every attempt
@@ -82,7 +82,7 @@ class CommitRequest:
     # prefix of scratch branches that earlier releases left behind (rule 40)
     work_branch: str = "connect-work"
     file_prefix: str = "connect-"  # prefix of new files, which identifies them for rule 18
-    # number of attempts in case of concurrent commits by other writers
+    # maximum number of attempts if other writers commit concurrently
     attempt_limit: int = 8
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class CommitCounts:
     replaced_rows: int = 0  # rows that an upsert or a delete of this commit removed
     # partial rows without an existing row, whose unavailable values are null
     unmatched_patches: int = 0
-    older_changes: int = 0  # changes that were dropped because the table has a newer one
+    older_changes: int = 0  # changes that were dropped because the table has newer changes
     foreign_conflicts: int = 0  # attempts that failed because of other writers
     milliseconds: int = 0
 

@@ -70,9 +70,9 @@ def _input(method: _Input[_P]) -> _Input[_P]:
 class CoordinatorState:
     """State machine of one epoch. Owned by the coordinator thread; never waits and performs no I/O.
 
-    The result of an action is passed to the method in the docstring of the action. Actions on
-    different tables may be performed in any order or concurrently, but actions on the same table
-    must be performed in order. After `Stop` or `Fail` (see `ended`), all inputs are ignored.
+    The docstring of each action names the method that receives its result. Actions on different
+    tables may be performed in any order or concurrently, but actions on the same table must be
+    performed in order. After `Stop` or `Fail` (see `ended`), all inputs are ignored.
     """
 
     def __init__(

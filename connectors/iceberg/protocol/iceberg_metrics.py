@@ -17,8 +17,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "iceberg_commit_seconds_total": "Duration of commits in seconds.",
         "iceberg_commits_total": "Commit attempts, by outcome.",
         "iceberg_coordinator_beginnings_total": "Attempts to start a coordinator.",
-        "iceberg_driver_replacements_total": "Spark drivers that replaced a terminated one.",
-        "iceberg_engine_choices_total": "Commits by engine, with the reason for its choice.",
+        "iceberg_driver_replacements_total": "Spark drivers that replaced a terminated driver.",
+        "iceberg_engine_choices_total": "Commits by engine and the reason for its choice.",
         "iceberg_expectations_failed_total": "Commits that violated an expectation.",
         "iceberg_held_changes": "1 if rows wait for a schema change, otherwise 0.",
         "iceberg_lag_seconds": "Lag of a table behind its topics. 0 if it has all records.",
@@ -37,7 +37,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "iceberg_table_small_files": "Data files smaller than 75% of the target size.",
         "iceberg_table_snapshots": "Snapshots in the metadata of a table.",
         "iceberg_unexpected_rows_total": "Rows that violated an expectation.",
-        "iceberg_unknown_values_total": "Rows with nulls for values that source and table lacked.",
+        "iceberg_unknown_values_total": "Rows with nulls for values that were not available.",
         "iceberg_unpublished": "1 if commits await approval, otherwise 0.",
         "iceberg_unrouted_rows_total": "Rows without a table, or whose table does not exist.",
         "iceberg_valid_through_seconds": "Unix time through which a table has all changes.",
@@ -101,7 +101,7 @@ class IcebergMetrics:
         self._add("iceberg_older_changes_total", counts.older_changes, table=table)
 
     def not_committed(self, table: str, status: CommitStatus) -> None:
-        """Record a failed commit attempt without its engine, which may not have been chosen."""
+        """Record a failed commit attempt whose engine may be unknown."""
         self._add("iceberg_commits_total", table=table, engine="", outcome=status.value)
 
     def unpublished(self, table: str, *, commits: bool) -> None:

@@ -17,12 +17,12 @@ from connectors.iceberg.protocol.packed import pack, unpack
 TEXT_LENGTH = 3_000
 ALL_TEXTS = 256_000  # maximum bytes for all partitions in one offset commit request
 
-# epoch number, and cycle in the epoch; stamps have the order of the commits to a table
+# epoch number and cycle, which order the commits to a table
 Stamp = tuple[int, int]
 
 
 class LastCommits:
-    """Stamp of the newest known commit to each table.
+    """Records the stamp of the newest known commit to each table.
 
     The coordinator sends the stamps to the tasks with every floor, and the tasks commit them with
     the offsets. If the stamps exceed the size limit, the tables with the oldest commits are

@@ -19,9 +19,9 @@ from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
-# every partition is listed in readable form, which older versions of the sink can also read
+# format with all partitions in readable form, which older versions of the sink can also read
 PLAIN_VERSION = 1
-LEDGER_VERSION = 2  # some topics are packed; readers accept this version and older versions
+LEDGER_VERSION = 2  # format with packed topics; readers also accept older versions
 # a topic with this many partitions is packed, because every snapshot repeats the ledger
 PACKED_PARTITIONS = 100
 # with more partitions, `source_offsets` is too long to be repeated in every snapshot
@@ -67,7 +67,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicLedger:
-    """Entries of all partitions of one topic, bound to the topic ID."""
+    """Entries of all partitions of one topic, which are valid only for its topic ID."""
 
     topic_id: str
     partitions: Mapping[int, LedgerEntry]
@@ -136,7 +136,7 @@ class Ledger:
         return sum(len(topic.partitions) for topic in self.topics.values()) <= REPEATED_PARTITIONS
 
     def source_offsets(self) -> str:
-        """Encode the next offsets in readable form: `{"orders":{"0":123}}`."""
+        """Encode the next offsets in readable form, such as `{"orders":{"0":123}}`."""
         return _dump(
             {
                 name: {str(p): e.next for p, e in sorted(topic.partitions.items())}

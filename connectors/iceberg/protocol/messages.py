@@ -184,7 +184,7 @@ class TableRefused:
     table: str
     error: str
     skip: bool = False  # the configuration allows skipping the rows of this table
-    # the table cannot be created from these rows, which are bad records, but possibly from others
+    # True if the table cannot be created from the requested rows, which are bad records
     rows: bool = False
 
 

@@ -54,7 +54,7 @@ class Bounds:
 
 
 def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[str, dict[str, Any]]:
-    """Return the JSON form of a map by partition: `{"orders": {"0": each(value)}}`."""
+    """Convert a map by partition to the JSON form `{"orders": {"0": each(value)}}`."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):
         nested.setdefault(topic, {})[str(partition)] = each(value)

@@ -137,7 +137,7 @@ class ProtocolRules:
     def requires_proof_of_leadership(self, *, has_ledger: bool) -> bool:
         """Return True if a commit requires a new proof of leadership (rule 9).
 
-        The first commit to a table does, because the swap cannot compare an earlier ledger.
+        The first commit to a table does, because there is no earlier ledger to compare.
         """
         return not has_ledger
 
@@ -193,7 +193,7 @@ class ProtocolRules:
         Missing tables are included, because they may be created again.
 
         Args:
-            applied: End of the last range that went through a cycle.
+            applied: End of the last range that a cycle has processed.
             needed: Offsets from which the existing tables need rows.
             needed_by_missing_tables: Offsets from which missing tables need rows.
         """
@@ -223,11 +223,11 @@ class ProtocolRules:
         return partitions
 
     def reported_tables(self, first_offsets: Mapping[str, int | None]) -> Collection[str]:
-        """Return the tables that a report lists, which are all tables with rows (rule 11).
+        """Return the tables that a report lists, even if all of their rows were dropped (rule 11).
 
         Args:
-            first_offsets: The first offset that passed the filter, or None if no row passed, by
-                table.
+            first_offsets: By table, the first offset that passed the filter, or None if no row
+                passed.
         """
         return first_offsets.keys()
 

@@ -1,4 +1,4 @@
-"""Positions of partitions and tables in one epoch: floors, offset metadata, and rewinds."""
+"""`SourceProgress`: positions of partitions and tables in one epoch, with floors and rewinds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CoordinatorSettings:
     new_topic_allowed: bool = False  # True if a re-created topic is read from its start
     # True if a table that cannot be opened does not limit the floor; its rows are skipped
     skip_missing: bool = False
-    # as `skip_missing`, for tables that never existed and are named only in records
+    # same as `skip_missing`, but for tables that never existed and appear only in records
     skip_unknown: bool = False
     bounds: Bounds | None = None  # None if the connector does not stop automatically
     max_tries: int = 5  # maximum number of commit attempts per table and cycle
@@ -275,7 +275,7 @@ class SourceProgress:
         return {p: Release(self.floor_to_send(p), s.rewind) for p, s in self.partitions.items()}
 
     def encoded_commits(self) -> str:
-        """Return the last commits of the tables for the offset metadata."""
+        """Return the encoded last commits of the tables for the offset metadata."""
         return self.commits.to_text(len(self.partitions))
 
     def floor(self, partition: TopicPartition) -> int:

@@ -17,7 +17,7 @@ from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 
 # table properties
 WRITE_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
-LEDGERS: Final = 20  # maximum number of snapshots with a ledger in a view; older ones are ignored
+LEDGERS: Final = 20  # maximum number of ledgers in a view; older ledgers are irrelevant
 Snapshot = Mapping[str, Any]  # `snapshot-id`, `summary`, and optionally `parent-snapshot-id`
 
 
@@ -31,7 +31,7 @@ class TableMetadata:
         self.format_version = int(document["format-version"])
         self.location = str(document["location"])
         self.properties: Mapping[str, str] = document.get("properties") or {}
-        # directory in which Iceberg's own writers create the data files of an unpartitioned table
+        # directory in which Iceberg's writers create the data files of an unpartitioned table
         self.data_location = self.properties.get("write.data.path", f"{self.location}/data").rstrip(
             "/"
         )
@@ -173,7 +173,7 @@ class TableMetadata:
         return None
 
     def view(self, ref: str, key: str) -> TableView:
-        """Return the view of the ledger with this key."""
+        """Return the part of the metadata that the protocol needs, with the ledgers under a key."""
         head = self.head(ref)
         ancestors: list[SnapshotView] = []
         complete, ledgers, oldest = True, 0, 0

@@ -49,7 +49,7 @@ class TableOpening:
         if lookup.highest_epoch and lookup.highest_epoch > self._progress.epoch:
             raise EpochEndedError(
                 Stop(
-                    f"table {name} has a commit of a later epoch, {lookup.highest_epoch}",
+                    f"table {name} has a commit from a later epoch, {lookup.highest_epoch}",
                     overtaken=True,
                 )
             )

@@ -43,7 +43,7 @@ class TaskPartition:
     asked_ms: int
     attached: bool = False
     paused: bool = True
-    # generation in the group; a coordinator with a lower generation read it before an alteration
+    # generation in the offset metadata; a coordinator with a lower generation is outdated
     least_generation: int = 0
     generation: int = 0
     rewind: int = 0

@@ -93,7 +93,7 @@ class TaskState:
         self._skipped_tables: set[str] = set()
         # missing tables that some rows cannot create; requested again in the next cycle
         self._uncreated_tables: set[str] = set()
-        self._floors: dict[TopicPartition, int] = {}  # all partitions, even if assigned elsewhere
+        self._floors: dict[TopicPartition, int] = {}  # includes partitions of other tasks
         self._full = False  # True while the open ranges must not grow
 
     # Assignment
@@ -131,7 +131,7 @@ class TaskState:
         return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
 
     def position_lost(self, partition: TopicPartition, now_ms: int) -> list[TaskAction]:
-        """Handle an offset that the log no longer has, due to retention or a re-created topic.
+        """Handle an offset that is no longer in the log, due to retention or a re-created topic.
 
         If the task continued at the start of the log, it could skip rows without an error. Instead,
         it detaches the partition and requests its state again later. The coordinator fails if the
@@ -247,7 +247,7 @@ class TaskState:
         return self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
-        """Pause all partitions while the open ranges have reached their maximum size."""
+        """Pause all partitions if the open ranges are full, and resume them otherwise."""
         if full == self._full:
             return []
         self._full = full
