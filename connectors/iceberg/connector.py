@@ -1,4 +1,4 @@
-"""`IcebergSinkConnector`: validates the configuration and creates `tasks.max` equal tasks."""
+"""`IcebergSinkConnector`: validates the configuration and configures the tasks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`OperationRequest`: a call of `POST /connectors/{connector}/operations/{operation}`, and its
-dispatch.
+"""`OperationRequest`: a request to `POST /connectors/{connector}/operations/{operation}`.
 
 Operations are entry points in the group `connect_py.iceberg.operations`. The name of an entry point
 is the name of the operation. Its function accepts an `OperationRequest` and returns a JSON value.
@@ -76,7 +75,7 @@ class OperationRequest:
     arguments: Mapping[str, Any]
     cluster: SinkCluster | None = None  # None outside a worker
     pipelines: PipelineFactory | None = None
-    progress: Callable[[str], None] = lambda _: None  # shows the current step to the client
+    progress: Callable[[str], None] = lambda _: None  # reports the current step to the client
     cancellation: Cancellation = field(default_factory=Cancellation)
 
     @contextmanager
@@ -100,7 +99,7 @@ class OperationRequest:
         return self.cluster.client_config("admin")
 
     def refuse_unknown(self, names: tuple[str, ...], operation: str) -> None:
-        """Raise a `ConfigError` if the request has an argument with another name."""
+        """Raise a `ConfigError` if the request has an argument that is not listed."""
         for name in self.arguments.keys() - set(names):
             raise ConfigError(
                 name, f"unknown argument; {operation} accepts {', '.join(names) or 'none'}"
@@ -145,7 +144,7 @@ def operate(request: OperationRequest, operation: str) -> Any:
     operations = registered_operations()
     if operation not in operations:
         names = ", ".join(sorted(operations)) or "none"
-        raise NotFoundError(f"The Iceberg sink has no operation {operation}, only {names}")
+        raise NotFoundError(f"The Iceberg sink has no operation {operation}; available: {names}")
     return operations[operation].load()(request)
 
 

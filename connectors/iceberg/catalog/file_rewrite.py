@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 BEFORE_SWAP, AFTER_SWAP = "before_rewrite_swap", "after_rewrite_swap"  # fault points
-_ATTEMPTS: Final = 5  # retries after other commits land between the base and the swap
+_ATTEMPTS: Final = 5  # if other commits land between the base and the swap
 
 
 class RewriteRefusedError(Exception):

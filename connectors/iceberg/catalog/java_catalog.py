@@ -575,7 +575,7 @@ def _missing_changes(
             missing.append(dataclasses.replace(change, default=default))
             continue
         if column is None:
-            raise TableUnsuitableError(table, f"no column {'.'.join(change.path)}")
+            raise TableUnsuitableError(table, f"has no column {'.'.join(change.path)}")
         is_done = {
             ChangeKind.WIDEN: column["type"] == json.loads(change.type or "null"),
             ChangeKind.OPTIONAL: not column["required"],

@@ -55,7 +55,7 @@ class JavaClasses:
         return self._classes[name]
 
     def iceberg(self, name: str) -> JavaClass:
-        """Return a class of Iceberg."""
+        """Return an Iceberg class by its name without `org.apache.iceberg`."""
         return self(f"org.apache.iceberg.{name}")
 
     def singleton(self, name: str) -> Any:

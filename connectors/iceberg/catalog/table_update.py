@@ -17,7 +17,7 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 
 class StaleAttemptError(Exception):
-    """The change is not valid for the current state of the table, which is newer than its base."""
+    """The change is based on an older state of the table and is not valid for the current state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class TableUpdate:
     # --- refs and properties
 
     def change(self) -> None:
-        """Start a change of refs and properties, as adding a snapshot also does."""
+        """Start a change of refs and properties. Adding a snapshot also starts a change."""
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self.after)
 
     def publish(self, ref: str, snapshot: int) -> None:

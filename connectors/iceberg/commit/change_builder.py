@@ -103,7 +103,7 @@ def build_change(attempt: Attempt, settings: EngineSettings) -> TableChange:
 
 
 def merge_sources(attempt: Attempt) -> list[MergeSource]:
-    """Return the relations that a MERGE reads, which contain upserted rows and deleted keys."""
+    """Return the source relations of a MERGE: upserted rows and deleted keys."""
     rows = attempt.rows
     sources: list[MergeSource] = []
     upserts: str | None = None

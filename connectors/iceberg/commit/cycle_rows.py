@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHOWN_KEYS = 3  # keys that an error message names
+_SHOWN_KEYS = 3  # maximum number of keys in an error message
 
 
 def rows_of_cycle(attempt: Attempt, *, are_final: bool) -> CycleRows:

@@ -1,4 +1,4 @@
-"""Completes rows whose values the source did not send, in Spark.
+"""Uses Spark to complete rows whose values the source did not send.
 
 In source order, the changes of a key form lifetimes. A lifetime ends with a delete, and the next
 insert begins another lifetime. Within a lifetime, a value is valid until a change sets a new value.
@@ -67,7 +67,7 @@ _BASE: Final = "__base_"  # prefix of the columns of another row
 _CONTEXT: Final = (1 << 63) - 1  # offset of changes outside CHANGES files; sorts last
 _FOR: Final = "__for"
 _COLUMNS: Final = "__columns"
-# false for a change that only marks a row and whose row does not exist: it is not written
+# an optional change, such as a delete that only marks a row, is not written for a missing row
 _IS_ROW: Final = f"({_SENT} OR NOT coalesce({OPTIONAL}, false))"
 _NO_COLUMNS: Final = "cast(array() AS array<string>)"
 _OF_DELETE: Final = int(Half.DELETE)
@@ -184,7 +184,7 @@ class _PartialRows:
         rows = rows.selectExpr("*", f"{lacking} AS {_LACKING}", is_delete)
         if self._order is None:
             return rows
-        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # of any partition
+        for kind in (StagedKind.ROWS, StagedKind.DELETES):  # files of all partitions
             if group := [file for file in self._files if file.kind is kind]:
                 other_rows = with_files(self._attempt.staged(group)).drop(OFFSET, PARTIAL)
                 other_rows = other_rows.selectExpr(
@@ -454,7 +454,8 @@ def _pair_row(row: Row) -> PairRow:
         values[PAIR],
         (values.get(ORDER) or "", values[OFFSET]),
         partial=bool(values.get(PARTIAL)),
+        # None unless the lifetime began with the insert of a pair
         begun_by=None
-        if first_half is None or first_half == _OF_DELETE  # not begun by an insert of this cycle
+        if first_half is None or first_half == _OF_DELETE
         else (first_half, values[_FROM + PAIR], values[_FROM + _RANK]),
     )

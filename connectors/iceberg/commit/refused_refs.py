@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def naming_ref_settings(
     error: TableUnsuitableError, update: TableUpdate, request: CommitRequest
 ) -> TableUnsuitableError:
-    """Return the error of a refused swap, extended by the settings that require its refs."""
+    """Return the error of a refused swap, including the settings that require the changed refs."""
     refs = update.changed_refs()
     if not refs:
         return error
@@ -29,7 +29,7 @@ def naming_ref_settings(
     return TableUnsuitableError(
         request.table,
         f"{error.why}; {', '.join(settings)} requires a catalog that supports branches and tags "
-        f"of tables (this commit changes {', '.join(refs)})",
+        f"(this commit changes {', '.join(refs)})",
     )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BY_PATH: Final = "spark.sql.runSQLOnFiles"
-_SHOWN: Final = 3  # keys that an error message names
+_SHOWN: Final = 3  # maximum number of keys in an error message
 
 
 class SchemaEvolvedError(StaleAttemptError):

@@ -6,8 +6,7 @@ for the same table run in sequence. Therefore, a commit does not delay other res
 
 A run starts by fencing all earlier coordinators. It ends if a newer coordinator takes over, if the
 outcome of a write is unknown, or if a change requires a restart. The next run reads everything
-again.
-`connectors.iceberg.protocol` documents the state that a crash leaves behind after each step.
+again. `connectors.iceberg.protocol` documents the state that a crash leaves behind after each step.
 """
 
 from __future__ import annotations
@@ -271,7 +270,7 @@ def run_epoch(parts: CoordinatorParts, status: RunStatus) -> None:
     """Run a coordinator until it is stopped, fenced, or overtaken.
 
     Raises:
-        FencedError: A newer coordinator exists, or this is possible.
+        FencedError: A newer coordinator exists or may exist.
         RetriableError: Kafka or the catalog is unavailable, but a later run may succeed.
         ConnectError: A user must intervene.
     """

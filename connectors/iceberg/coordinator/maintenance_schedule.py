@@ -24,7 +24,7 @@ from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
 SHARE: Final = 0.2  # share of the time in which actions may delay commits
-_LEAST_CREDIT_SECONDS: Final = 5.0  # minimum of the limit for saved time
+_LEAST_CREDIT_SECONDS: Final = 5.0  # lower bound of the maximum credit
 _MOST_SECONDS: Final = 60.0  # maximum duration of one action
 _FIRST_OVERHEAD_SECONDS: Final = 1.5  # initial estimate for the smallest compaction
 _FIRST_MEASURE_SECONDS: Final = 0.5  # initial estimate for an action that rewrites nothing
@@ -179,10 +179,8 @@ class MaintenanceSchedule:
         each = self._tables[task.table]
         if isinstance(outcome, ExpirationOutcome):
             self._estimates.expiration = _smoothed(self._estimates.expiration, outcome.seconds)
-            each.expired_at, each.health = (
-                now,
-                None,
-            )  # measure again, other actions may be due
+            # measured again, because other actions may be due
+            each.expired_at, each.health = now, None
             if outcome.reason:
                 each.not_before = now + _LONG_RETRY_SECONDS
             return

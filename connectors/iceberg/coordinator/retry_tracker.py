@@ -83,7 +83,7 @@ class RetryTracker:
         self._not_committed: set[str] = set()
 
     def cannot_begin(self, why: str) -> None:
-        """Record that a coordinator could not start; another run will try.
+        """Record that a run could not start. Another run will try again.
 
         Raises:
             ConnectError: The limit is reached.
@@ -128,7 +128,7 @@ class RetryTracker:
             )
 
     def begins(self) -> None:
-        """Record the start of a run. All tables wait until it has read them."""
+        """Record the start of a run. All tables wait until the run has read them."""
         if (Waiting.BEGIN, "") not in self._failures:
             self._context.waits(COORDINATOR, "starting: it has not read all of its tables yet")
 

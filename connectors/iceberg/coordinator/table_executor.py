@@ -1,4 +1,4 @@
-"""`TableExecutor`: runs calls for different tables concurrently, for the same table in sequence."""
+"""`TableExecutor`: runs calls concurrently unless they use the same table."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class TableManager:
             pass
 
     def stop(self) -> None:
-        """End all sessions permanently; calls in progress fail."""
+        """End all sessions permanently. Calls in progress fail."""
         self._stopping.set()
         if self._maintenance:
             self._maintenance.stop()
@@ -400,7 +400,7 @@ class TableManager:
         return outcome
 
     def _request(self, request: CommitTable, epoch: Epoch) -> CommitRequest:
-        """Return the request to the driver."""
+        """Return the commit request for the driver."""
         config, description = self._config, self._described[request.table]
         table = config.table(request.table)
         files = [file for files in request.files.values() for file in files]
@@ -488,7 +488,7 @@ class TableManager:
     def maintain(
         self, task: MaintenanceTask, epoch: Epoch
     ) -> CompactionOutcome | ExpirationOutcome:
-        """Perform one maintenance action in the driver of the commits.
+        """Perform one maintenance action in the Spark driver that runs the commits.
 
         Raises:
             ConnectError: The action failed. The rows of the table are unchanged, and commits are

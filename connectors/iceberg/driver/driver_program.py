@@ -48,7 +48,7 @@ REPORT_SECONDS: Final = 5.0
 GIVE_UP_SECONDS: Final = 10.0  # from the interruption of a request to the exit of the driver
 _INTERRUPT_SECONDS: Final = 0.5
 _END_SECONDS: Final = 1.0  # from a broken connection to the exit of the JVM
-# If the worker receives no report for this long, this process or the JVM hangs, and it kills both.
+# The worker kills this process and the JVM if it receives no report for this long.
 _LIVENESS_SECONDS: Final = 60.0
 _LONGEST_CHAIN: Final = 10  # errors in a chain of causes
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -94,7 +94,7 @@ class SessionServer:
         self._executor = ThreadPoolExecutor(1, "spark-session")
 
     def serve(self, log_context: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Process calls until the client disconnects. `log_context` adds it to log lines."""
+        """Process calls until the client disconnects. `log_context` adds its name to log lines."""
 
         def handle(request: Request | OpenSession) -> Future[Any]:
             return self._executor.submit(self._process, request, log_context)

@@ -1,13 +1,12 @@
 """`SparkGateway`: the JVM of a Spark driver as a child process, with Iceberg on its class path.
 
-By default, pyspark starts the JVM through shell scripts, so that the calling process cannot
-terminate it reliably. These scripts also load an incubating module that prints warnings and slows
-down the start, and run Spark's submission code, which takes twice as long as the start of the JVM.
+By default, pyspark starts the JVM through shell scripts, so the calling process cannot terminate it
+reliably. pyspark also loads an incubating module that prints warnings and slows down the start. In
+addition, it runs Spark's submission code, which takes twice as long as the start of the JVM.
 
-Instead, this module requests the JVM options from Spark's launcher class, so that they remain
-correct after an upgrade of Spark. The JVM is a plain child process that listens for py4j
-connections. Its owner creates the session. This module locates the pyspark package but does not
-import it.
+Instead, this module requests the JVM options from Spark's launcher class, so they remain correct
+after an upgrade of Spark. The JVM is a plain child process that listens for py4j connections. Its
+owner creates the session. This module locates the pyspark package but does not import it.
 
 The JVM exits when this process exits (see `connect_py.process.child_process`), because it reads its
 standard input, like the JVM of pyspark.

@@ -1,6 +1,6 @@
 """`LakeClient`: calls the methods of `LakeSession` in the Spark driver.
 
-`LakeSessions` contains the clients of one coordinator.
+`LakeSessions` is the pool of clients of one coordinator.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ class LakeClient:
 class LakeSessions:
     """Pool of clients of one driver. Thread-safe, but a client serves one thread at a time.
 
-    A session is opened if no other session is idle, and remains open until `stop`. If the session
-    that a table used last is idle, the table uses it again, because it has cached the metadata.
+    A session is opened if no other session is idle, and remains open until `stop`. A table uses
+    its previous session again if this session is idle, because sessions cache table metadata.
     """
 
     def __init__(

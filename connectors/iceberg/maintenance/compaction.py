@@ -159,9 +159,9 @@ def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
     """Return the small files of one partition that should be merged now, smallest first.
 
-    A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until their total
-    size reaches its size. As a result, each byte is rewritten a logarithmic number of times, and
-    the number of small files grows with the logarithm of the table size.
+    A file larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until the total size
+    of the smaller files reaches its size. As a result, each byte is rewritten a logarithmic number
+    of times, and the number of small files grows with the logarithm of the table size.
     """
     longest: list[DataFileStats] = []
     group: list[DataFileStats] = []
@@ -365,7 +365,7 @@ def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -
     # its coordinator may have removed the new files (rule 18)
     if epoch is not None and epoch > request.epoch:
         return (
-            f"a coordinator of epoch {epoch.number} has committed, this one has epoch "
+            f"a coordinator of epoch {epoch.number} has committed, but this coordinator has epoch "
             f"{request.epoch.number}"
         )
     if base.has_unpublished(request.ref):
@@ -455,7 +455,7 @@ def _write(
     plan: _ScanPlan,
     selection: FileSelection,
 ) -> TableChange | str:
-    """Write the new files. If this is canceled, return the reason; no files remain in this case."""
+    """Write the new files, or return the reason why this was canceled without leaving files."""
     metadata = table.metadata()
     prefix = StagedFileName.epoch_prefix(
         request.connector, request.epoch, table_digits(metadata.uuid)

@@ -50,7 +50,7 @@ def ledger_snapshots(metadata: TableMetadata) -> frozenset[int]:
         if key.startswith(_LEDGERS):
             try:
                 snapshots.add(LedgerProperty.from_json(text).snapshot)
-            except LedgerFormatError:  # newer version: its own expiration protects it
+            except LedgerFormatError:  # a newer version wrote it and protects its snapshot
                 log.debug("table %s: property %s is not a ledger", metadata.location, key)
     return frozenset(snapshots)
 

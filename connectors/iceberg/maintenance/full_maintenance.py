@@ -37,7 +37,7 @@ class FullMaintenance(Protocol):
         """Return a context for a commit in which no action runs on the table or its aggregates."""
 
     def watch(self, table: str, *, changed: bool = False) -> None:
-        """Start to maintain a table of the connector. Inspect it soon if it was changed."""
+        """Start maintaining a table of the connector. Inspect it soon if it was changed."""
 
     def stop(self) -> None:
         """Interrupt the current action, and end all threads and drivers permanently."""

@@ -285,7 +285,7 @@ class Aggregates(CommitRule):
             return spark.sql(f"SELECT * FROM (\n{aggregate.sql}\n)")
 
     def _added_up(self, aggregate: CycleAggregate, rows: DataFrame) -> DataFrame:
-        """Return the rows, with the existing values added in the `add` columns of the aggregate."""
+        """Add the existing values of the aggregate to its `add` columns in these rows."""
         from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         keys = {name: f"__key_{number}" for number, name in enumerate(aggregate.keys)}
@@ -389,8 +389,10 @@ def _announced(attempt: Attempt) -> str:
 
 
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:
-    """Return the ID of the commit that last changed the rows of a ref, or None if that was not one
-    of our commits."""
+    """Return the ID of the commit that last changed the rows of a ref.
+
+    Return None if it was a commit of another writer.
+    """
     for snapshot in metadata.ancestors(metadata.head(ref)):
         summary = snapshot["summary"]
         commit_id: str | None = summary.get(COMMIT_ID_KEY)

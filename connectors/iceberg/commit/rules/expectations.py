@@ -147,7 +147,7 @@ class ExpectationCheck:
             return {}
         for each in conditions:
             with self._naming(each):
-                rows.where(_is_met(each))  # Spark analyzes the condition
+                rows.where(_is_met(each))  # analysis by Spark detects invalid conditions
         from pyspark.sql import functions as F  # noqa: N812 - local: the coordinator has no Spark
 
         counts = rows.agg(*(F.count_if(~_is_met(each)) for each in conditions)).first()

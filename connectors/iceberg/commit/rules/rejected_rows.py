@@ -102,7 +102,7 @@ class RejectedRows(CommitRule):
             )
 
     def append_announced(self, table: JavaTable, request: CommitRequest, announced: str) -> None:
-        """Append the rows that the property of a table announces, unless they were appended.
+        """Append the rows that the property of a table announces, unless this was done.
 
         Raises:
             ConnectError: The rows remain in their file, and the next commit tries again.

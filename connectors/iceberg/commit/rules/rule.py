@@ -51,7 +51,7 @@ class CommitRule:
         """Change refs before the snapshot of the attempt is added to `target_ref`."""
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Add refs, tags, and properties to the update, which has its snapshot at this point."""
+        """Add refs, tags, and properties to the update after its snapshot was added."""
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
         """Run follow-up work of a commit that landed, such as commits to other tables.
