@@ -112,7 +112,8 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
     assert gate.readers() == list(range(10))
     assert "unpublished; main is at" in gate.command(status=1)
     table = gate.case.table
-    assert "check it again" in gate.operate("publish", 400, table=table, head="1")["message"]
+    refused = gate.operate("publish", 400, table=table, head="1")
+    assert "check the unpublished commits again" in refused["message"]
     gate.operate("publish", table=table)
     gate.published |= gate.bad
     gate.await_readers(range(20))

@@ -312,7 +312,7 @@ def test_letters_that_are_named_are_deleted(
     ("options", "said"),
     [
         ([], "select records by position"),
-        (["--state", "old"], "--state: is one of new, failed-again, replayed"),
+        (["--state", "old"], "--state: must be one of new, failed-again, replayed"),
         (["--state", "replayed"], "replayed needs --bootstrap-server"),
         (["--older-than", "a month"], "is not of the form 30d, 12h, or 45m"),
     ],
