@@ -154,8 +154,8 @@ def test_insert_without_its_delete_fails_the_task_or_has_null(case: SinkCase) ->
     assert shop._send.flush(30) == 0
     case.start(**CONFIG)
     trace = case.await_failure()
-    assert "the key [[2], [3]] was changed (old, new)" in trace
-    assert "no delete of the old key was read from the partitions 1, 2" in trace
+    assert "the delete of the key change [[2], [3]] (old, new) was not found" in trace
+    assert "was not found in partitions 1, 2" in trace
     case.start(**CONFIG, iceberg__ext__unknown_value="null")
     case.restart_task()
     case.await_caught_up()

@@ -121,7 +121,7 @@ def test_load_keeps_dead_letters_and_names_a_bad_record(
     ("words", "why"),
     [
         (("--to", "yesterday"), "expected latest, a time"),
-        (("--to", "users:0:1"), "does not consume users-0"),
+        (("--to", "users:0:1"), "users-0 does not exist or is not consumed"),
         (("--conf", "nothing"), "--conf"),
         (("--from", "users:0:x"), "expected latest, a time"),
     ],

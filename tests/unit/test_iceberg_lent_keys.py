@@ -106,7 +106,7 @@ def test_rows_with_expired_credentials_wait_for_newer_ones_to_arrive(
     pass_time(stand, monkeypatch, 61)
     stand.hear(StartCommit(EPOCH, 1, {}))
     assert stand.reports() == []
-    assert "vended for db.first have expired" in caplog.text
+    assert "vended credentials for db.first have expired" in caplog.text
     assert len(asked(stand)) == 1
     stand.put(2)
     lend(stand, "db.first", "new", seconds=3600)
