@@ -1,7 +1,7 @@
 """Starts the fork server before the worker imports its own modules.
 
 The server imports pyarrow and the modules of plugins, which takes as long as the worker's imports.
-By starting it first, both run at the same time.
+If the server is started first, both imports run at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def start_fork_server() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Like Java, raise the limit of open files for this process and its children."""
+    """Raise the limit of open files for this process and its children, as Java does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft == resource.RLIM_INFINITY or soft >= limit:

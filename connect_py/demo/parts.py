@@ -73,7 +73,7 @@ class DemoParts:
             JarLock.shipped(name).resolve()
         spark_environment()
         unpack_archives("debezium", directory / "plugins")
-        report("Java libraries for Kafka, Connect, Debezium and Spark are available")
+        report("Java libraries for Kafka, Connect, Debezium, and Spark are available")
         self._stack.callback(self.postgres.close)
         self.postgres.start()
         password = self._fill()

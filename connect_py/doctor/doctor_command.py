@@ -44,11 +44,11 @@ def doctor(
     """Check Java, jars, ports, plugins, Kafka, topics, permissions, the catalog, and the storage
     before a worker starts.
 
-    Without files, only the machine is checked. With worker properties, the worker's ports, plugins,
-    brokers, internal topics, and permissions are checked, too. With a connector, its configuration,
-    topics, catalog, and storage are also checked. The storage check writes and removes a probe
-    file. Nothing else is changed, and nothing is downloaded. The exit status is 1 if a check
-    failed, otherwise 0.
+    Without files, only the machine is checked. Worker properties add checks of the worker's ports,
+    plugins, brokers, internal topics, and permissions. A connector adds checks of the connector's
+    configuration, topics, catalog, and storage. The storage check writes and removes a probe file.
+    Nothing else is changed, and nothing is downloaded. The exit status is 1 if a check failed,
+    otherwise 0.
     """
     findings = []
     for each in _findings(worker, connector):

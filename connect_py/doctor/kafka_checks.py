@@ -126,7 +126,7 @@ class KafkaChecks:
             return [
                 Finding(f"group {name}", Verdict.FAIL, str(error), f"Grant Read: {PERMISSIONS}")
             ]
-        except ConnectError as error:  # for example, the brokers have never had a group
+        except ConnectError as error:  # for example, no group has ever existed
             return [Finding(f"group {name}", Verdict.WARN, f"unknown: {error}")]
         if missing := _lacking(operations, (AclOperation.READ,)):
             return [

@@ -65,4 +65,6 @@ def jars(missing: Verdict) -> Sequence[Finding]:
                 "Download them: connect-py jars spark",
             )
         ]
-    return [Finding("jars", Verdict.OK, f"{len(files)} of Spark and Iceberg in {files[0].parent}")]
+    return [
+        Finding("jars", Verdict.OK, f"{len(files)} Spark and Iceberg jars in {files[0].parent}")
+    ]

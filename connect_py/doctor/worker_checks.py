@@ -51,7 +51,10 @@ def properties(path: Path, config: WorkerConfig) -> Sequence[Finding]:
         remedy = "Correct the spelling, or ignore this if a plugin uses the property."
         return [
             Finding(
-                "properties", Verdict.WARN, f"{path}: unknown: {', '.join(config.unknown)}", remedy
+                "properties",
+                Verdict.WARN,
+                f"{path}: unknown keys: {', '.join(config.unknown)}",
+                remedy,
             )
         ]
     return [Finding("properties", Verdict.OK, str(path))]

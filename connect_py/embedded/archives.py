@@ -25,7 +25,7 @@ from connect_py.embedded.spark_environment import (
     spark_environment,
 )
 
-# half a minute on an idle machine, but it runs at the lowest priority and may have to wait
+# takes 30 seconds on an idle machine, but may have to wait because of the lowest priority
 _SPARK_SECONDS = 600.0
 _NICE = 19
 # A plugin module that is run by name, because the embedded runtime does not import plugins.

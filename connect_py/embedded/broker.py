@@ -202,7 +202,7 @@ class KafkaBroker(StartedService):
         raise AssertionError("the last attempt returns or raises")
 
     def stop(self) -> None:
-        """Shut down the broker cleanly. It is killed after 15 seconds."""
+        """Shut down the broker cleanly, or kill it after 15 seconds."""
         if self._child is not None:
             self._child.signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
             self._child.stop(_STOP_SECONDS)

@@ -86,7 +86,7 @@ class ConnectProcess(StartedService):
                 if httpx.get(self.url + CONNECTORS, timeout=_ANSWER_SECONDS).status_code == 200:
                     return
             except httpx.TransportError:
-                pass  # not yet
+                pass  # the REST port is not open yet
             if time.monotonic() > deadline:
                 raise ConnectError(
                     f"{self.name} did not respond within {START_SECONDS:g} s:\n{self.log_end()}"
@@ -137,11 +137,11 @@ class ConnectProcess(StartedService):
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has exited. Return False if it is still running after the time."""
+        """Wait up to `seconds` until the process has exited. Return False if it has not."""
         return self._child is None or self._child.wait(seconds)
 
     def close(self) -> None:
-        """Stop the worker cleanly, and kill the process after 30 seconds."""
+        """Stop the worker cleanly, or kill the process after 30 seconds."""
         if self._child is not None:
             self._child.stop(STOP_SECONDS)
 

@@ -51,7 +51,7 @@ class _Running:
 class DetachedBroker:
     """The broker of a folder.
 
-    At most one broker runs per folder. Commands of several processes are serialized.
+    At most one broker runs per folder. Commands in different processes are serialized.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -85,7 +85,7 @@ class DetachedBroker:
             return broker.bootstrap_servers, True
 
     def stop(self) -> bool:
-        """Stop the broker, and kill it after 20 seconds. Its topics are retained.
+        """Stop the broker, or kill it after 20 seconds. Its topics are retained.
 
         Return False if it was not running.
         """

@@ -101,7 +101,7 @@ class JarLock:
         """Parse a lock.
 
         Raises:
-            JarLockError: A line is invalid, or a jar occurs twice.
+            JarLockError: A line is invalid, or the lock contains an artifact twice.
         """
         jars: list[Jar] = []
         for number, line in enumerate(contents.splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""Selects the Java installation that runs JVMs.
+"""Selects the Java installation for the JVMs that connect-py starts.
 
 It is the user's Java if Spark supports its version, otherwise the Java of the extra `java`.
 """
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(ConnectError):
-    """No suitable Java exists, from version 17 (or the requested minimum) to 21.
+    """No Java from version 17 (or the requested minimum) to 21 was found.
 
     `reasons` contains the problem at each location.
     """
@@ -71,7 +71,7 @@ def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLD
         complaint = _complaint(version, oldest)
         if version is not None and complaint is None:
             for reason in reasons:
-                log.info("using java of %s; skipped %s", location, reason)
+                log.info("using Java from %s; skipped %s", location, reason)
             return JavaRuntime(executable, version)
         reasons.append(f"{location}: {executable} {complaint}")
     missing = () if _packaged_java() else (_NOT_INSTALLED,)

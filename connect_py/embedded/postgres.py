@@ -200,7 +200,7 @@ class PostgresServer(StartedService):
         return self
 
     def stop(self) -> None:
-        """Shut down without waiting for clients. The server is killed after 15 seconds."""
+        """Shut down without waiting for clients, or kill the server after 15 seconds."""
         if self._child is not None:
             self._child.signal(signal.SIGINT)
             if not self._child.wait(_STOP_SECONDS):

@@ -8,7 +8,7 @@ from typing import Self
 
 
 class StartedService(ABC):
-    """Starts when the block is entered, and is closed at its end or after a failed start."""
+    """Starts when the block is entered, and is closed when it ends or if the start fails."""
 
     @abstractmethod
     def start(self) -> Self:

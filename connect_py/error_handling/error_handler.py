@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ToleranceExceededError(ConnectError):
-    """A record failed and is not tolerated. The message names the record; the cause is attached."""
+    """A record failed and failures are not tolerated. The message names the record."""
 
     def __init__(self, failed: FailedRecord) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class ToleranceExceededError(ConnectError):
 
 
 class UnhandledError(ConnectError):
-    """An error that is never tolerated. The cause is attached."""
+    """A record failed with an error that is never tolerated. The error is attached as the cause."""
 
     def __init__(self) -> None:
         super().__init__("Unhandled exception in error handler")
@@ -172,7 +172,7 @@ class ErrorHandler:
             self._wait(delay_ms / 1000)
             try:
                 result = again()
-            except Exception as next_error:  # the table decides for any error of a plugin
+            except Exception as next_error:  # RULES decide whether an error of a plugin is retried
                 self.counters.failures += 1
                 error = next_error
                 if not is_retried(stage, next_error):

@@ -1,4 +1,4 @@
-"""`FailedRecord`: a failed record and the reason, as passed to reporters."""
+"""`FailedRecord`: a failed record and the reason for the failure, as passed to reporters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FailedRecord:
 
     @property
     def reason(self) -> FailureReason:
-        """Reason of the failure: the one reported by the sink task, or derived from the stage."""
+        """Reason for the failure, as reported by the sink task or derived from the stage."""
         if self.stage is Stage.TASK_PUT:
             reported_reason = self.error.reason if isinstance(self.error, DataError) else None
             return reported_reason or FailureReason.SINK

@@ -1,4 +1,4 @@
-"""`LaterReporter`: delays reports until the records that count are known."""
+"""`LaterReporter`: delays reports until it is known which records count."""
 
 from __future__ import annotations
 

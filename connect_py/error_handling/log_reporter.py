@@ -1,4 +1,4 @@
-"""`LogReporter`: logs one line per failed record with Connect's message, without its contents."""
+"""`LogReporter`: logs Connect's message for each failed record, without the record's contents."""
 
 from __future__ import annotations
 

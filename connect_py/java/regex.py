@@ -134,7 +134,7 @@ class _Translator:
         return self._character(char)
 
     def _character(self, char: str) -> str:
-        """Translate an escape for one character, or for a class that Python has, too."""
+        """Translate an escape for one character, or for a class that Python also supports."""
         if char == "x" and self._skip("{"):
             digits = self._pattern[self._at :].partition("}")[0]
             self._at += len(digits) + 1

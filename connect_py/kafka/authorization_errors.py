@@ -1,4 +1,4 @@
-"""Errors with which a broker permanently denies a client's requests."""
+"""Errors that mean that a broker permanently denies a client's requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSALS: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""Error codes on which the Kafka client itself would retry indefinitely."""
+"""Error codes for which the Kafka client would retry indefinitely."""
 
 
 class RefusedError(ConnectError):

@@ -200,7 +200,7 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "queued.min.messages": 100_000,
         "fetch.queue.backoff.ms": 20,
         # Java accepts responses of any size. With its default, librdkafka would disconnect
-        # repeatedly at a message of 100 MB.
+        # repeatedly on a 100 MB message.
         "receive.message.max.bytes": INT_MAX,
     },
     "producer": {

@@ -248,7 +248,7 @@ class ClusterAdmin:
         Raises NotFoundError if a partition does not exist.
 
         Args:
-            partitions: The partitions.
+            partitions: Partitions whose offsets are returned.
             committed: Return the last stable offset as the end offset. It precedes the records of
                 open transactions.
         """

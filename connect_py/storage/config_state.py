@@ -53,7 +53,7 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Priority of the request. The pending request with the highest impact wins."""
+        """Priority of the request among the pending requests of the same connector."""
         return 2 * (not self.only_failed) + self.include_tasks
 
 

@@ -51,7 +51,7 @@ class ConnectorOffsetStore:
         return self._own_store is not None
 
     def refresh(self, timeout: float) -> None:
-        """Read all topics to their ends. Raises LogTimeoutError on timeout."""
+        """Read all topics to the end. Raises LogTimeoutError on timeout."""
         if self._own_store is not None:
             self._own_store.refresh(timeout)
         self._shared.refresh(timeout)

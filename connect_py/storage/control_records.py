@@ -41,7 +41,7 @@ class Epoch:
     number: int
     worker_url: str
     generation: int  # first generation that this leader writes in statuses
-    # True if the leader writes without transactions, which do not fence another leader
+    # True if the leader writes without transactions and therefore cannot fence other leaders
     alone: bool = False
 
     def encode(self) -> bytes:
@@ -58,7 +58,7 @@ class Epoch:
 
     @staticmethod
     def decode(value: bytes | None) -> Epoch | None:
-        """Return the decoded epoch, or None if the value is not one."""
+        """Return the decoded epoch, or None if the value is invalid."""
         data = _object(value)
         number, url, generation = data.get("epoch"), data.get("worker"), data.get("generation")
         if (
@@ -103,7 +103,7 @@ class Heartbeat:
 
     @staticmethod
     def decode(key: bytes, value: bytes | None) -> Heartbeat | None:
-        """Return the decoded heartbeat, or None if the value is not one."""
+        """Return the decoded heartbeat, or None if the value is invalid."""
         data = _object(value)
         try:
             epoch, round_ = data["applied"]
@@ -155,7 +155,7 @@ class Assignment:
     complete: bool = True  # True if the leader has a record of every member that may hold a lease
 
     def owner_url(self, item: Item) -> str | None:
-        """Return the URL of the worker to which an item is assigned, or None if there is none."""
+        """Return the URL of the worker to which an item is assigned, or None if unassigned."""
         return next(
             (
                 assigned_member.url
@@ -188,7 +188,7 @@ class Assignment:
 
     @staticmethod
     def decode(value: bytes | None) -> Assignment | None:
-        """Return the decoded assignment, or None if the value is not one."""
+        """Return the decoded assignment, or None if the value is invalid."""
         data = _object(value)
         try:
             assignment = Assignment(
@@ -224,7 +224,7 @@ def heartbeat_key(member: str) -> bytes:
 
 
 def sort_key(item: Item) -> tuple[bool, str, int]:
-    """Return a sort key: connectors before tasks, each by name, and tasks also by number."""
+    """Return a key that sorts connectors before tasks, by name and task number."""
     if isinstance(item, ConnectorTaskId):
         return True, item.connector, item.task
     return False, item, -1

@@ -36,7 +36,7 @@ METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
 ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
-# a client that returns no messages for this long before the end of the log is replaced
+# a client that has not reached the end of the log but returns nothing for this long is replaced
 STALLED_SECONDS = 15.0
 
 
@@ -403,7 +403,7 @@ class KafkaBasedLog:
             request.ends = ends
 
     def _reset(self, partition: int) -> None:
-        """Read a partition from its beginning, because lower offsets show a recreated topic."""
+        """Reset a partition's position after lower offsets show that the topic was recreated."""
         log.warning("topic %s was recreated: reading it again", self.topic)
         self._positions[partition] = 0
         if self._on_reset is not None:

@@ -50,7 +50,7 @@ class LeaderProducer:
         self.alone: str | None = None
 
     def go_alone(self, reason: str) -> None:
-        """Write without transactions after the next `acquire`, which then fences no other leader.
+        """Stop using transactions at the next `acquire`. Other leaders are no longer fenced.
 
         `reason` explains why transactions are not used.
         """

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from connect_py.clock import SystemClock
 from connect_py.storage.storage_log import LogTimeoutError, StorageLog
 
-STOP_SLICE_SECONDS = 0.2  # maximum delay of a stop
+STOP_SLICE_SECONDS = 0.2  # maximum delay until a stop is noticed
 
 
 class LogStore:

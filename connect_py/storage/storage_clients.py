@@ -76,7 +76,7 @@ class StorageClients:
         return settings
 
     def lone_leader_settings(self) -> Settings:
-        """Return settings for a leader without transactions. Its writes are idempotent."""
+        """Return settings for the idempotent producer of a leader without transactions."""
         settings = {**self.producer_settings("configs-leader"), "enable.idempotence": True}
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 

@@ -1,4 +1,4 @@
-"""Log interface of the stores, implemented by a Kafka topic or, in standalone mode, locally."""
+"""Log interface of the stores. A log is a Kafka topic or, in standalone mode, a local log."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def write_in_transaction(
     """Write records in one transaction and wait until they are committed.
 
     Args:
-        settings: Producer settings. The previous owner of their `transactional.id` is fenced.
+        settings: Producer settings. The previous owner of the `transactional.id` is fenced.
         topic: Offset topic.
         records: Key-value pairs.
         timeout: Timeout in seconds for each step.

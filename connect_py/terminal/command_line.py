@@ -81,7 +81,7 @@ class LazyGroup(TyperGroup):
 
 
 def command_line(entries: Iterable[CommandEntry], parts: WorkerParts) -> typer.Typer:
-    """Return the program `connect-py`.
+    """Create the command-line program `connect-py`.
 
     Args:
         entries: All commands and groups.

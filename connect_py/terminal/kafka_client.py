@@ -28,7 +28,7 @@ class TopicView:
 
 
 class KafkaClient:
-    """Client of one cluster. Raises Kafka errors as ConnectError with a readable message."""
+    """Client of one cluster. Kafka errors are raised as ConnectError with a readable message."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Create a client from settings under Java's names, including `bootstrap.servers`."""
@@ -124,7 +124,7 @@ class KafkaClient:
         """Yield the records of a topic, in offset order within each partition.
 
         Args:
-            topic: The topic.
+            topic: Name of the topic.
             newest: Read only this many offsets at the end of each partition. None reads all.
             follow: Continue with new records. Otherwise, the iterator ends after the records that
                 existed at the time of the call.

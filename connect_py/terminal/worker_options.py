@@ -28,7 +28,7 @@ class WorkerOptions:
             "--user",
             envvar="CONNECT_PY_USER",
             metavar="NAME[:PASSWORD]",
-            help="Basic authentication. A missing password is requested on the terminal.",
+            help="User for basic authentication. Prompts for the password if it is omitted.",
         ),
     ] = None
     ca_file: Annotated[

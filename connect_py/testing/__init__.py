@@ -2,6 +2,7 @@
 
 The package contains fakes, which use plain data and record requests, and a function that verifies
 that both forms of a transformation agree.
+
     context = FakeSinkTaskContext(topics={"orders": 2})
     task.initialize(context)
     task.start({"file": "x"})

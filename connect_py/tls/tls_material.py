@@ -1,6 +1,6 @@
 """Keys and certificates from Java's `ssl.*` settings, as PEM data in memory.
 
-The package cryptography is required only if the settings contain any.
+The cryptography package is required only if the settings contain keys or certificates.
 """
 
 from __future__ import annotations
