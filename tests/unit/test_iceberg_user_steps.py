@@ -115,7 +115,7 @@ def test_step_that_ends_the_driver_each_time_is_named() -> None:
             tables._commit(request)
     with pytest.raises(
         SparkLostError,
-        match=r"iceberg\.ext\.cycle-transform must end within iceberg\.ext\.commit-att",
+        match=r"iceberg\.ext\.cycle-transform must finish within iceberg\.ext\.commit-att",
     ):
         tables._commit(request)
 

@@ -136,17 +136,17 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
 
 
 def _shortened(error: Exception) -> str:
-    """Return the message with the first frames of its traces. Requires a running JVM."""
+    """Return the message with the first frames of its traces, or the class if the JVM exited."""
     try:
-        text = str(error)
+        message = str(error)
     except (Py4JError, OSError):
-        text = type(error).__name__
+        message = type(error).__name__
     trace = getattr(error, "_stackTrace", None)  # pyspark stores the Java trace separately
-    if trace and trace not in text:
-        text = f"{text}\n{trace}"
+    if trace and trace not in message:
+        message = f"{message}\n{trace}"
     lines: list[str] = []
     frames = 0
-    for line in text.splitlines():
+    for line in message.splitlines():
         frames = frames + 1 if line.startswith("\tat ") else 0
         if frames <= _JAVA_FRAMES and not line.startswith("\t... "):
             lines.append(line)

@@ -47,7 +47,7 @@ def choose_strategy(
     if metadata.is_empty(request.ref) and not table.has_data_files(metadata.head(request.ref)):
         return EngineName.APPEND, "the table is empty"
     if metadata.format_version < 2:
-        return EngineName.FULL_MERGE, "the table's format has no deletes"
+        return EngineName.FULL_MERGE, "the table's format does not support deletes"
     if settings.full_merge:
         return EngineName.FULL_MERGE, "iceberg.ext.commit-engine=merge"
     if metadata.properties.get(WRITE_MODES[0], "copy-on-write").lower() != "merge-on-read":

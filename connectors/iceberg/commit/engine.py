@@ -238,10 +238,10 @@ def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
     if metadata.uuid == request.expected.uuid:
         if (snapshot_id := metadata.find_commit(request.ref, request.commit_id)) is not None:
             return snapshot_id
-        text = metadata.properties.get(request.property_key, "")
-        if request.commit_id in text:  # the snapshot may have expired
+        property_json = metadata.properties.get(request.property_key, "")
+        if request.commit_id in property_json:  # the snapshot may have expired
             with suppress(LedgerFormatError):
-                ledger_property = LedgerProperty.from_json(text)
+                ledger_property = LedgerProperty.from_json(property_json)
                 if ledger_property.ledger.commit == request.commit_id:
                     return ledger_property.snapshot
     version = table_version(metadata.view(request.ref, request.property_key))
@@ -267,7 +267,7 @@ class CommitRun:
     conflicts: int = 0  # failed attempts that were retried
 
     def resolve(self, metadata: TableMetadata) -> CommitRequest:
-        """Return the request with the changes that the rules make for this metadata."""
+        """Return the request after all rules have resolved it for this metadata."""
         request = self.request
         for rule in self.rules:
             request = rule.resolve(request, metadata)

@@ -428,10 +428,10 @@ class _PartialRows:
             return
         table, fields = self._attempt.request.table, self._attempt.metadata.schema["fields"]
         for name in (field["name"] for field in fields if field["required"]):
-            if lack := sum(count for columns, count in unknown.items() if name in columns):
+            if rows := sum(count for columns, count in unknown.items() if name in columns):
                 raise TableUnsuitableError(
                     table,
-                    f"{lack} rows lack a value for the required column {name}: the source did not "
+                    f"{rows} rows lack a value for the required column {name}: the source did not "
                     f"send it, and the table does not have these rows",
                 )
         self._attempt.unmatched = sum(unknown.values())

@@ -138,7 +138,7 @@ class BoundedRun:
         return True
 
     def is_reached(self, remaining: int) -> bool:
-        """Return True if all tables have all rows, given the number of remaining offsets."""
+        """Report the number of remaining offsets. Return True if none remain."""
         self._metrics.remaining(remaining)
         return remaining == 0
 

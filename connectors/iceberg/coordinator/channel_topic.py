@@ -189,7 +189,7 @@ class ChannelReader:
                 return int(end)
 
     def poll(self, seconds: float = 0.0) -> list[Message]:
-        """Wait for messages for at most this time, and return them without foreign records."""
+        """Return the messages that arrive within this time. Other records are skipped."""
         polled = self._consumer.consume(1, seconds)
         if polled:
             polled += self._consumer.consume(POLL_MESSAGES, 0)

@@ -192,7 +192,7 @@ class Coordinator:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End the thread and the sessions. A commit in progress has this time to finish."""
+        """End the thread and the sessions. A commit in progress has `seconds` to finish."""
         self._parts.stopping.set()
         self._thread.join(seconds)
         self._parts.tables.stop()

@@ -127,7 +127,7 @@ class TableManager:
         # Driver failures since the last commit to each table. They are not counted by commit ID,
         # because a repeated commit may have another ID.
         self._deaths: dict[str, int] = {}
-        self._suspects: set[str] = set()  # tables: see `is_suspect`
+        self._suspects: set[str] = set()  # tables; see `is_suspect`
 
     def start(self) -> None:
         """Open a session if none is open, in a new driver if the previous driver has exited.
@@ -611,7 +611,7 @@ def status_of(error: ConnectError) -> CommitStatus:
 def _timeout_hint(request: CommitRequest) -> str:
     """Return a hint about user code in a commit, which may be why the commit does not finish."""
     keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
-    return f"; {', '.join(keys)} must end within {ATTEMPT_TIMEOUT}" if keys else ""
+    return f"; {', '.join(keys)} must finish within {ATTEMPT_TIMEOUT}" if keys else ""
 
 
 def _utc(timestamp_ms: int | None) -> datetime | None:
@@ -634,6 +634,6 @@ def why_not_merged(table: TableDescription) -> str | None:
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":
         return None
     return (
-        "has format version 1, which has no deletes, and write.merge.mode=merge-on-read: set "
-        "format-version to 2, or write.merge.mode to copy-on-write"
+        "has format version 1, which does not support deletes, and write.merge.mode=merge-on-read: "
+        "set format-version to 2, or write.merge.mode to copy-on-write"
     )

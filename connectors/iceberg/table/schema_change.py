@@ -85,5 +85,5 @@ class SchemaChange:
 
 
 def _shown(type_: str | None) -> str:
-    text = type_ or ""
-    return text.strip('"') if text.startswith('"') else "struct, list or map"
+    type_json = type_ or ""
+    return type_json.strip('"') if type_json.startswith('"') else "struct, list or map"

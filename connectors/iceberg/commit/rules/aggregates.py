@@ -176,8 +176,8 @@ class Aggregates(CommitRule):
         lookup = None if table is None else look_up(table.metadata().view(MAIN, LEDGER + group))
         rebuild_reason = self._rebuild_reason(attempt, aggregate, table, lookup)
         if rebuild_reason:
-            none = views["after"].limit(0)
-            views = {**views, STAGED: views["after"], "removed": none, "before": none}
+            no_rows = views["after"].limit(0)
+            views = {**views, STAGED: views["after"], "removed": no_rows, "before": no_rows}
             log.info(
                 "table %s: rebuilding from all rows of %s: %s",
                 aggregate.table,
@@ -244,7 +244,7 @@ class Aggregates(CommitRule):
             TableUnsuitableError: The table has rows that are not from this aggregate.
         """
         if table is None or lookup is None:
-            return "it is new"
+            return "the aggregate is new"
         metadata, group = table.metadata(), group_of(attempt.request.property_key)
         if lookup.standing is Standing.NONE and not metadata.is_empty(MAIN):
             raise TableUnsuitableError(
@@ -253,13 +253,13 @@ class Aggregates(CommitRule):
                 "aggregate: empty it, or specify another table; nothing is committed",
             )
         if lookup.ledger is None:
-            return "it is new"
+            return "the aggregate is new"
         if lookup.standing is Standing.ROLLED_BACK:
-            return "it was rolled back"
+            return "the aggregate was rolled back"
         if metadata.properties.get(QUERY + group) != aggregate.digest:
             return "its query has changed"
         if last_commit(attempt.metadata, attempt.request.ref) != lookup.ledger.commit:
-            return "it lacks the last change of that table"
+            return "it does not contain the last change of that table"
         return ""
 
     def _query(

@@ -69,9 +69,9 @@ class ApprovalBranch(CommitRule):
             state = state.with_commit(
                 UnpublishedCommit(update.snapshot_id, request.commit_id, now_ms, failures.failed)
             )
-        key, text = unpublished_key(request.property_key), state.to_text()
-        if text != base.properties.get(key, ""):
-            update.set_properties({key: text})
+        key, value = unpublished_key(request.property_key), state.to_text()
+        if value != base.properties.get(key, ""):
+            update.set_properties({key: value})
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
         """Report whether the commit is held."""

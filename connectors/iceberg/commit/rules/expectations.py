@@ -41,7 +41,7 @@ NAMES: Final = "_expectations"  # column of rejected rows that lists the violate
 
 
 class Expectations(CommitRule):
-    """Counts the rows that violate expectations, and drops them or fails or holds the commit."""
+    """Counts rows that violate expectations, and drops the rows, fails the commit, or holds it."""
 
     changes_rows = True
 
