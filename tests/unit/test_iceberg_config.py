@@ -520,7 +520,7 @@ def test_former_commit_engine_is_read_as_auto_with_a_warning(engine: str) -> Non
     made = IcebergSinkConfig.parse(
         STATIC | {"iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": engine}
     )
-    assert [w for w in made.warnings if f"commit-engine={engine} means auto" in w]
+    assert [w for w in made.warnings if f"commit-engine={engine} is equivalent to auto" in w]
 
 
 def test_commit_threads_default_to_at_most_four() -> None:

@@ -560,7 +560,7 @@ def test_rollback_is_logged_at_start_and_by_the_next_commit() -> None:
     )
     nothing = TableView("t-1", (), True, frozenset({12}), ROLLED_BACK.property)
     assert (
-        "to before its first commit, or replaced by an"
+        "to before its first commit, or replaced with an"
         in only(Life(tables={FACTS: nothing}).begun, Warn).text
     )
     life = Life()
