@@ -1,6 +1,6 @@
-"""Writes the pages in `docs/reference` from the definitions in the code: `make docs`.
+"""Generate the pages in `docs/reference` from the definitions in the code (`make docs`).
 
-`--check` writes nothing and exits with status 1 if a page is out of date.
+With `--check`, nothing is written, and the exit status is 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
 DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core, at most 4"}
 SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must be no more than")
-# Headings of the keys of a class: a key is listed under the first one that has a part of its name.
+# Headings for the keys of a class. A key is listed under the first heading with a part of its name.
 GROUPS = {
     "IcebergSinkConnector": {
         "Tables and routes": (
@@ -132,7 +132,7 @@ TITLES = {
 
 
 def pages() -> dict[str, str]:
-    """Return all pages by file name."""
+    """Return the content of all pages by file name."""
     registry = PluginRegistry.discover()
     return {
         "worker.md": _page(
@@ -223,7 +223,7 @@ def _connector_tables() -> Iterator[str]:
 def _plugin_tables(
     registry: PluginRegistry, kinds: list[PluginKind], package: str
 ) -> Iterator[str]:
-    listed: set[str] = set()  # a class of several kinds is shown under the first
+    listed: set[str] = set()  # a class of several kinds is listed only under the first kind
     for kind in kinds:
         classes: dict[str, list[Plugin]] = {}
         for plugin in registry.available(kind):
@@ -290,7 +290,7 @@ def _pipeline_tables() -> Iterator[str]:
 
 
 def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:
-    """Yield the keys of a class, in one table or under headings."""
+    """Yield the tables of a class's keys, with headings if `GROUPS` defines them."""
     if name not in GROUPS:
         yield from (_table(definition) if definition.keys else ["It has no additional keys."])
         return
@@ -356,7 +356,7 @@ def _escaped(text: str) -> str:
 
 
 def _bounds(key: ConfigKey) -> Iterator[str]:
-    """Yield the bounds of a key, if the messages of its validator contain them."""
+    """Yield the bounds of a key if the error messages of its validator contain them."""
     if key.validator is None or key.type is Type.LIST:
         return
     messages: dict[str, None] = {}
@@ -380,7 +380,7 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     expected = pages()
     existing = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
-    # other pages are written by hand
+    # pages without the note are not generated
     existing = {name: text for name, text in existing.items() if NOTE in text}
     stale = sorted(
         name

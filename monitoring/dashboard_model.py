@@ -1,8 +1,8 @@
-"""Panels of a Grafana dashboard, and the JSON that Grafana imports.
+"""Model of a Grafana dashboard, and its conversion to the JSON that Grafana imports.
 
 Expressions are PromQL. A name from `MATCHERS` at the start of a selector's braces, as in
-`up{worker}`, is replaced by matchers for the dashboard's variables. The functions `total`,
-`maximum`, `rate`, `increase`, and `or_zero` write the usual aggregations.
+`up{worker}`, is replaced with matchers for the dashboard's variables. The functions `total`,
+`maximum`, `rate`, `increase`, and `or_zero` return common aggregations.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PANEL_HEIGHT = 8
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of a dashboard. Its position in the grid follows from its index in the dashboard."""
+    """A panel of a dashboard. Its grid position is derived from the order of the panels."""
 
     type: str  # "row", "stat", "timeseries", or "table"
     title: str
-    series: Mapping[str, str] = field(default_factory=dict)  # expressions by legend
-    unit: str = "none"  # a unit ID of Grafana
+    series: Mapping[str, str] = field(default_factory=dict)  # expression by legend
+    unit: str = "none"  # Grafana unit ID
     description: str = ""
-    thresholds: tuple[tuple[str, float], ...] = ()  # colors and their lower bounds
+    thresholds: tuple[tuple[str, float], ...] = ()  # colors with their lower bounds
     stacked: bool = False
 
 
@@ -53,11 +53,11 @@ class Dashboard:
         self.title = title
         self.description = description
         self.panels = panels
-        self.by_table = by_table  # True adds a variable for the table
+        self.by_table = by_table  # adds a variable for the table
 
 
 def row(title: str) -> Panel:
-    """Return the heading of the panels below it."""
+    """Return a heading for the panels below it."""
     return Panel("row", title)
 
 
@@ -70,7 +70,7 @@ def stat(
     red: float | None = None,
     description: str = "",
 ) -> Panel:
-    """Return a panel with one number, which turns orange or red at these values."""
+    """Return a panel with one number, which is orange or red starting at these values."""
     colors = (("orange", orange), ("red", red))
     thresholds = tuple((color, value) for color, value in colors if value is not None)
     return Panel("stat", title, {"": expression}, unit, description, thresholds)
@@ -85,7 +85,7 @@ def graph(
     stacked: bool = False,
     description: str = "",
 ) -> Panel:
-    """Return a panel with lines over time: one expression and its legend, or several by legend."""
+    """Return a time series panel for one expression with its legend, or for several by legend."""
     lines = {legend: series} if isinstance(series, str) else series
     return Panel("timeseries", title, lines, unit, description, stacked=stacked)
 
@@ -106,23 +106,23 @@ def maximum(selector: str, *, by: str) -> str:
 
 
 def rate(selector: str, *, by: str) -> str:
-    """Return the growth of a counter per second for each combination of labels."""
+    """Return the per-second rate of a counter for each combination of labels."""
     return total(f"rate({selector}[$__rate_interval])", by=by)
 
 
 def increase(selector: str, *, by: str = "") -> str:
-    """Return the growth of a counter between two points, per series or combination of labels."""
+    """Return the increase of a counter between two points, per series or combination of labels."""
     growth = f"increase({selector}[$__rate_interval])"
     return total(growth, by=by) if by else growth
 
 
 def or_zero(expression: str) -> str:
-    """Return an expression that is 0 where the given one has no value."""
+    """Return an expression that is 0 where `expression` has no value."""
     return f"{expression} or vector(0)"
 
 
 def dashboard_json(dashboard: Dashboard) -> str:
-    """Return the content of a dashboard's file."""
+    """Return the content of the dashboard's JSON file."""
     panels = list(dashboard.panels)
     body = {
         "uid": dashboard.uid,
@@ -181,7 +181,7 @@ def _variables(by_table: bool) -> Iterator[dict[str, Any]]:
         "current": {},
     }
     worker_metrics = "kafka_connect_connect_worker_metrics"
-    sources = {  # series and label that provide the values of a variable
+    sources = {  # by variable: the series and the label that provide its values
         "job": (f"{worker_metrics}_task_count", "job"),
         "worker": (f'{worker_metrics}_task_count{{job=~"$job"}}', "instance"),
         "connector": (f'{worker_metrics}_connector_total_task_count{{job=~"$job"}}', "connector"),
@@ -212,7 +212,7 @@ def _variables(by_table: bool) -> Iterator[dict[str, Any]]:
 
 
 def _positions(panels: list[Panel]) -> Iterator[dict[str, int]]:
-    """Yield grid positions: consecutive stats share a line, other panels are placed in pairs."""
+    """Yield grid positions. Consecutive stats share a line; other panels are placed in pairs."""
     x = y = height = 0
     for number, panel in enumerate(panels):
         if panel.type == "row":

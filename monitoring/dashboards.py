@@ -1,6 +1,6 @@
-"""Describe the Grafana dashboards, and write them to `monitoring/grafana`: `make dashboards`.
+"""Define the Grafana dashboards and write them to `monitoring/grafana` (`make dashboards`).
 
-With `--check`, nothing is written, and the exit status is 1 if a file differs from its description.
+With `--check`, nothing is written, and the exit status is 1 if a file differs from its definition.
 """
 
 from __future__ import annotations
@@ -670,7 +670,7 @@ DASHBOARDS = (WORKERS, TASKS, ICEBERG, SPARK)
 
 
 def main() -> int:
-    """Write every dashboard, or, with `--check`, report the files that are out of date."""
+    """Write all dashboards. With `--check`, only report the files that are out of date."""
     stale = []
     for dashboard in DASHBOARDS:
         path = FOLDER / f"{dashboard.uid}.json"

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MOST_WORDS = 400  # of a release in the changelog
+MOST_WORDS = 400  # maximum number of words in the changelog section of a release
 CHECKSUMS = "SHA256SUMS"
 
 
@@ -32,7 +32,7 @@ class ReleaseError(Exception):
 
 
 def version() -> str:
-    """Return the version of pyproject.toml, which must match the changelog's newest section."""
+    """Return the version in pyproject.toml, which must match the changelog's newest section."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     newest, words = newest_section((ROOT / "CHANGELOG.md").read_text())
     if newest != project["version"]:
@@ -47,13 +47,13 @@ def version() -> str:
 
 
 def newest_section(changelog: str) -> tuple[str, int]:
-    """Return the version of the first section, and its number of words."""
+    """Return the version of the first section and its number of words."""
     _, heading, rest = re.split(r"^## ([0-9][\w.]*).*\n", changelog, maxsplit=1, flags=re.MULTILINE)
     return heading, len(re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0].split())
 
 
 def make_packages(into: Path) -> None:
-    """Build the source distribution, and a wheel for this platform from it.
+    """Build the source distribution, and build a wheel for this platform from it.
 
     The wheel contains the native libraries, which require a Rust compiler.
     """
@@ -70,7 +70,7 @@ def make_packages(into: Path) -> None:
 
 
 def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
-    """Pack the documentation and the chart; yield the reasons for missing files."""
+    """Pack the documentation and the chart. Yield the reasons for missing files."""
     if (site / "index.html").exists():
         _pack(site, into / f"connect-py-{release}-documentation.tar.gz", "documentation")
     else:
@@ -92,9 +92,9 @@ def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
 
 
 def make_image(into: Path, release: str) -> Iterator[str]:
-    """Build an archive of the image; yield the reasons for missing files.
+    """Build an archive of the image. Yield the reasons for missing files.
 
-    The environment variable `BASE` is the argument of docker/Dockerfile.
+    The environment variable `BASE` sets the build argument of docker/Dockerfile.
     """
     recipe, image = ROOT / "docker" / "Dockerfile", f"connect-py:{release}"
     archive = into / f"connect-py-{release}-image.tar"
@@ -108,7 +108,7 @@ def make_image(into: Path, release: str) -> Iterator[str]:
             _run("docker", "build", *build)
             _run("docker", "save", "-o", str(archive), image)
         elif shutil.which("buildah"):
-            # OCI's format does not support health checks
+            # the OCI format does not support health checks
             _run("buildah", "bud", "--format", "docker", *build)
             _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
         else:
@@ -118,7 +118,7 @@ def make_image(into: Path, release: str) -> Iterator[str]:
 
 
 def _engine_answers() -> bool:
-    """Return True if Docker is running: some machines only have its client."""
+    """Return True if Docker is running. Some machines have only the Docker client."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -129,7 +129,7 @@ def _engine_answers() -> bool:
 
 
 def write_checksums(folder: Path) -> list[tuple[str, int, str]]:
-    """Write SHA256SUMS for `sha256sum -c`, and return name, size, and SHA-256 of each file."""
+    """Write SHA256SUMS for `sha256sum -c`, and return the name, size, and SHA-256 of each file."""
     files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
     checksums = [
         (path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
@@ -140,7 +140,7 @@ def write_checksums(folder: Path) -> list[tuple[str, int, str]]:
 
 
 def _pack(folder: Path, archive: Path, name: str) -> None:
-    """Pack a folder with a new name, sorted, and without owners and times."""
+    """Pack a folder under a new name, with sorted entries and without owners and times."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = entry.mtime = 0
@@ -164,7 +164,7 @@ def _run(*command: str, **environment: str) -> None:
 
 
 def main() -> int:
-    """Create the release; return 1 if that fails."""
+    """Create the release. Return 1 on failure."""
     options = argparse.ArgumentParser(
         description="Creates all files of a release; uploads nothing."
     )

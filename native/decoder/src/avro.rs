@@ -1,4 +1,4 @@
-//! Avro bodies. Every length is compared with the remaining bytes; strings must be UTF-8.
+//! Decoding of Avro bodies. Every length is checked against the remaining bytes, and strings must be UTF-8.
 
 use crate::columns::{Column, Odd, Values};
 use crate::plan::{Kind, Node};
@@ -8,9 +8,10 @@ struct Body<'a> {
     checks_texts: bool,
 }
 
-/// Read a body into the column; on `Odd` the column contains an incomplete row. Bytes after the body are ignored, as in Java.
+/// Decode a body into the column. On `Odd`, the column contains an incomplete row. Bytes after the body are ignored, as
+/// in Java.
 ///
-/// Without `checks_texts`, the caller validates the UTF-8 of many rows at once, which is faster.
+/// If `checks_texts` is false, the caller must validate the UTF-8 strings of all rows at once, which is faster.
 pub fn read(node: &Node, column: &mut Column, data: &[u8], checks_texts: bool) -> Result<(), Odd> {
     Body {
         rest: data,
@@ -117,7 +118,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Items in blocks up to an empty block; a negative count is followed by the size of the block in bytes.
+    /// Decode blocks of items up to an empty block. A negative count is followed by the size of the block in bytes.
     fn list(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         let item = &node.children[0];
         loop {

@@ -1,4 +1,4 @@
-//! Columns under construction. Their layout is that of Arrow, except for bits, which are bytes until the end.
+//! Column builders. Columns have Arrow's layout, except that bits are stored as bytes until the end.
 
 use crate::plan::{Kind, Node};
 
@@ -9,9 +9,9 @@ pub enum Values {
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    /// Ends, the first one 0, and the bytes between them.
+    /// Offsets, starting with 0, and the bytes of all rows.
     Bytes(Vec<i32>, Vec<u8>),
-    /// Ends, the first one 0, of the items in the only child, or of the entries in the two children of a map.
+    /// Offsets, starting with 0, of the items in the only child of a list or of the entries in both children of a map.
     List(Vec<i32>),
 }
 
@@ -19,18 +19,19 @@ pub struct Column {
     pub rows: usize,
     pub values: Values,
     pub children: Vec<Column>,
-    /// Number of rows in the children of an object; the children lack rows that are null.
+    /// Number of rows in the children of an object, which may lack the most recent null rows.
     pub settled: usize,
-    /// One byte per row up to the last null; 0 for a null.
+    /// One byte per row up to the last null: 0 for a null, otherwise 1.
     pub valid: Vec<u8>,
-    /// One byte per row up to the last row without the member; 1 for a row without it.
+    /// One byte per row up to the last row without the member: 1 if the member is absent, otherwise 0.
     pub absent: Vec<u8>,
-    /// Whether numbers are integers, and whether they are other numbers.
+    /// True if a number is an integer.
     pub integers: bool,
+    /// True if a number is not an integer.
     pub others: bool,
 }
 
-/// A message that does not follow the plan.
+/// The message does not match the plan.
 #[derive(Debug)]
 pub struct Odd;
 
@@ -49,7 +50,7 @@ impl Column {
             Kind::Int64 | Kind::Number => Values::Int64(Vec::with_capacity(rows)),
             Kind::Float32 => Values::Float32(Vec::with_capacity(rows)),
             Kind::Float64 => Values::Float64(Vec::with_capacity(rows)),
-            // Fixed values, too: their nulls would need as much memory as values, and a schema may specify any size.
+            // Fixed values also have offsets. Otherwise, a null would need as much memory as a value of any size.
             Kind::Text | Kind::Bytes | Kind::Fixed => Values::Bytes(ends(), Vec::new()),
             Kind::List | Kind::Map => Values::List(ends()),
         };
@@ -80,7 +81,7 @@ impl Column {
         self.rows += 1;
     }
 
-    /// Whether all strings of this column and its children are UTF-8.
+    /// Return true if all strings of this column and its children are UTF-8.
     pub fn is_utf8(&self, node: &Node) -> bool {
         if let (Kind::Text, Values::Bytes(ends, data)) = (node.kind, &self.values) {
             let Ok(text) = std::str::from_utf8(data) else {
@@ -98,7 +99,7 @@ impl Column {
         self.push_nulls(1);
     }
 
-    /// Add nulls; the children of objects receive them later, many at once.
+    /// Add nulls. They are added to the children of an object later, many at once.
     fn push_nulls(&mut self, count: usize) {
         let rows = self.rows + count;
         self.valid.resize(self.rows, 1);
@@ -115,7 +116,7 @@ impl Column {
         self.rows = rows;
     }
 
-    /// Add the nulls since the last row to the children of an object.
+    /// Add the most recent nulls of an object to its children.
     #[inline]
     pub fn settle(&mut self) {
         if self.settled < self.rows {
@@ -131,7 +132,7 @@ impl Column {
         self.settled = self.rows;
     }
 
-    /// Extend everything to the same number of rows.
+    /// Extend all buffers to the same number of rows.
     pub fn finish(&mut self) {
         if !matches!(self.values, Values::List(_)) {
             self.settle();
@@ -165,7 +166,7 @@ impl Column {
         Ok(())
     }
 
-    /// End the list or map of a row, whose items or entries were added to the children.
+    /// End the list or map of a row after its items or entries were added to the children.
     pub fn end_list(&mut self) -> Result<(), Odd> {
         let end = i32::try_from(self.children[0].rows).map_err(|_| Odd)?;
         let Values::List(ends) = &mut self.values else {
@@ -176,7 +177,7 @@ impl Column {
         Ok(())
     }
 
-    /// Remove all rows except the first ones.
+    /// Remove all rows except the first `rows`.
     pub fn cut(&mut self, rows: usize) {
         let mut inside = rows;
         match &mut self.values {
@@ -205,10 +206,10 @@ impl Column {
     }
 }
 
-/// Moves the lowest bits of eight bytes into one byte.
+/// Multiplier that gathers the lowest bits of eight bytes in one byte.
 const GATHER: u64 = 0x0102_0408_1020_4080;
 
-/// Pack bytes of 0 or 1 into bits, lowest bit first.
+/// Pack bytes with the values 0 and 1 into bits, least significant bit first.
 pub fn bits(flags: &[u8]) -> Vec<u8> {
     flags
         .chunks(8)

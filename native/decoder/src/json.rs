@@ -1,27 +1,28 @@
-//! JSON messages. All accepted messages are accepted by msgspec, with the same values; all others are odd.
+//! Decoding of JSON messages. msgspec decodes every accepted message to the same values. All other messages are odd.
 
 use crate::columns::{Column, Odd, Values};
 use crate::plan::{Kind, Node};
 use std::collections::HashSet;
 
-/// The largest powers of ten that doubles hold exactly.
+/// Powers of ten that doubles represent exactly.
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
 /// Powers of ten by number of digits.
 const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// `min` of an object that may have members outside the plan.
+/// `min` of an object that may have members that are not in the plan.
 const IGNORES_OTHERS: i64 = 1;
 /// `min` of a map that is a list of pairs.
 const PAIRS: i64 = 1;
-/// Larger maps find repeated keys by hashing.
+/// Larger maps use a hash set to find repeated keys.
 const FEW_KEYS: usize = 16;
 const MAX_DEPTH: usize = 100;
-/// Limit of the row form for names, in bytes.
+/// Maximum length of a name in bytes, as in row-by-row conversion.
 const MAX_NAME: usize = 50_000;
+/// All integers up to this number are exact as doubles.
 const EXACT: u64 = 1 << 53;
-/// The bits of a double's fraction that 32-bit numbers do not have.
+/// Bits of a double's fraction that a 32-bit float does not have.
 const FLOAT_REST: u64 = (1 << 29) - 1;
 
 pub struct Message<'a> {
@@ -29,10 +30,10 @@ pub struct Message<'a> {
     at: usize,
 }
 
-/// Read a message into the column; on `Odd` the column contains an incomplete row.
+/// Decode a message into the column. On `Odd`, the column contains an incomplete row.
 pub fn read(node: &Node, column: &mut Column, data: &[u8]) -> Result<(), Odd> {
     if !data.is_ascii() {
-        std::str::from_utf8(data).map_err(|_| Odd)?; // the check for ASCII is much faster, and usually sufficient
+        std::str::from_utf8(data).map_err(|_| Odd)?; // the ASCII check is much faster and usually sufficient
     }
     let mut message = Message { data, at: 0 };
     message.blanks();
@@ -53,7 +54,7 @@ enum Number {
 impl<'a> Message<'a> {
     #[inline]
     fn peek(&self) -> u8 {
-        self.data.get(self.at).copied().unwrap_or(0) // JSON has no 0 outside of strings
+        self.data.get(self.at).copied().unwrap_or(0) // JSON has no zero bytes outside of strings
     }
 
     #[inline]
@@ -72,7 +73,7 @@ impl<'a> Message<'a> {
         Err(Odd)
     }
 
-    /// Inlined, because most members are strings and integers, which cost as little as a call.
+    /// Inlined because most members are strings and integers, which are as cheap to decode as a function call.
     #[inline(always)]
     fn value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         if self.peek() == b'n' {
@@ -160,7 +161,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Round to 64 bits and then to 32. Odd if this may differ from rounding once: halfway between two 32-bit numbers.
+    /// Round to 64 bits and then to 32 bits. Odd if the result may differ from rounding once, which is possible halfway
+    /// between two 32-bit floats and for subnormal numbers.
     fn single(&mut self) -> Result<f32, Odd> {
         let double = self.double()?;
         let single = double as f32;
@@ -202,7 +204,7 @@ impl<'a> Message<'a> {
         }
         if !matches!(self.peek(), b'.' | b'e' | b'E') {
             if negative && number == 0 {
-                return Err(Odd); // a double has a negative zero, an integer does not
+                return Err(Odd); // only doubles have a negative zero
             }
             if count > 18 {
                 return self.long_integer(start);
@@ -253,7 +255,7 @@ impl<'a> Message<'a> {
         text.parse().map(Number::Integer).map_err(|_| Odd)
     }
 
-    /// Return the contents of a string in quotes, and whether it contains escapes.
+    /// Return the contents of a quoted string, and whether it contains escapes.
     #[inline]
     fn raw_text(&mut self) -> Result<(&'a [u8], bool), Odd> {
         if self.peek() != b'"' {
@@ -298,7 +300,7 @@ impl<'a> Message<'a> {
         column.push_bytes(inside)
     }
 
-    /// `min` is the minimum length.
+    /// Decode a base64 string. `min` is its minimum length.
     fn base64(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         let (inside, escaped) = self.raw_text()?;
         if escaped || (inside.len() as i64) < node.min {
@@ -329,7 +331,7 @@ impl<'a> Message<'a> {
         column.end_list()
     }
 
-    /// A map whose keys are the names of an object. Odd if a name occurs twice.
+    /// Decode an object with arbitrary names as a map. Odd if a name occurs twice.
     fn map(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         self.expect(b"{")?;
         self.blanks();
@@ -367,7 +369,7 @@ impl<'a> Message<'a> {
         column.end_list()
     }
 
-    /// A map whose entries are lists of a key and a value. Python looks for keys that occur twice.
+    /// Decode a list of key-value pairs as a map. Python checks for duplicate keys.
     fn pairs(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         self.expect(b"[")?;
         self.blanks();
@@ -469,7 +471,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Skip a value outside the plan.
+    /// Skip a value that is not in the plan.
     fn skip(&mut self, depth: usize) -> Result<(), Odd> {
         if depth > MAX_DEPTH {
             return Err(Odd);
@@ -524,7 +526,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether a string occurs twice in the rows from `first` on.
+/// Return true if a string occurs twice in the rows starting at `first`.
 fn repeats(column: &Column, first: usize) -> bool {
     let Values::Bytes(ends, data) = &column.values else {
         return false;
@@ -560,19 +562,19 @@ fn special(eight: u64) -> u64 {
     quote | backslash | control
 }
 
-/// Return the number at the start of eight bytes, and its number of digits.
+/// Return the number at the start of eight bytes and its number of digits.
 #[inline]
 fn leading_digits(eight: u64) -> (u64, usize) {
     let values = eight ^ (ONES * u64::from(b'0'));
     let others = (values.wrapping_add(ONES * 0x76) | values) & HIGHS; // exact up to the lowest mark
-    let found = others.trailing_zeros() as usize / 8; // 8: all of them are digits
+    let found = others.trailing_zeros() as usize / 8; // 8 if all bytes are digits
     if found == 0 {
         return (0, 0);
     }
     (number_of_eight(values << (8 * (8 - found))), found)
 }
 
-/// Return an integer of at most 16 digits without a sign, and its end; None for other numbers.
+/// Return an unsigned integer of at most 16 digits and its end position. Returns None for other numbers.
 #[inline]
 fn short_integer(data: &[u8], at: usize) -> Option<(i64, usize)> {
     let first = eight_at(data, at)?;
@@ -590,7 +592,7 @@ fn short_integer(data: &[u8], at: usize) -> Option<(i64, usize)> {
     }
 }
 
-/// Return the number of eight digit values, lowest byte first, by joining neighbors three times.
+/// Return the number that consists of eight digit values, lowest byte first. Combines adjacent values in three steps.
 #[inline]
 fn number_of_eight(values: u64) -> u64 {
     let twos = values.wrapping_mul(10).wrapping_add(values >> 8) & 0x00FF_00FF_00FF_00FF;
@@ -598,7 +600,7 @@ fn number_of_eight(values: u64) -> u64 {
     fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xFFFF_FFFF
 }
 
-/// Whether data starts with a short text, without the cost of a call.
+/// Return true if data starts with a short string. Inlined to avoid the cost of a call.
 #[inline]
 fn begins(data: &[u8], text: &[u8]) -> bool {
     let Some(head) = data.get(..text.len()) else {
@@ -617,8 +619,9 @@ fn begins(data: &[u8], text: &[u8]) -> bool {
     eight_at(head, last) == eight_at(text, last)
 }
 
-/// Copy the string with its quote at `at` to `bytes`, eight bytes at a time, and return its end; None if it contains
-/// escapes, and nothing was copied.
+/// Copy the string whose opening quote is at `at` to `bytes`, eight bytes at a time, and return its end position.
+///
+/// Copies nothing and returns None if the string contains escapes or ends too close to the end of the data.
 #[inline]
 fn copied_text(data: &[u8], at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
     if data.get(at) != Some(&b'"') {

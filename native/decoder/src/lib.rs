@@ -1,7 +1,8 @@
-//! JSON and Avro messages as Arrow buffers, for `connect_py.converters.native`.
+//! Decodes JSON and Avro messages to Arrow buffers, for `connect_py.converters.native`.
 //!
-//! Messages are joined, with their lengths. Rows that do not follow the plan are null in the columns and reported to
-//! Python, which decides about them. Unsafe code is limited to this file: memory that Python imports.
+//! The input consists of concatenated messages and a list of their lengths. Messages that do not match the plan are
+//! null in the columns and are reported to Python, which decides how to handle them. Only this file contains unsafe
+//! code, for the memory that is shared with Python.
 
 mod avro;
 mod columns;
@@ -16,7 +17,7 @@ use std::ptr;
 use std::slice;
 
 const NO_MESSAGE: i64 = -1;
-/// Version of plans, counts, and arrays; `VERSION` in `decoder.py` is the same.
+/// Version of plans, counts, and arrays; equal to `VERSION` in `decoder.py`.
 const VERSION: u32 = 3;
 
 /// Return the version of the interface.
@@ -25,7 +26,8 @@ pub extern "C" fn decoder_version() -> u32 {
     VERSION
 }
 
-/// Create a plan from its description, or return null if it is invalid. `decoder_plan_free` frees it.
+/// Create a plan from its description. Returns null if the description is invalid. Free the plan with
+/// `decoder_plan_free`.
 ///
 /// # Safety
 /// `description` points to `size` bytes.
@@ -45,15 +47,16 @@ pub unsafe extern "C" fn decoder_plan_free(plan: *mut Node) {
     drop(Box::from_raw(plan));
 }
 
-/// Read messages: JSON (`is_avro` 0), or Avro bodies after `prefix`.
+/// Decode JSON messages (if `is_avro` is 0) or Avro messages, each of which starts with `prefix`.
 ///
-/// Writes a 1 to `odd` for each row that does not follow the plan, and an `Exported` per node to `out`, in preorder.
-/// Returns the number of odd rows, or a negative number after a failure. `decoder_release` frees arrays that are not
-/// imported.
+/// Writes 1 to `odd` for each row that does not match the plan, and one `Exported` per node to `out`, in preorder.
+/// Returns the number of odd rows, or a negative number on failure. Free arrays that are not imported with
+/// `decoder_release`.
 ///
 /// # Safety
-/// `plan` is a result of `decoder_plan`. `lengths` and `odd` have `rows` items. The sum of the lengths other than -1 (no
-/// message) is at most `data_size`. `prefix` has `prefix_size` bytes, and `out` has space for all nodes.
+/// `plan` is a result of `decoder_plan`. `lengths` and `odd` have `rows` items. A length of -1 represents a missing
+/// message, and the sum of all other lengths is at most `data_size`. `prefix` has `prefix_size` bytes, and `out` has
+/// space for all nodes.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_read(
     plan: *const Node,
@@ -94,7 +97,7 @@ pub unsafe extern "C" fn decoder_read(
 /// Free the arrays that were not imported.
 ///
 /// # Safety
-/// `decoder_read` filled `out` for a plan with this number of nodes.
+/// `decoder_read` has filled `out` for a plan with this number of nodes.
 #[no_mangle]
 pub unsafe extern "C" fn decoder_release(out: *mut Exported, nodes: usize) {
     for node in slice::from_raw_parts_mut(out, nodes) {
@@ -163,7 +166,7 @@ fn read(node: &Node, form: Form, data: &[u8], lengths: &[i64], odd: &mut [u8]) -
     }
 }
 
-/// Array of Arrow's C data interface, which Python imports with a single call.
+/// Array in the layout of the Arrow C data interface, which Python imports with a single call.
 #[repr(C)]
 pub struct Array {
     length: i64,
@@ -174,12 +177,12 @@ pub struct Array {
     buffers: *const *const c_void,
     children: *const c_void,
     dictionary: *const c_void,
-    /// None if the array was imported, which moves it, or does not exist.
+    /// None if the array does not exist, or if it was imported, which moves it.
     release: Option<unsafe extern "C" fn(*mut Array)>,
     owner: *mut c_void,
 }
 
-/// Memory of the buffers of an array.
+/// Owns the buffers of an array.
 struct Owner {
     addresses: [*const c_void; 3],
     _valid: Vec<u8>,
@@ -236,7 +239,7 @@ impl Array {
         }
     }
 
-    /// Create an array of bits; without bits, there is no array.
+    /// Create an array of bits, or `Array::NONE` if there are no flags.
     fn of_bits(flags: &[u8]) -> Array {
         if flags.is_empty() {
             return Array::NONE;
@@ -253,15 +256,15 @@ pub struct Exported {
     absent_rows: u64,
     /// 1 for integers, 2 for other numbers, 3 for both.
     number_kinds: u64,
-    /// The ends of lists and maps; nothing for objects.
+    /// Values of the rows. Lists and maps have the end offsets of their rows, and objects have no array.
     values: Array,
-    /// For objects, lists, and maps with nulls: the rows that are not null.
+    /// Validity bits of objects, lists, and maps if they contain nulls.
     valid: Array,
-    /// The rows without the member, if any.
+    /// Bits of the rows in which the member is absent, if any.
     absent: Array,
 }
 
-/// Output of `decoder_read`.
+/// Write position in the output of `decoder_read`.
 struct Out(*mut Exported);
 
 impl Out {

@@ -1,11 +1,12 @@
 //! Plans: trees of nodes that Python describes.
 //!
-//! A description contains the nodes in preorder, each with its kind (1 byte), nullable (1), smallest and largest value (8 and 8, little
-//! endian; of `Fixed` the size), length of the name (4), the name, number of children (4).
+//! A description contains the nodes in preorder. Each node consists of its kind (1 byte), whether it is nullable
+//! (1 byte), its minimum and maximum value (8 bytes each), the length of its name (4 bytes), the name, and the number
+//! of its children (4 bytes). Numbers are little-endian. The maximum of a `Fixed` node is its size.
 
 use std::collections::HashMap;
 
-/// Objects with more members find a member that is not the next one by hashing.
+/// Objects with more members use a hash map to find a member that is not the next one.
 const MANY: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum Kind {
     Int64 = 3,
     Float32 = 4,
     Float64 = 5,
-    /// JSON only: integers or other numbers, which the caller distinguishes afterwards.
+    /// Integers or other numbers, which the caller distinguishes later. JSON only.
     Number = 6,
     Text = 7,
     /// Base64 in JSON.
@@ -24,7 +25,7 @@ pub enum Kind {
     Fixed = 9,
     List = 10,
     Object = 11,
-    /// JSON only: an object of any names, or a list of pairs; the children are the keys and the values.
+    /// An object with arbitrary names, or a list of pairs. The children are the keys and the values. JSON only.
     Map = 12,
 }
 
@@ -44,16 +45,16 @@ pub struct Node {
     pub min: i64,
     pub max: i64,
     pub name: Vec<u8>,
-    /// The name in quotes, followed by a colon, as in most objects. Empty if the name contains escapes.
+    /// The name in quotes, followed by a colon, as it occurs in most objects. Empty if the name contains escapes.
     pub quoted: Vec<u8>,
     pub children: Vec<Node>,
-    /// Avro: the smallest number of bytes of a value.
+    /// Minimum number of bytes of a value in Avro.
     pub width: usize,
     places: HashMap<Vec<u8>, usize>,
 }
 
 impl Node {
-    /// Return the index of a member; `next` is its index if members are in their usual order.
+    /// Return the index of a member. `next` is its expected index if the members are in the order of the plan.
     pub fn place(&self, name: &[u8], next: usize) -> Option<usize> {
         if let Some(node) = self.children.get(next) {
             if node.name == name {
@@ -155,7 +156,7 @@ fn width(node: &Node) -> usize {
     }
 }
 
-/// Read a description; None if it is invalid.
+/// Parse a description. Returns None if it is invalid.
 pub fn plan(description: &[u8]) -> Option<Node> {
     let mut rest = Description(description);
     let node = rest.node()?;

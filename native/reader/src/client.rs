@@ -1,4 +1,4 @@
-//! The client library's functions that we call, and a queue of its messages.
+//! Bindings to librdkafka's public functions, and a queue of its messages.
 
 use crate::messages::Messages;
 use std::ffi::{c_char, c_void};
@@ -7,7 +7,7 @@ use std::ptr;
 /// `RD_KAFKA_RESP_ERR__FAIL`.
 pub const FAILED: i32 = -196;
 
-/// Opaque things of the client library.
+/// Opaque types of librdkafka.
 #[repr(C)]
 pub struct Client {
     _opaque: [u8; 0],
@@ -28,7 +28,7 @@ pub struct RawHeaders {
     _opaque: [u8; 0],
 }
 
-/// `rd_kafka_message_t`, which is part of the library's public interface.
+/// `rd_kafka_message_t`, whose layout is part of librdkafka's public interface.
 #[repr(C)]
 pub struct RawMessage {
     pub error: i32,
@@ -42,13 +42,13 @@ pub struct RawMessage {
     _private: *mut c_void,
 }
 
-/// A message, or an error of a partition.
+/// A message, or an error for a partition.
 #[repr(C)]
 pub struct Event {
     _opaque: [u8; 0],
 }
 
-/// The beginning of `rd_kafka_topic_partition_t`, which is public, too.
+/// The first fields of `rd_kafka_topic_partition_t`, whose layout is also public.
 #[repr(C)]
 pub struct Place {
     pub topic: *const c_char,
@@ -58,7 +58,7 @@ pub struct Place {
 
 type OnNew = unsafe extern "C" fn(*mut Client, *const c_void, *mut c_void, *mut c_char, usize) -> i32;
 
-/// In the order in which `queue_reader.py` names them.
+/// Addresses of librdkafka's functions, in the order of `_CLIENT_FUNCTIONS` in `queue_reader.py`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Functions {
@@ -81,7 +81,7 @@ pub struct Functions {
     pub topic_name: unsafe extern "C" fn(*const Topic) -> *const c_char,
 }
 
-/// A queue of our own, with all partitions that we follow forwarded to it.
+/// A separate queue, to which the queues of all followed partitions are forwarded.
 pub struct Queue {
     functions: &'static Functions,
     client: *mut Client,
@@ -90,7 +90,7 @@ pub struct Queue {
 
 impl Queue {
     pub fn new(functions: &'static Functions, client: *mut Client) -> Queue {
-        // SAFETY: the client was made just now by the thread that calls.
+        // SAFETY: the calling thread has just created the client.
         let queue = unsafe { (functions.queue_new)(client) };
         Queue {
             functions,
@@ -99,10 +99,10 @@ impl Queue {
         }
     }
 
-    /// Forward a partition's messages to this queue; holds through later assignments.
+    /// Forward a partition's messages to this queue, including messages of later assignments.
     ///
     /// # Safety
-    /// `topic` ends with a zero.
+    /// `topic` is null-terminated.
     pub unsafe fn follow(&self, topic: *const c_char, partition: i32) -> bool {
         let source = (self.functions.queue_get_partition)(self.client, topic, partition);
         if source.is_null() {
@@ -116,7 +116,7 @@ impl Queue {
     pub fn read(&self, messages: &mut Messages, limit: usize, size: usize, timeout_ms: i32) {
         let mut timeout_ms = timeout_ms;
         while messages.len() < limit && messages.bytes < size {
-            // SAFETY: the queue is ours. The event is `messages`' to free.
+            // SAFETY: this object owns the queue. `messages` frees the event.
             let event = unsafe { (self.functions.queue_poll)(self.queue, timeout_ms) };
             if event.is_null() {
                 return;
@@ -129,7 +129,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: the client is still there, says the contract of `reader_free`.
+        // SAFETY: the contract of `reader_free` guarantees that the client still exists.
         unsafe { (self.functions.queue_destroy)(self.queue) };
         self.queue = ptr::null_mut();
     }

@@ -1,9 +1,10 @@
-//! What waits in a consumer's queue, as few large pieces of memory: what `connect_py.task.sink.queue_reader` calls.
+//! Reads the messages of a Kafka consumer into large buffers, for `connect_py.task.sink.queue_reader`.
 //!
-//! The client is the one that Python has made. Its library loads this one as a plugin (`plugin.library.paths`), which is
-//! how the handle of a client gets here; its functions come from Python as addresses, so nothing is linked. Messages are
-//! read from a queue of our own, which the queues of partitions are forwarded to, as events: so no callback of the client
-//! runs in here. Rebalances and all that Python has callbacks for stay in the client's main queue, which Python polls.
+//! Python creates the client. librdkafka loads this library as a plugin (`plugin.library.paths`), which provides the
+//! handle of the client. Python passes the addresses of librdkafka's functions, so this library does not link to
+//! librdkafka. Messages are read as events from a separate queue, to which the queues of the partitions are forwarded.
+//! Therefore, no callbacks of the client run in this library. Rebalances and all other events with Python callbacks
+//! remain in the client's main queue, which Python polls.
 
 mod client;
 mod messages;
@@ -16,7 +17,7 @@ use std::ptr;
 use std::slice;
 use std::sync::OnceLock;
 
-/// Of what crosses to Python; `VERSION` in `queue_reader.py` is the same.
+/// Version of the interface to Python; equal to `VERSION` in `queue_reader.py`.
 const VERSION: u32 = 2;
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
@@ -25,7 +26,7 @@ thread_local! {
     static NEW_CLIENT: Cell<*mut Client> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// A queue, and what was read from it and not yet handed over.
+/// A queue, and the messages that were read from it but not copied to Python yet.
 pub struct Reader {
     queue: Queue,
     messages: Messages,
@@ -37,20 +38,20 @@ pub extern "C" fn reader_version() -> u32 {
     VERSION
 }
 
-/// Take the addresses of the client library's functions, in the order of `Functions`. Those of the first call hold.
+/// Set the addresses of librdkafka's functions, in the order of `Functions`. Later calls have no effect.
 ///
 /// # Safety
-/// `addresses` has as many items as `Functions` has members, and they are what they are said to be.
+/// `addresses` contains the address of each function in `Functions`.
 #[no_mangle]
 pub unsafe extern "C" fn reader_functions(addresses: *const *const c_void) {
     let functions = ptr::read(addresses as *const Functions);
     let _ = FUNCTIONS.set(functions);
 }
 
-/// The client library calls this as it takes the setting `plugin.library.paths`.
+/// Initialize the plugin. librdkafka calls this function when `plugin.library.paths` is set.
 ///
 /// # Safety
-/// Called by the client library.
+/// Called only by librdkafka.
 #[no_mangle]
 pub unsafe extern "C" fn conf_init(
     configuration: *mut c_void,
@@ -75,7 +76,8 @@ unsafe extern "C" fn on_new(
     0
 }
 
-/// A reader of the client that this thread has made last, null if there is none. `reader_free` frees it.
+/// Create a reader for the client that this thread created last. Returns null if there is none. Free the reader with
+/// `reader_free`.
 #[no_mangle]
 pub extern "C" fn reader_new() -> *mut Reader {
     let client = NEW_CLIENT.replace(ptr::null_mut());
@@ -90,27 +92,27 @@ pub extern "C" fn reader_new() -> *mut Reader {
 }
 
 /// # Safety
-/// `reader` comes from `reader_new`, is not used again, and its client has not been closed.
+/// `reader` is a result of `reader_new` and is not used again, and its client has not been closed.
 #[no_mangle]
 pub unsafe extern "C" fn reader_free(reader: *mut Reader) {
     drop(Box::from_raw(reader));
 }
 
-/// Read this partition's messages from now on; 0: the client does not know it.
+/// Forward the messages of a partition to this reader. Returns 0 if the client does not know the partition.
 ///
 /// # Safety
-/// `reader` comes from `reader_new`, `topic` ends with a zero.
+/// `reader` is a result of `reader_new`, and `topic` is null-terminated.
 #[no_mangle]
 pub unsafe extern "C" fn reader_follow(reader: *mut Reader, topic: *const c_char, partition: i32) -> i32 {
     i32::from((*reader).queue.follow(topic, partition))
 }
 
-/// Wait for a message, then read what is there: at most `limit` messages, and not much more than `size` bytes of them.
+/// Wait for a message, then read the available messages: at most `limit` messages and about `size` bytes.
 ///
-/// Returns how many were read, those that carry errors included.
+/// Returns the number of messages, including errors.
 ///
 /// # Safety
-/// `reader` comes from `reader_new`.
+/// `reader` is a result of `reader_new`.
 #[no_mangle]
 pub unsafe extern "C" fn reader_poll(reader: *mut Reader, limit: usize, size: usize, timeout_ms: i32) -> usize {
     let reader = &mut *reader;
@@ -119,11 +121,12 @@ pub unsafe extern "C" fn reader_poll(reader: *mut Reader, limit: usize, size: us
     reader.messages.len()
 }
 
-/// Look for the next message with an error. Fills in its code, partition, offset, and the addresses of its topic and text,
-/// which stay until the next call. 0: there is none.
+/// Write the code, partition, and offset of the next error to `out`, and the addresses of its topic and message.
+///
+/// The addresses are valid until the next call. Returns 0 if there are no more errors.
 ///
 /// # Safety
-/// `reader` comes from `reader_new`, `out` has room for 5 numbers.
+/// `reader` is a result of `reader_new`, and `out` has space for 5 numbers.
 #[no_mangle]
 pub unsafe extern "C" fn reader_error(reader: *mut Reader, out: *mut i64) -> i32 {
     match (*reader).messages.next_error() {
@@ -136,12 +139,14 @@ pub unsafe extern "C" fn reader_error(reader: *mut Reader, out: *mut i64) -> i32
     }
 }
 
-/// Look for the next run of messages of one topic and kind of timestamp. Fills in how many they are, the address of the
-/// topic's name, the kind of timestamps, how often the partition changes, and bytes of keys, values and packed headers (0:
-/// no message has any). 0: there is none.
+/// Find the next run of messages with the same topic and timestamp type, and describe it in `out`.
+///
+/// Writes the number of messages, the address of the topic name, the timestamp type, the number of items in `lasts`,
+/// and the sizes of the keys, values, and packed headers in bytes (0 if no message has headers). Returns 0 if there are
+/// no more runs.
 ///
 /// # Safety
-/// `reader` comes from `reader_new`, `out` has room for 7 numbers.
+/// `reader` is a result of `reader_new`, and `out` has space for 7 numbers.
 #[no_mangle]
 pub unsafe extern "C" fn reader_run(reader: *mut Reader, out: *mut i64) -> i32 {
     let reader = &mut *reader;
@@ -164,7 +169,7 @@ pub unsafe extern "C" fn reader_run(reader: *mut Reader, out: *mut i64) -> i32 {
     }
 }
 
-/// Where `reader_take` puts a run: `rows` items each, lengths -1 where there is no key or value.
+/// Addresses to which `reader_take` copies a run. A length is -1 if the message has no key or value.
 #[repr(C)]
 pub struct Room {
     keys: *mut u8,
@@ -175,14 +180,14 @@ pub struct Room {
     partitions: *mut i32,
     offsets: *mut i64,
     timestamps: *mut i64,
-    /// The last message of the run, and those before which the partition is another than behind.
+    /// Indexes of messages after which the partition changes, and of the last message of the run.
     lasts: *mut i64,
 }
 
-/// Copy the run that `reader_run` found, and let go of its messages.
+/// Copy the run that `reader_run` found, and free its messages.
 ///
 /// # Safety
-/// `reader` comes from `reader_new`, and `room` has as much room as `reader_run` said.
+/// `reader` is a result of `reader_new`, and `room` has the space that `reader_run` returned.
 #[no_mangle]
 pub unsafe extern "C" fn reader_take(reader: *mut Reader, room: *const Room) {
     let reader = &mut *reader;
@@ -208,7 +213,7 @@ pub unsafe extern "C" fn reader_take(reader: *mut Reader, room: *const Room) {
     reader.messages.release(&run);
 }
 
-/// Copy bytes to the beginning of the room and leave the rest of it.
+/// Copy bytes to the start of `room`, and advance it to the remaining space.
 fn put(room: &mut &mut [u8], bytes: Option<&[u8]>) -> i64 {
     let Some(bytes) = bytes else {
         return -1;

@@ -1,4 +1,4 @@
-//! Messages that were read, and the runs that they are handed over in.
+//! Messages that were read from a queue, and the runs in which they are copied to Python.
 
 use crate::client::{Event, Functions, Place, RawHeaders, RawMessage, Topic};
 use std::ffi::{c_char, CStr};
@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::ptr;
 use std::slice;
 
-/// One message of the client library, which lives as long as its event.
+/// A message of librdkafka, which is valid as long as its event.
 pub struct Message {
     raw: *mut RawMessage,
     event: *mut Event,
@@ -16,7 +16,7 @@ pub struct Message {
 
 impl Message {
     fn raw(&self) -> &RawMessage {
-        // SAFETY: the library's until `Messages::release` destroys it, which takes this out.
+        // SAFETY: the message is valid until `Messages::release` destroys its event, which also resets `raw`.
         unsafe { &*self.raw }
     }
 
@@ -38,11 +38,11 @@ impl Message {
 }
 
 fn bytes<'a>(address: *const u8, size: usize) -> Option<&'a [u8]> {
-    // SAFETY: the library says so, in a message that lives.
+    // SAFETY: librdkafka provides the address and size in a message that is still valid.
     (!address.is_null()).then(|| unsafe { slice::from_raw_parts(address, size) })
 }
 
-/// Consecutive messages of one topic with one kind of timestamps.
+/// Consecutive messages with the same topic and timestamp type.
 #[derive(Default)]
 pub struct Run {
     messages: Range<usize>,
@@ -50,8 +50,9 @@ pub struct Run {
     pub timestamp_kind: i32,
     pub key_bytes: usize,
     pub value_bytes: usize,
-    /// Per message how many, per header the name's length and the name, the value's length (-1: none) and the value, all
-    /// numbers of 4 bytes; empty if no message has any.
+    /// Packed headers; empty if no message has headers. They consist of the number of headers of each message, followed
+    /// by its headers. A header consists of the length of its name, the name, the length of its value (-1 if it is
+    /// null), and the value. All numbers have 4 bytes.
     pub headers: Vec<u8>,
     pub lasts: Vec<i64>,
 }
@@ -62,7 +63,7 @@ impl Run {
     }
 }
 
-/// A message that says what went wrong.
+/// An error that librdkafka reports for a partition.
 pub struct Failure {
     pub code: i64,
     pub partition: i64,
@@ -71,10 +72,10 @@ pub struct Failure {
     pub text: i64,
 }
 
-/// Errors first, then runs, are handed over; what is left is freed by `clear`.
+/// Messages of one poll. Errors are returned first, then runs. `clear` frees all remaining messages.
 pub struct Messages {
     functions: &'static Functions,
-    place: *mut Place, // of the error that was returned last
+    place: *mut Place, // location of the error that was returned last
     records: Vec<Message>,
     errors: Vec<*mut Event>,
     errors_returned: usize,
@@ -99,9 +100,9 @@ impl Messages {
         self.records.len() + self.errors.len()
     }
 
-    /// Take what the queue gave.
+    /// Add an event of the queue.
     pub fn add(&mut self, event: *mut Event) {
-        // SAFETY: the event is ours until it is destroyed, and its message with it; there is none in an error.
+        // SAFETY: this object owns the event and its message until the event is destroyed. Errors have no message.
         let raw = unsafe { (self.functions.event_message_next)(event) };
         if raw.is_null() {
             self.errors.push(event);
@@ -121,7 +122,7 @@ impl Messages {
 
     fn forget_place(&mut self) {
         if !self.place.is_null() {
-            // SAFETY: it was made for us.
+            // SAFETY: this object owns the location.
             unsafe { (self.functions.topic_partition_destroy)(self.place) };
             self.place = ptr::null_mut();
         }
@@ -132,9 +133,9 @@ impl Messages {
         let event = *self.errors.get(self.errors_returned)?;
         self.errors_returned += 1;
         let f = self.functions;
-        // SAFETY: the event is ours until `clear`.
+        // SAFETY: this object owns the event until `clear`.
         let (code, text) = unsafe { ((f.event_error)(event), (f.event_error_string)(event)) };
-        // SAFETY: as above; the place is ours until `forget_place`.
+        // SAFETY: as above. This object owns the location until `forget_place`.
         self.place = unsafe { (f.event_topic_partition)(event) };
         let place = unsafe { self.place.as_ref() };
         Some(Failure {
@@ -150,7 +151,7 @@ impl Messages {
         if topic.is_null() {
             return ptr::null();
         }
-        // SAFETY: topics live as long as messages of them.
+        // SAFETY: a topic is valid as long as one of its messages.
         unsafe { (self.functions.topic_name)(topic) }
     }
 
@@ -191,7 +192,7 @@ impl Messages {
 
     fn headers(&self, message: &Message) -> Option<*const RawHeaders> {
         let mut headers = ptr::null_mut();
-        // SAFETY: the message is ours, and its headers are its own.
+        // SAFETY: this object owns the message, which owns its headers.
         let error = unsafe { (self.functions.message_headers)(message.raw, &mut headers) };
         (error == 0 && !headers.is_null()).then_some(headers as *const RawHeaders)
     }
@@ -204,7 +205,7 @@ impl Messages {
         };
         let mut count = 0u32;
         let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: headers live as long as their message; the library sets all three where it returns 0.
+        // SAFETY: headers are valid as long as their message. librdkafka sets all three variables if it returns 0.
         while unsafe { (self.functions.header_get_all)(headers, count as usize, &mut name, &mut value, &mut size) } == 0
         {
             let name = unsafe { CStr::from_ptr(name) }.to_bytes();
@@ -226,17 +227,17 @@ impl Messages {
         &self.records[run.messages.clone()]
     }
 
-    /// Give a run's messages back to the library.
+    /// Free the messages of a run.
     pub fn release(&mut self, run: &Run) {
         for message in &mut self.records[run.messages.clone()] {
             message.raw = ptr::null_mut();
             let event = std::mem::replace(&mut message.event, ptr::null_mut());
-            // SAFETY: it was ours, and nothing refers to it any more.
+            // SAFETY: this object owned the event, and nothing references it.
             unsafe { (self.functions.event_destroy)(event) };
         }
     }
 
-    /// Give everything back that has not been handed over.
+    /// Free all messages and errors that have not been freed yet.
     pub fn clear(&mut self) {
         self.forget_place();
         let left = self.records.iter().map(|m| m.event).filter(|e| !e.is_null());
