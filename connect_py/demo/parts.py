@@ -121,7 +121,7 @@ class DemoParts:
             "plugin.discovery": "service_load",
             "offset.flush.interval.ms": "1000",
             "config.providers": "file",
-            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",  # noqa: E501 - one literal
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",  # noqa: E501 - a single literal
         }
 
     def _write_files(self, password: str) -> None:

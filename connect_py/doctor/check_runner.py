@@ -18,7 +18,7 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
 def _run(check: Check) -> Sequence[Finding]:
     findings: list[Finding] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
             findings.extend(check.ask())
         except (ConnectError, OSError, ValueError) as error:
@@ -26,7 +26,7 @@ def _run(check: Check) -> Sequence[Finding]:
             findings.append(Finding(check.subject, Verdict.FAIL, message))
 
     # a daemon thread, because a check that hangs must not prevent the exit
-    thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)
+    thread = threading.Thread(target=run, name=f"check {check.subject}", daemon=True)
     thread.start()
     thread.join(check.seconds)
     if thread.is_alive():

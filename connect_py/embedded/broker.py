@@ -350,12 +350,12 @@ class KafkaBroker(StartedService):
         )
         while True:
             try:
-                answer = admin.list_topics(timeout=2.0)
+                cluster_metadata = admin.list_topics(timeout=2.0)
             except KafkaException as error:
                 doing = f"waiting for a metadata response ({error})"
             else:
-                is_ours = answer.cluster_id == self.cluster_id
-                if is_ours and answer.brokers:
+                is_ours = cluster_metadata.cluster_id == self.cluster_id
+                if is_ours and cluster_metadata.brokers:
                     return
                 doing = (
                     "registering with the controller"

@@ -27,7 +27,7 @@ _LOGGING = """\
     <Root level="INFO"><AppenderRef ref="out"/></Root>
   </Loggers>
 </Configuration>
-"""  # noqa: E501 - a table or a literal is wider
+"""  # noqa: E501 - contains long lines
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:

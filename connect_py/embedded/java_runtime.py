@@ -115,7 +115,7 @@ def _version_of(executable: Path) -> int | None:
     except OSError:
         pass  # a wrapper script or a bare executable; run it instead
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             [executable, "-version"],
             capture_output=True,
             text=True,
@@ -124,7 +124,7 @@ def _version_of(executable: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
+    match = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     return _feature(match[1]) if match else None
 
 

@@ -36,7 +36,7 @@ class DeadLetterQueue(ErrorReporter):
 
     def __init__(
         self,
-        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        id: ConnectorTaskId,  # noqa: A002 - Connect's term
         config: ErrorConfig,
         producer: Producer,
         clock: Clock | None = None,
@@ -55,7 +55,7 @@ class DeadLetterQueue(ErrorReporter):
     @classmethod
     def open(
         cls,
-        id: ConnectorTaskId,  # noqa: A002 - Connect's word
+        id: ConnectorTaskId,  # noqa: A002 - Connect's term
         config: ErrorConfig,
         producer_settings: Mapping[str, object],
         admin: ClusterAdmin,

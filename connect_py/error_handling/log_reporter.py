@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 class LogReporter(ErrorReporter):
     """Logs failures. With `include_messages`, the log line includes the record's coordinates."""
 
-    def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word
+    def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's term
         self._id = id
         self._include_messages = include_messages
         self._reported = Once()

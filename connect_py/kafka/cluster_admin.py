@@ -200,8 +200,8 @@ class ClusterAdmin:
         futures = self._admin().alter_consumer_group_offsets(
             [request], request_timeout=REQUEST_SECONDS
         )
-        answer = self._answer(futures[group], f"offsets of group {group!r}")
-        for p in answer.topic_partitions:
+        result = self._answer(futures[group], f"offsets of group {group!r}")
+        for p in result.topic_partitions:
             if p.error is not None:
                 raise translated(
                     KafkaException(p.error), f"offset of {p.topic}-{p.partition} in group {group!r}"
@@ -254,8 +254,8 @@ class ClusterAdmin:
         """
         requested = list(partitions)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        first = _with_retries(lambda: self._offsets(requested, OffsetSpec.earliest(), level))  # type: ignore[no-untyped-call] # the client's
-        end = _with_retries(lambda: self._offsets(requested, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # the client's
+        first = _with_retries(lambda: self._offsets(requested, OffsetSpec.earliest(), level))  # type: ignore[no-untyped-call] # untyped in the library
+        end = _with_retries(lambda: self._offsets(requested, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # untyped in the library
         return {tp: (first[tp], end[tp]) for tp in requested}
 
     def offsets_at(
@@ -324,13 +324,13 @@ class _ExistsError(ConnectError):
     """The topic to be created already exists."""
 
 
-def _with_retries(ask: Callable[[], T]) -> T:
+def _with_retries(send: Callable[[], T]) -> T:
     """Retry a request on temporary errors, for example while another broker is taking over."""
     clock = SystemClock()
     deadline = clock.monotonic() + REQUEST_SECONDS
     while True:
         try:
-            return ask()
+            return send()
         except _TemporaryError:
             if clock.monotonic() >= deadline:
                 raise

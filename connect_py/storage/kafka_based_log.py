@@ -348,14 +348,14 @@ class KafkaBasedLog:
     def _request_ends(self, consumer: Consumer, requests: list[_ReadToEnd]) -> None:
         if not requests or self._admin is None or self._clock.monotonic() < self._next_request_at:
             return
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # untyped in the library
         spec = {KafkaTopicPartition(self.topic, p): latest for p in self._positions}
         try:
-            answers = self._admin.list_offsets(
+            futures = self._admin.list_offsets(
                 spec, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_SECONDS
             )
             ends = {
-                partition.partition: future.result().offset for partition, future in answers.items()
+                partition.partition: future.result().offset for partition, future in futures.items()
             }
         except KafkaException as error:
             now = self._clock.monotonic()

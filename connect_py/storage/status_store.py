@@ -61,7 +61,7 @@ class StatusStore(LogStore):
                 pair for pair in self._written_topics if topic_key(pair[1], pair[0]) != record.key
             }
 
-    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
+    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's term
         with self._lock:
             return self._table.get(id)
 
@@ -80,7 +80,7 @@ class StatusStore(LogStore):
         with self._lock:
             return self._table.highest_generation
 
-    def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
+    def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's term
         """Publish a status.
 
         UNASSIGNED and FAILED are not written if a newer owner has already published a status.
@@ -96,11 +96,11 @@ class StatusStore(LogStore):
             sequence = self._sequence[id] = self._sequence.get(id, 0) + 1
         self._send(id, status, sequence)
 
-    def delete(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
+    def delete(self, id: StatusId) -> None:  # noqa: A002 - Connect's term
         """Write a tombstone."""
         self.put(id, Status(State.DESTROYED, "", 0))
 
-    def _send(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
+    def _send(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's term
         def done(error: KafkaError | None) -> None:
             if error is not None:
                 self._retry(id, status, sequence, error)
@@ -109,7 +109,7 @@ class StatusStore(LogStore):
 
     def _retry(
         self,
-        id: StatusId,  # noqa: A002 - Connect's word
+        id: StatusId,  # noqa: A002 - Connect's term
         status: Status,
         sequence: int,
         error: KafkaError,
@@ -136,7 +136,7 @@ class StatusStore(LogStore):
             self._retries = {timer for timer in self._retries if timer.is_alive()} | {timer}
             timer.start()
 
-    def _send_again(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's word
+    def _send_again(self, id: StatusId, status: Status, sequence: int) -> None:  # noqa: A002 - Connect's term
         with self._lock:
             current = self._sequence.get(id) == sequence and not self._stopping
         if current:

@@ -34,7 +34,7 @@ class TopicStatus:
     discover_timestamp: int  # ms since the epoch
 
 
-def status_key(id: StatusId) -> bytes:  # noqa: A002 - Connect's word
+def status_key(id: StatusId) -> bytes:  # noqa: A002 - Connect's term
     if isinstance(id, ConnectorTaskId):
         return f"{TASK_PREFIX}{id.connector}-{id.task}".encode()
     return f"{CONNECTOR_PREFIX}{id}".encode()
@@ -94,7 +94,7 @@ class StatusTable:
         self._positions: dict[bytes, tuple[int, int]] = {}  # key -> partition, timestamp
         self.highest_generation = 0
 
-    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
+    def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's term
         return self._statuses.get(id)
 
     def tasks(self, connector: str) -> dict[int, Status]:
@@ -114,7 +114,7 @@ class StatusTable:
     def has_topic(self, connector: str, topic: str) -> bool:
         return topic in self._topics.get(connector, ())
 
-    def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
+    def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's term
         """Return True if UNASSIGNED or FAILED may be written.
 
         They may not be written if a newer owner has published a status.
@@ -165,7 +165,7 @@ class StatusTable:
         self._positions[key] = (partition, timestamp)
         return False
 
-    def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's word
+    def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's term
         if data is None:
             self._statuses.pop(id, None)
             if (

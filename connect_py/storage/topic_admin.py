@@ -210,10 +210,10 @@ class TopicAdmin:
         deadline = self._clock.monotonic() + CREATE_SECONDS
         while True:
             try:
-                answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
+                configs = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
                     resource
                 ]
-                entry = answer.result(REQUEST_SECONDS + 1).get("cleanup.policy")
+                entry = configs.result(REQUEST_SECONDS + 1).get("cleanup.policy")
                 break
             except KafkaException as error:
                 problem: KafkaError = error.args[0]

@@ -141,7 +141,7 @@ def all_entries(
     for plugin in plugins:
         try:
             table: tuple[CommandEntry, ...] = tuple(plugin.load())
-        except Exception as error:  # noqa: BLE001 - code of a plugin
+        except Exception as error:  # noqa: BLE001 - plugin code may raise any error
             print_error(f"the commands of plugin {plugin.name} are not available: {error}")
             continue
         for entry in table:
