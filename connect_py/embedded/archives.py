@@ -108,7 +108,6 @@ def _run_spark(options: Sequence[str]) -> None:
         raise ArchiveError(
             "the Spark process that creates the class data archive failed:\n"
             + "\n".join(result.stderr.splitlines()[-25:])
-            + "\n".join(result.stderr.splitlines()[-25:])
         )
 
 

@@ -360,8 +360,6 @@ class KafkaBroker(StartedService):
                 doing = (
                     "registering with the controller"
                     if is_ours
-                    else f"waiting for port {self._port}, which another broker uses"
-                    if is_ours
                     else f"another broker responds on port {self._port}"
                 )
             self._check_alive(deadline, doing)

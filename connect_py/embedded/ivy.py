@@ -144,9 +144,7 @@ def _run(
                     process.wait()
         if status != 0:
             last = log_path.read_text(errors="replace").strip().splitlines()[-25:]
-            raise IvyError(
-                f"failed to download the jars of {title}:\n" + "\n".join(last) + "\n".join(last)
-            )
+            raise IvyError(f"failed to download the jars of {title}:\n" + "\n".join(last))
 
 
 def _variant(name: str) -> str:
