@@ -70,5 +70,5 @@ def test_column_that_iceberg_refuses_is_named() -> None:
     output = [column("a.b", "int"), column("a", struct)]
     found = judge(TABLE, output, {ChangeKind.ADD: ChangeAction.APPLY}, begins=False)
     assert [(change.path, why) for change, why in found.refuse] == [
-        (("a",), ", which is impossible: there would be two columns a.b")
+        (("a",), " because there would be two columns named a.b")
     ]

@@ -34,7 +34,7 @@ class FullNames:
             if "" in parts:
                 return f"the column {name!r} has an empty name"
             if name in self._names or name in new_names:
-                return f"there would be two columns {name}"
+                return f"there would be two columns named {name}"
             new_names.add(name)
         self._names |= new_names
         return None

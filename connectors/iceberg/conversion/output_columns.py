@@ -75,7 +75,7 @@ def judge(
                 if impossible is None:
                     result.apply.append(change)
                 else:
-                    result.refuse.append((change, f", which is impossible: {impossible}"))
+                    result.refuse.append((change, f" because {impossible}"))
     return result
 
 
