@@ -1,6 +1,6 @@
 """`CommitEngine`: commits staged files as one snapshot.
 
-A commit runs one Spark `MERGE INTO`, if rows are replaced, and swaps the table metadata once. These
+A commit runs one Spark `MERGE INTO` if rows are replaced, and swaps the table metadata once. These
 are the parts of protocol steps 4 and 5 (4e is step 5), with the state that a crash after each part
 leaves behind:
 
@@ -229,7 +229,7 @@ class CommitEngine:
 
 
 def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
-    """Return the snapshot ID of a commit that landed (rule 17), or None if it may land now.
+    """Return the snapshot ID of a commit that landed (rule 17), or None if it can land now.
 
     Raises:
         LedgerMovedError: The commit has not landed, and the table does not have the expected
@@ -257,7 +257,7 @@ class CommitRun:
     request: CommitRequest
     rules: Sequence[CommitRule] = ()
     table: JavaTable | None = None  # as of the last load
-    is_outcome_unknown: bool = False  # a swap was sent and the table was not read since
+    is_outcome_unknown: bool = False  # a swap was sent, and the table has not been loaded since
     attempts: list[Attempt] = field(default_factory=list)
     swaps: dict[int, tuple[TableUpdate, Attempt]] = field(default_factory=dict)  # key: snapshot ID
     landed: int | None = None  # ID of the snapshot that landed

@@ -52,7 +52,7 @@ def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSER
     and `m` (message) is ignored. A true `__deleted` field is a delete. A tombstone is a delete.
 
     Raises:
-        DataError: A parent of the CDC field has no fields.
+        DataError: A parent of the CDC field is not a struct or map.
     """
     change = _by_field(value, cdc_field, read) if cdc_field else None
     if change is None:
@@ -118,7 +118,7 @@ class Envelope:
             read: The change for snapshot rows.
 
         Raises:
-            BadRows: Some records are not change events or lack the row to write.
+            BadRows: Some records are not change events or do not contain the row to write.
         """
         tombstone = tombstones(value)
         if tombstone is not None and pc.all(tombstone).as_py():
@@ -153,7 +153,7 @@ class Envelope:
 
 
 def shape(value: Column) -> Column:
-    """Return the rows of the change events in a batch, to derive a schema from them.
+    """Return the rows of the change events in a batch, from which a schema can be derived.
 
     The result has one row for each event, or is empty if no event contains a row.
     """

@@ -99,7 +99,7 @@ class ChangeConverter(TableConverter):
     def _place_keys(
         self, rows: ChangeBatch, converter: RowConverter, failures: list[Failure]
     ) -> None:
-        """Fill key columns from record keys for tombstones and for columns that values lack."""
+        """Fill key columns from record keys for tombstones and columns that the values lack."""
         tombstone = tombstones(rows.batch.value)
         lacking = [key for key in self.layout.keys if key not in converter.sources]
         if tombstone is None and not lacking:
@@ -133,7 +133,7 @@ class ChangeConverter(TableConverter):
             tombstone = tombstones(rows.batch.value)
             if tombstone is not None:
                 bad = pc.and_not(bad, tombstone)
-            for failure in failures:  # a key that was not converted is null and already reported
+            for failure in failures:  # a key that failed to convert is null and has been reported
                 bad = pc.and_not(bad, failure.rows)
             if any_true(bad):
                 failures.append(Failure(bad, ",".join(self.layout.keys), NULL_IN_KEY))

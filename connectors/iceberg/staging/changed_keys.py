@@ -45,7 +45,8 @@ class ChangedKeys(StagingFeature):
         # Number of staged deletes minus staged inserts of each pair. The description of the table
         # contains the pairs whose committed delete has no committed insert yet.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
-        self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}  # offset and keys
+        # offset and keys of the last delete
+        self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}
         # inserts that are staged without a delete
         self._alone: set[tuple[TopicPartition, int]] = set()
         self._staged: dict[TopicPartition, list[pa.Table]] = {}  # pairs of the open cycle
@@ -122,7 +123,7 @@ class ChangedKeys(StagingFeature):
     def read_pairs(self, open_pairs: Iterable[str]) -> Counter[str]:
         """Return the number of staged or committed deletes of each pair.
 
-        `open_pairs` are the pairs with a committed delete, from the description of the table.
+        `open_pairs` are the pairs with a committed delete in the table description.
         """
         read = Counter[str]()
         for pairs in self._read_pairs.values():

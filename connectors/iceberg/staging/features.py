@@ -41,7 +41,7 @@ class ChangeBatch:
         return self.table.layout
 
     def add_column(self, column: pa.Field, values: pa.Array) -> None:
-        """Buffer an additional column, which the table does not have, with the rows."""
+        """Add a column that is buffered with the rows but is not a table column."""
         self.extra[column.name] = column, values
 
 

@@ -1,4 +1,4 @@
-"""Writes staged files with pyarrow to local paths, and with PyIceberg's `FileIO` otherwise."""
+"""Writes staged files with pyarrow to local paths or with PyIceberg's `FileIO` to other storage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from connectors.iceberg.staging.write_settings import (
 from connectors.iceberg.table.table import TableDescription
 
 LARGE_ROW_BYTES = 64 << 10  # average size of a row
-FEW_ROWS = 100  # form one row group regardless of its configured size
+FEW_ROWS = 100  # up to this many rows form one row group regardless of the configured size
 ENCRYPTION = "encryption.key-id"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -149,9 +149,10 @@ def local_path(uri: str) -> Path | None:
 
 # --- dictionaries
 #
-# If values rarely repeat, a dictionary costs the writer a hash table, and the file stores both the
-# values and their indexes. For a file of change events, this is a third of the write time and a
-# fifth of the size. Therefore, a column gets a dictionary only if its values repeat in a sample.
+# If values rarely repeat, the writer must still build a hash table for a dictionary, and the file
+# stores both the values and their indexes. For a file of change events, this accounts for a third
+# of the write time and a fifth of the size. Therefore, a column gets a dictionary only if its
+# values repeat in a sample.
 
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512
@@ -177,7 +178,7 @@ def dictionary_columns(rows: pa.Table) -> list[str] | bool:
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:
-    """Return rows from several places, because values may repeat in runs or far apart.
+    """Return rows from several places, because equal values may be adjacent or far apart.
 
     Return None if the rows are too large.
     """
@@ -196,7 +197,7 @@ def _repeats(sample: pa.Array, share: float) -> bool:
     """Return True if the values of a column repeat often enough.
 
     Each sampled row represents `share` rows. `bound` is the expected number of distinct values in a
-    sample of this size if a dictionary just pays off and all values are equally frequent.
+    sample of this size if a dictionary breaks even and all values are equally frequent.
     """
     count = len(sample) - sample.null_count
     if not count:

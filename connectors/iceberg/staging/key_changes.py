@@ -19,7 +19,7 @@ from connect_py.api.record import TopicPartition
 
 WAITING: Final = "key change"  # name of the wait in the task status
 _RETRY_MS: Final = 5000
-# table descriptions to receive after all other partitions have been read; the first may be older
+# descriptions to receive after all other partitions have been read; the first may be outdated
 _ANSWERS: Final = 2
 
 
@@ -36,14 +36,16 @@ class UnreadPair(NamedTuple):
 class _Wait:
     unread: UnreadPair
     since_ms: int
-    ends: Mapping[TopicPartition, int] | None = None  # of the other partitions; None if unknown
+    # log end offsets of the other partitions; None if unknown
+    ends: Mapping[TopicPartition, int] | None = None
     ask_ms: int = 0  # time of the next request for the log end offsets
     progress: object = None  # offsets read and committed, limited to the log end offsets
-    answers: int | None = None  # descriptions received when the other partitions had been read
+    # number of descriptions that were received when the other partitions had been read
+    answers: int | None = None
 
 
 class KeyChangeWaits:
-    """Decides when waiting partitions continue. Does no I/O. Used by the task thread only."""
+    """Determines when waiting partitions continue. No I/O. Used by the task thread only."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms
@@ -111,13 +113,13 @@ class KeyChangeWaits:
         read_to: Callable[[TopicPartition], int | None],
         committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Return the partitions whose delete does not exist or, if none, one that timed out.
+        """Return the partitions whose delete does not exist, otherwise a partition that timed out.
 
         The caller ends these waits. The timeouts of the other waits restart, because a partition
         that continues may read their deletes.
 
         Args:
-            now_ms: The time of a monotonic clock, in milliseconds.
+            now_ms: Monotonic time in milliseconds.
             ends: Returns the log end offsets of the other partitions of the topic, or None if they
                 are unknown.
             read_to: Returns the offset up to which any task has read a partition, or None if it is

@@ -1,4 +1,4 @@
-"""Order of changes in the log of their source, encoded as one sortable string per row.
+"""Order of changes in the source's log, encoded as one sortable string per row.
 
 Kafka offsets order the rows of one partition. If several partitions may contain changes of the same
 key, the configured columns order them. These columns contain Debezium's `source.sequence`, numbers,
@@ -60,7 +60,7 @@ class OrderedChanges(StagingFeature):
         self._tombstones_repeat = config.envelopes or bool(config.cdc_field)
         self._table = table
         self._last: dict[TopicPartition, str] = {}  # order of the last staged row
-        self._latest: dict[TopicPartition, str] = {}  # the same, for the cycle that is being staged
+        self._latest: dict[TopicPartition, str] = {}  # the same for the cycle that is being staged
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
@@ -72,7 +72,7 @@ class OrderedChanges(StagingFeature):
     def amend(self, changes: ChangeBatch) -> None:
         """Add the order column.
 
-        The order is empty if a row has none, and null if a tombstone without one repeats a delete.
+        A row without an order gets an empty order. A tombstone that repeats a delete gets null.
         """
         try:
             order = order_of(changes.batch, changes.received, self._columns)

@@ -282,7 +282,7 @@ class Placeholder:
             forms.append(base64.b64encode(self.value).decode())
         mask: pa.BooleanArray | None = None
         for form in forms:
-            # a search is cheaper than a mask and usually finds no placeholder
+            # searching is cheaper than computing a mask, and usually no placeholder is found
             if pc.index(data, form).as_py() >= 0:
                 rows = pc.equal(data, form).fill_null(False)
                 mask = rows if mask is None else pc.or_(mask, rows)

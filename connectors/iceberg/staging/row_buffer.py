@@ -62,7 +62,7 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.spilled = 0  # bytes on disk, measured by their size in memory
+        self.spilled = 0  # size of the rows on disk, measured in memory before they were spilled
         self._buffers: WeakSet[RowBuffer] = WeakSet()
 
     def share(self, buffer: RowBuffer) -> None:

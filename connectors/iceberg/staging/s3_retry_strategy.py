@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
 
-# takes a minute or more with Amazon's backoff; Arrow's default of 3 takes less than a second
+# With the AWS backoff, 10 attempts take a minute or more. Arrow's default of 3 attempts takes less
+# than a second.
 ATTEMPTS = 10
 
 

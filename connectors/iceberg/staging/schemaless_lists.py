@@ -11,7 +11,7 @@ from connect_py.api.errors import NotColumnar
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import Schema, Value
 
-_LARGEST_EXACT = 1 << 53  # a double represents every integer up to this one exactly
+_LARGEST_EXACT = 1 << 53  # doubles represent all integers up to this value exactly
 
 
 def column_batches(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from connectors.iceberg.conversion.types import FIELD_ID
 
 OFFSET: Final = "__connect_py_offset"
-CHANGE: Final = "__connect_py_change"  # a `Change`
+CHANGE: Final = "__connect_py_change"  # a `Change` value
 # field IDs of the columns whose values were not sent, each enclosed in separators; null if none
 UNAVAILABLE: Final = "__connect_py_unavailable"
 # true for an upsert that lacks values and is the last change of its key in the partition
@@ -19,7 +19,7 @@ PARTIAL: Final = "__connect_py_partial"
 OPTIONAL: Final = "__connect_py_optional"
 # ID of a key change, shared by its delete and its insert; null for other changes
 PAIR: Final = "__connect_py_pair"
-HALF: Final = "__connect_py_half"  # a `Half`; null for other changes
+HALF: Final = "__connect_py_half"  # a `Half` value; null for other changes
 # suffix of pair IDs that are derived from a position in the source and are therefore unique
 PLACED: Final = "@"
 SEPARATOR: Final = "\x1f"

@@ -42,7 +42,7 @@ class StagedFileName:
     partition: int  # Kafka partition
 
     def encode(self) -> str:
-        """Return a file name that is unique to this call."""
+        """Return a new unique file name."""
         prefix = self.epoch_prefix(self.connector, self.epoch, self.table)
         return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"  # noqa: E501 - one literal
 

@@ -19,7 +19,7 @@ from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import StagedRows, TableStager
 from connectors.iceberg.table.table import StagedFile, TableDescription
 
-# Vended credentials are renewed this long before they expire, because a commit may take as long,
+# Vended credentials are renewed this long before they expire, because a commit may take this long,
 # but not before half of their lifetime has passed.
 _RENEW_AHEAD_MS = 300_000
 _RENEW_SHARE = 2
@@ -36,7 +36,7 @@ class _StagedTable:
     stager: TableStager
     answer: str
     received_ms: int
-    is_replaced: bool = False  # the newest response describes a new table of the same name
+    is_replaced: bool = False  # the newest response describes a new table with the same name
 
 
 class StagingArea:

@@ -1,4 +1,4 @@
-"""Conversion of batches to rows of a table."""
+"""Conversion of batches to table rows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TableConverter(ABC):
         """
 
     def row_converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
-        """Return the compiled conversion of rows.
+        """Return the compiled converter for rows.
 
         Args:
             rows: The rows to convert.

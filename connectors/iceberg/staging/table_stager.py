@@ -32,7 +32,7 @@ from connectors.iceberg.staging.table_converter import (
 )
 from connectors.iceberg.table.table import StagedFile, TableDescription, WriteMode
 
-# average rows per piece; below this, copying rows is cheaper than writing many small pieces
+# Minimum average number of rows per piece. Copying rows is cheaper than writing many small pieces.
 _MIN_PIECE_ROWS = 200
 
 
@@ -46,7 +46,7 @@ class StagedRows:
     findings: Findings = field(default_factory=dict)
 
     def without(self, partition: TopicPartition) -> StagedRows:
-        """Return the rows of the other Kafka partitions."""
+        """Return the rows of all other Kafka partitions."""
         parts = {tp: part for tp, part in self.parts.items() if tp != partition}
         return replace(self, parts=parts, findings=_findings_of(self.findings, parts))
 

@@ -41,9 +41,8 @@ _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, 
 _PARQUET_ONLY = "staged files are Parquet"
 _AS_ROUTED = "staged files are in the table's data location, which write.data.path sets"
 _IN_ORDER = "rows are staged in offset order; rewrite_data_files sorts them"
-_IGNORED: Mapping[
-    str, tuple[tuple[str, ...], str]
-] = {  # by key: the values that match the sink's behavior, and the reason for that behavior
+# By key: the values that match the sink's behavior, and the reason for that behavior.
+_IGNORED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "write.format.default": (("parquet",), _PARQUET_ONLY),
     "write.upsert.enabled": (
         ("false",),
