@@ -332,7 +332,10 @@ def test_unpublished_rows_reach_the_aggregate_once_they_are_published(lake: Lake
 
 
 WRONG = [
-    ("SELECT nothing FROM staged", r"cycle-aggregate\.\S+ failed, nothing is committed: .*nothing"),
+    (
+        "SELECT nothing FROM staged",
+        r"cycle-aggregate\.\S+ failed, so nothing is committed: .*nothing",
+    ),
     (
         "SELECT region, 1 AS orders, 1.0 AS amount FROM staged",
         r"several rows with the same key \(\('north',\)\)",

@@ -143,7 +143,7 @@ WRONG = [
     (CycleStep(sql="SELECT shop FROM staged"), r"null keys .*\(\(1, None\)\)"),
     (
         CycleStep(sql="SELECT nothing FROM staged"),
-        "cycle-sql failed, nothing is committed: .*nothing",
+        "cycle-sql failed, so nothing is committed: .*nothing",
     ),
     (CycleStep(sql="SELECT shop, number, region, 'x' AS amount FROM staged"), "cycle-sql failed"),
     (

@@ -432,22 +432,24 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("amout >= 0", "good cannot be evaluated, nothing is committed"),
+        ("amout >= 0", "good cannot be evaluated, so nothing is committed"),
         pytest.param(
-            "amount + 1", "good cannot be evaluated, nothing is committed", marks=pytest.mark.long
+            "amount + 1",
+            "good cannot be evaluated, so nothing is committed",
+            marks=pytest.mark.long,
         ),
-        ("true) OR (true", "good cannot be evaluated, nothing is committed"),
+        ("true) OR (true", "good cannot be evaluated, so nothing is committed"),
         ("SELECT amount FROM changed", "must return one row with one boolean"),
         pytest.param(
             "SELECT true, true", "must return one row with one boolean", marks=pytest.mark.long
         ),
         (
             "amount >= (SELECT count(*) FROM parquet.`x`)",
-            "good cannot be evaluated, nothing is committed",
+            "good cannot be evaluated, so nothing is committed",
         ),
         pytest.param(
             "SELECT count(*) > 0 FROM parquet.`x`",
-            "good cannot be evaluated, nothing is committed",
+            "good cannot be evaluated, so nothing is committed",
             marks=pytest.mark.long,
         ),
     ],

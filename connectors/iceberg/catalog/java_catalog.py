@@ -249,8 +249,8 @@ class JavaTable:
     ) -> AbstractContextManager[str]:
         """Provide a relation for Spark SQL with the rows of files that no snapshot references.
 
-        Iceberg reads the files by field ID with the table's file IO. The context manager returns
-        the name of the relation.
+        Iceberg reads the files by field ID with the table's file IO. The context manager yields the
+        name of the relation.
 
         Args:
             files: Staged files, or Java data files.
@@ -423,7 +423,7 @@ class JavaTable:
     def show(self, change: TableChange, ref: str) -> Iterator[str]:
         """Provide a relation with the rows of the table after a recorded change.
 
-        The new metadata exists only in this JVM. The context manager returns the name of the
+        The new metadata exists only in this JVM. The context manager yields the name of the
         relation.
 
         Raises:
@@ -514,7 +514,7 @@ class JavaTable:
 
 @contextmanager
 def scan_relation(java: JavaClasses, table: Any, tasks: Sequence[Any]) -> Iterator[str]:
-    """Provide a relation for Spark SQL with the rows of Java scan tasks. Yields its name."""
+    """Provide the rows of Java scan tasks as a relation for Spark SQL, and yield its name."""
     name, sets = f"scan_{uuid.uuid4().hex}", java.singleton("spark.ScanTaskSetManager")
     cache = java.singleton("spark.SparkTableCache")
     cache.add(name, table)

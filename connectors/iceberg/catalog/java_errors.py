@@ -21,7 +21,7 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 
-_JAVA_FRAMES: Final = 5  # of each exception of a Java trace
+_JAVA_FRAMES: Final = 5  # frames per exception in a Java trace
 EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"

@@ -184,7 +184,7 @@ def required_changes(
             )
         else:
             reason = f"the result of {setting} does not fit the table: cannot {change}{reason}"
-        raise TableUnsuitableError(request.table, f"{reason}, nothing is committed")
+        raise TableUnsuitableError(request.table, f"{reason}; nothing is committed")
     if columns.hold:
         raise SchemaChangesPendingError(table.name, columns.hold)
     for change in columns.ignore:
@@ -239,7 +239,7 @@ def checked(table: str, setting: str, keys: Sequence[str], rows: DataFrame) -> I
             examples = ", ".join(str(tuple(row[key] for key in keys)) for row in invalid)
             raise TableUnsuitableError(
                 table,
-                f"{setting} returns null keys or several rows with the same key ({examples}): "
+                f"{setting} returns null keys or several rows with the same key ({examples}); "
                 f"nothing is committed",
             )
         yield
@@ -271,7 +271,7 @@ def naming(table: str, setting: str) -> Iterator[None]:
         if java_exception_of(error) is not None and not is_statement_error(error):
             raise
         raise TableUnsuitableError(
-            table, f"{setting} failed, nothing is committed: {_reason(error)}"
+            table, f"{setting} failed, so nothing is committed: {_reason(error)}"
         ) from error
 
 

@@ -58,8 +58,8 @@ class MaintenanceTask:
 
     kind: MaintenanceKind
     table: str
-    seconds: float  # after which a compaction is canceled
-    cost_limit: int = 0  # of a compaction; see `CompactionRequest`
+    seconds: float  # time limit of a compaction
+    cost_limit: int = 0  # for a compaction; see `CompactionRequest`
     delays_commits: bool = False
 
 

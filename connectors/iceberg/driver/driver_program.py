@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JVM_DIED: Final = 3  # exit status
+JVM_DIED: Final = 3  # exit status if the JVM has exited
 # set to false to disable the warm-up of the driver
 WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0

@@ -52,7 +52,7 @@ class SparkGateway(ChildProcess):
     """One JVM with a py4j gateway. Only its owner may stop it."""
 
     def __init__(self, java_options: Sequence[str] = (), log_path: Path | None = None) -> None:
-        """Start the JVM, and return when its gateway listens, typically within one second.
+        """Start the JVM, and wait until its gateway listens, which takes less than a second.
 
         The worker sets CONNECT_PY_JAVA, CONNECT_PY_SPARK_JARS, and CONNECT_PY_SPARK_JAVA_OPTIONS
         for its processes.
@@ -100,7 +100,7 @@ class SparkGateway(ChildProcess):
         return self.status is None
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Request an exit, so that shutdown hooks stop Spark, and kill the JVM after this time."""
+        """Request an exit, so that shutdown hooks stop Spark. Kill the JVM after this period."""
         super().stop(grace_seconds)
         self.kill()
 
@@ -216,7 +216,7 @@ def _launcher_jar() -> Path:
     folders = (spec.submodule_search_locations if spec is not None else None) or ()
     jars = sorted(jar for each in folders for jar in Path(each).glob("jars/spark-launcher_*.jar"))
     if not jars:
-        raise SparkLostError("pyspark is not installed, or it contains no jars of Spark")
+        raise SparkLostError("pyspark is not installed, or it does not contain Spark's jars")
     return jars[-1]
 
 

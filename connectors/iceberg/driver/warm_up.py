@@ -134,7 +134,7 @@ def training_config(folder: Path) -> SparkConfig:
 
 
 def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None]:
-    """Create a table, append, merge, and clean up, with a yield after each step.
+    """Create a table, append, merge, and clean up. Yield after each step.
 
     Args:
         lake: A session with `training_config`.

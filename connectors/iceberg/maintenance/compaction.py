@@ -77,7 +77,7 @@ class CompactionRequest:
     property_key: str  # property of the connector's ledger
     ref: str = MAIN
     cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0 only measures the table
-    seconds: float = 60.0  # after which the Spark job is canceled
+    seconds: float = 60.0  # time limit of the Spark job, which is then canceled
 
 
 class CompactionStatus(Enum):

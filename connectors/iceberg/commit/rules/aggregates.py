@@ -190,7 +190,7 @@ class Aggregates(CommitRule):
                 if key not in rows.columns:
                     raise TableUnsuitableError(
                         request.table,
-                        f"{aggregate.key} returns no column {key}: nothing is committed",
+                        f"{aggregate.key} returns no column {key}; nothing is committed",
                     )
             # the check must precede the creation of the table
             with checked(request.table, aggregate.key, aggregate.keys, rows):

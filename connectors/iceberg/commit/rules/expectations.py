@@ -135,7 +135,7 @@ class ExpectationCheck:
                 if len(rows) != 1 or len(rows[0]) != 1 or not isinstance(rows[0][0], bool | None):
                     raise TableUnsuitableError(
                         self._table,
-                        f"{EXPECT_PREFIX}{each.name} must return one row with one boolean: nothing "
+                        f"{EXPECT_PREFIX}{each.name} must return one row with one boolean; nothing "
                         f"is committed",
                     )
                 if not rows[0][0]:
@@ -177,7 +177,7 @@ class ExpectationCheck:
             reason = str(exception.getMessage() or "").split("\n", 1)[0]
             raise TableUnsuitableError(
                 self._table,
-                f"{EXPECT_PREFIX}{expectation.name} cannot be evaluated, nothing is committed: "
+                f"{EXPECT_PREFIX}{expectation.name} cannot be evaluated, so nothing is committed: "
                 f"{reason}",
             ) from error
 

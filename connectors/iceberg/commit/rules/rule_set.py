@@ -45,7 +45,7 @@ class RuleSet:
         """Finish the work that an earlier commit announced in the table's properties.
 
         Args:
-            table: The table, just loaded.
+            table: The table, which was just loaded.
             property_key: The ledger property of the connector.
             request: The commit that is about to begin, or None if the table is being opened.
 
