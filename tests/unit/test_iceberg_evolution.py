@@ -425,7 +425,7 @@ def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
         evolution.requested(column)
     assert set(bad.value.errors) == set(range(len(refused)))
     assert "empty name" in str(bad.value.errors[1])
-    assert "two columns a.b" in str(bad.value.errors[0])
+    assert "two columns named a.b" in str(bad.value.errors[0])
     wanted = evolution.requested(
         column.where(pa.array([n >= len(refused) for n in range(len(rows))]))
     )
