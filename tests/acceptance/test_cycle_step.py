@@ -49,8 +49,8 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     case.produce_ids(range(1500, 1600))
     case.resume()
     case.await_log(
-        "its partitions wait (consecutive failed cycles: 1): iceberg.ext.cycle-sql failed, nothing "
-        "is committed"
+        "its partitions wait (consecutive failed cycles: 1): iceberg.ext.cycle-sql failed, so "
+        "nothing is committed"
     )
     assert "cycle-sql failed" in case.await_waiting(f"commit to table {case.table}")["reason"]
     case.start()
