@@ -22,7 +22,8 @@ class TaskSpec:
     """Specification of a task, which the worker sends to the task process at startup."""
 
     id: ConnectorTaskId
-    worker_props: Mapping[str, str]  # placeholders are resolved in all fields
+    # placeholders are resolved in all three configurations
+    worker_props: Mapping[str, str]
     connector_config: Mapping[str, str]
     task_config: Mapping[str, str]
     target: TargetState

@@ -50,7 +50,7 @@ class TaskPipelineFactory(PipelineFactory):
     connector: Mapping[str, str]
     worker: Mapping[str, str]
     wait_seconds: float = WAIT_SECONDS
-    # secrets in the configurations, which the process that opens a pipeline masks
+    # secret values, which the process that opens a pipeline masks in all output
     secrets: Sequence[str] = ()
 
     def open(self) -> RecordPipeline:

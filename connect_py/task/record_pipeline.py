@@ -80,8 +80,8 @@ class RecordPipeline:
         Failed records are reported and not returned.
 
         Raises:
-            ToleranceExceededError: A record failed and is not tolerated; no part of `runs` may be
-                delivered.
+            ToleranceExceededError: The failure of a record is not tolerated. No part of `runs` may
+                be delivered.
         """
         results: list[Delivery] = []
         for run in runs:

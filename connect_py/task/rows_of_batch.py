@@ -34,9 +34,9 @@ class RowsOfBatch:
 
     Used on one thread. Call `release` after the last use.
 
-    A record's key, value, and origin are created when a transformation reads them, and the fields
-    of a struct when they are read. Unchanged parts remain in their columns. New parts are converted
-    to columns if the columns represent them exactly.
+    A record's key, value, and origin are created only when a transformation reads them. The same
+    applies to the fields of a struct. Unchanged parts remain in their columns. New parts are
+    converted to columns if the columns represent them exactly.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -206,14 +206,14 @@ class RowsOfBatch:
         same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type
         if rows is not None and same_kind and self._is_unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:
-                raise NotColumnar("a record has another partition")
+                raise NotColumnar("a record has a different partition")
             unchanged: Origin = select(self._batch.origin)
             return unchanged
         origins = [r.origin for r in group]
         if any(o.shown_offset is not None or o.topic != origins[0].topic for o in origins):
             raise NotColumnar("records of different topics, or retried records")
         if partitions != [o.partition for o in origins]:
-            raise NotColumnar("a record has another partition")
+            raise NotColumnar("a record has a different partition")
         last: dict[int, int] = {}
         for origin in origins:
             if origin.offset <= last.get(origin.partition, -1):

@@ -59,7 +59,7 @@ class TaskPlugins:
         return task, name
 
     def _load_task_class(self, class_name: str) -> type[Task]:
-        """Return the task class of a configuration from another connector class or worker."""
+        """Return the task class in a configuration from another connector class or worker."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == class_name:
                 task_class: type[Task] = self._registry.load(plugin).task_class

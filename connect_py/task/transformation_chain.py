@@ -1,4 +1,4 @@
-"""`TransformationChain`: applies transformations to a batch, as columns where they are exact."""
+"""`TransformationChain`: applies transformations to columns where possible, otherwise to rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.task.rows_of_batch import RowsOfBatch
 
-Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that remain rows
+Delivery: TypeAlias = Batch | list[SinkRecord]  # a batch of columns, or rows
 
 # minimum number of links with a batch form for which converting rows to columns reduces the cost
 LINKS_THAT_PAY: Final = 2
@@ -69,7 +69,7 @@ class TransformationChain:
         Failed rows are reported and not returned.
 
         Raises:
-            ToleranceExceededError: A row failed and is not tolerated.
+            ToleranceExceededError: The failure of a row is not tolerated.
         """
         if not self._links:
             return [batch]

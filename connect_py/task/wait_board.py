@@ -15,7 +15,8 @@ from connect_py.model import Waiting
 SHOWN_AFTER_SECONDS: Final = 3.0  # shorter waits are not shown in the status
 REASON_SECONDS: Final = 10.0  # minimum time between two statuses that differ only in their reason
 REASON_LENGTH: Final = 500  # characters
-_NUMBERS: Final = re.compile(r"\d+")  # IDs, ports, and times may vary in the same reason
+# numbers, such as IDs and ports, are ignored when two reasons are compared
+_NUMBERS: Final = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class WaitBoard:
             if not self._has_changed(waiting, now):
                 return
             self._sent, self._sent_at = waiting, now
-            self._send(waiting)  # also under the lock
+            self._send(waiting)  # under the lock to preserve the order across threads
 
     def _oldest(self, latest: float) -> Waiting | None:
         old = [wait for wait in self._waits.values() if wait.since <= latest]

@@ -96,7 +96,7 @@ class OffsetCommits:
         return offsets
 
     def send(self, offsets: dict[TopicPartition, OffsetAndMetadata], *, wait: bool) -> None:
-        """Commit offsets. With `wait`, block until the response arrives."""
+        """Commit offsets. Block until the response arrives if `wait` is True."""
         if not offsets:
             self._metrics.skipped()
             return

@@ -18,7 +18,8 @@ from connect_py.metrics.client_statistics import ClientStatistics
 
 log = logging.getLogger(__name__)
 
-UPDATE_SECONDS: Final = 10.0  # also the minimum duration of a pause; most pauses are shorter
+# Also how long a pause must last before its log end offset is read. Most pauses are shorter.
+UPDATE_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 1.0  # maximum delay of a poll if a leader does not respond
 
 

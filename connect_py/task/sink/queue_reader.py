@@ -68,7 +68,7 @@ def _library() -> Any:
     )
     if functions is None:
         return None
-    # provides the functions of librdkafka, on which the extension module depends
+    # provides the functions of librdkafka, because the extension module links to it
     client = ctypes.CDLL(cimpl.__file__)
     try:
         pointers = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
@@ -104,7 +104,7 @@ class QueueReader:
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """Return the settings of a client that can be read, or none without the native library.
+        """Return the client settings that load the native library, or none if it is unavailable.
 
         `configured` is the user's value of `plugin.library.paths`.
         """

@@ -77,7 +77,7 @@ Committed: TypeAlias = Callable[
 
 
 class RebalanceListener(Protocol):
-    """Called by `poll` on the thread of the consumer. `poll` raises the listener's errors."""
+    """Receives rebalance events from `poll`, on its thread. `poll` raises the listener's errors."""
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Handle newly assigned partitions.
@@ -293,7 +293,7 @@ class SinkConsumer:
             size += sum(map(len, more))
             if len(more) < requested:
                 break
-        # a KafkaError is always truthy, and cannot be compared with None
+        # a KafkaError is always truthy and cannot be compared with None
         if any(map(Message.error, messages)):
             messages = [m for m in messages if self._is_record(m)]
         return message_runs(messages)
@@ -302,7 +302,7 @@ class SinkConsumer:
         """Return the next offsets of partitions whose log end was reached since the last call.
 
         All records before these offsets have been returned. Transaction markers and aborted records
-        between the last record and the log end are skipped, which only this method reports.
+        between the last record and the log end are skipped. Only this method reports them.
         """
         ends, self._ends = self._ends, {}
         return ends

@@ -1,4 +1,4 @@
-"""`SinkTaskRunner`: the loop of a sink task: poll, convert, transform, put, commit."""
+"""`SinkTaskRunner`: the loop of a sink task (poll, convert, transform, put, and commit)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from connect_py.task.worker_client import TaskStoppedError
 
 # maximum delay of a stop, because a poll of the client cannot be woken up
 POLL_SLICE_SECONDS: Final = 0.2
-# maximum per poll: Arrow calls have a fixed cost, but each decoded message needs 4 kB
+# maximum per poll; Arrow calls have a fixed cost, but each decoded message needs 4 kB
 POLL_RECORDS: Final = 4000
 # initial and maximum delay before a batch is put again; the task may set a different delay
 REDELIVERY_SECONDS: Final = (0.2, 5.0)

@@ -21,7 +21,7 @@ RETRY_SECONDS: Final = 0.1
 
 
 class StartPositions:
-    """Reads positions from the group, otherwise from the log. Used on the consumer's thread."""
+    """Determines where to start reading partitions. Used on the consumer's thread."""
 
     def __init__(
         self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
@@ -40,7 +40,7 @@ class StartPositions:
     def of(
         self, partitions: Iterable[ClientTopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return each partition's committed offset, or its position by `auto.offset.reset`.
+        """Return each partition's committed offset, or the position from `auto.offset.reset`.
 
         Raises:
             ConnectError: The request failed, or there is no offset and `auto.offset.reset` is none.

@@ -1,4 +1,4 @@
-"""`Subscription`: subscribes a sink task to topics, periodically for a regular expression."""
+"""`Subscription`: manages the topic subscription of a sink task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Subscription:
-    """Subscribes a consumer to topics. Used on the loop's thread."""
+    """Subscribes a consumer to topics, and lists topics periodically for a regular expression.
+
+    Used on the loop's thread.
+    """
 
     def __init__(
         self,

@@ -438,7 +438,7 @@ class ExactlyOnceCommitter(SourceCommitter):
            instance.
         2. Acquire the transactional ID with a new producer, which commits or aborts the old
            transaction.
-        3. Verify the ownership again, as a newer instance does that was fenced in step 2.
+        3. Verify the ownership again. A newer instance that was fenced in step 2 does the same.
         4. If an offset record had been acknowledged, check whether its transaction was committed.
         5. If it was not committed, send the records again in a new transaction.
         """

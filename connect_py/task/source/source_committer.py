@@ -45,7 +45,7 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def drop(self, submitted: Submitted) -> None:
-        """Complete a record that was filtered, or that failed and is tolerated."""
+        """Complete a record that was filtered or whose failure is tolerated."""
 
     @abstractmethod
     def sending(self, topic: str) -> None:

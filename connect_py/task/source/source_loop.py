@@ -1,4 +1,4 @@
-"""`SourceTaskRunner`: the loop of a source task: poll, transform, convert, send, commit."""
+"""`SourceTaskRunner`: the loop of a source task (poll, transform, convert, send, and commit)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class OutgoingRecord:
     key: bytes | None
     headers: Sequence[tuple[str, str | bytes | None]]
     timestamp: int  # ms; 0 means the time of sending
-    partition: int | None  # None if the client chooses the partition by the key
+    partition: int | None  # None if the client's partitioner chooses it
     on_delivery: OnDelivery  # called from the client's `poll`
 
 
@@ -64,7 +64,7 @@ class SourceProducer:
         )
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. The next send or commit raises a fatal error again."""
+        """Serve delivery reports. The next send or commit raises fatal errors again."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 

@@ -18,7 +18,7 @@ from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # maximum delay of a stop
 
-# permanent errors; a missing topic was deleted, because the record had been written to it
+# Permanent errors. A missing topic has been deleted, because the record was written to it.
 _LASTING: Final = REFUSALS | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
