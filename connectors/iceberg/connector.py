@@ -51,7 +51,7 @@ class IcebergSinkConnector(SinkConnector):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the Spark driver, which starts concurrently with the tasks."""
+        """Return the Spark driver. It starts concurrently with the tasks."""
         config = IcebergSinkConfig.parse(with_worker_catalog(props, worker_settings))
         return (driver_service(worker_spark_config(config, worker_settings)),)
 

@@ -284,7 +284,7 @@ class JavaTable:
         return self.java.schema([{**column, "required": False} for column in columns])
 
     def _as_if(self, metadata: Any, io: Any = None) -> Any:
-        """Return the Java table with other metadata, which is not in the catalog.
+        """Return the Java table with other metadata that is not in the catalog.
 
         `io` replaces the file IO of the table.
         """

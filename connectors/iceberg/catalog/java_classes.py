@@ -15,7 +15,7 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Maximum number of cached metadata files in a session, which is the number of tables that are
+# Maximum number of metadata files that a session caches. This is the number of tables that are
 # committed concurrently. A file with 1,000 snapshots requires several MB.
 _CACHED_METADATA: Final = 4
 
@@ -59,7 +59,7 @@ class JavaClasses:
         return self(f"org.apache.iceberg.{name}")
 
     def singleton(self, name: str) -> Any:
-        """Return the result of the static method `get()` of an Iceberg class, which never changes.
+        """Return the cached result of the static method `get()` of an Iceberg class.
 
         The method is looked up by its signature. py4j would use the first method with this name,
         which may be an instance method because the order of methods differs between Java releases.
@@ -133,7 +133,7 @@ class JavaClasses:
         return parsed
 
     def schema(self, fields: Sequence[Mapping[str, Any]]) -> Any:
-        """Return a Java schema of these columns, which are fields of Iceberg's schema JSON."""
+        """Return a Java schema for fields of Iceberg's schema JSON."""
         document = {"type": "struct", "schema-id": 0, "fields": fields}
         return self.iceberg("SchemaParser").fromJson(json.dumps(document))
 

@@ -1,4 +1,4 @@
-"""Java classes of the sink, which are compiled once and defined in the JVM of each Spark driver.
+"""Java classes of the sink. They are compiled once, and defined in the JVM of each Spark driver.
 
 | class | why it is not written in Python |
 |---|---|

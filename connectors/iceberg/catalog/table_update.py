@@ -77,7 +77,7 @@ class TableChange:
 
 
 class TableUpdate:
-    """A transaction on the newest metadata, which one metadata swap publishes.
+    """Changes the newest metadata in a transaction, and publishes it with one metadata swap.
 
     Nothing is visible to other readers before `swap`. A crash before the swap leaves manifests that
     no metadata references.

@@ -224,7 +224,7 @@ class TableManager:
         """Open a table for tasks. Create or evolve it if this is requested and allowed.
 
         Return the view for the protocol and the description for the tasks. The description omits
-        the storage settings of the configuration, which the tasks have.
+        the storage settings of the configuration, because the tasks have them.
 
         Raises:
             SchemaChangesPendingError: The rows require a change that only a user may allow. Waiting
@@ -609,7 +609,7 @@ def status_of(error: ConnectError) -> CommitStatus:
 
 
 def _timeout_hint(request: CommitRequest) -> str:
-    """Return a hint about user code in a commit, which may be why the commit does not finish."""
+    """Return a hint that user code may be why a commit does not finish, or an empty string."""
     keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
     return f"; {', '.join(keys)} must finish within {ATTEMPT_TIMEOUT}" if keys else ""
 

@@ -4,10 +4,11 @@ The warm-up speeds up the first commit of a connector, because a JVM is slow whi
 and interprets their code. The training run of the class archive performs the same commits.
 
 The warm-up has the lowest priority. It starts a step only if no request is running and none has run
-for a while, and it ends with the first commit of a connector. A request never waits for a step, but
-shares the CPU with a step that is running. The operating system priority is not lowered, because
-the threads that Spark and Iceberg create during a step would inherit it, and connector commits use
-the same threads.
+for a while. It ends with the first commit of a connector. A request never waits for a step, but
+shares the CPU with a step that is running.
+
+The operating system priority is not lowered. Otherwise, threads that Spark and Iceberg create
+during a step would inherit the priority, and commits of connectors use the same threads.
 """
 
 from __future__ import annotations

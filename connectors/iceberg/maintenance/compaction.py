@@ -63,7 +63,7 @@ OPEN_FILE_BYTES: Final = 256 << 10
 _ALWAYS_MERGED_BYTES: Final = 8 << 20
 # a table that is not maintained here is measured only if it has at least this many data files
 _COUNTED_FROM: Final = 500
-# interval of cancellation attempts, which have no effect between two jobs
+# interval of cancellation attempts; an attempt has no effect between two jobs
 _CANCEL_SECONDS: Final = 0.5
 
 
@@ -77,7 +77,7 @@ class CompactionRequest:
     property_key: str  # property of the connector's ledger
     ref: str = MAIN
     cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0 only measures the table
-    seconds: float = 60.0  # time limit of the Spark job, which is then canceled
+    seconds: float = 60.0  # time limit after which the Spark job is canceled
 
 
 class CompactionStatus(Enum):

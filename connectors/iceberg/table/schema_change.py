@@ -37,7 +37,7 @@ EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One schema change of a table, which tasks send to the coordinator as JSON.
+    """One schema change of a table. Tasks send it to the coordinator as JSON.
 
     `path` contains the names of struct fields, `element` for the items of a list, and `value` for
     the values of a map. The last part is the name of the column. Names may contain dots, so a path

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
-    """Facts about a commit, which are passed to a user function."""
+    """Facts about a commit that are passed to a user function."""
 
     table: str
     catalog: str  # name of the catalog in the session, for reading other tables
@@ -47,7 +47,7 @@ class CycleFacts:
 
 
 class UserStep(CommitRule):
-    """Replaces the rows of a commit with the result of the user step, which may read the table."""
+    """Replaces the rows of a commit with the result of the user step. It may read the table."""
 
     changes_rows = True
 

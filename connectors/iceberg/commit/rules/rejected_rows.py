@@ -4,8 +4,8 @@ Before the swap, the rows are written to a file that no table references. The sw
 sets a table property with the path of the file. After the swap, a separate commit appends the rows
 to the table of rejected rows. The ledger of that commit contains the ID of the original commit, and
 is checked against the metadata that the swap replaces (rule 16). After a crash in between, the
-property still exists. The next commit to the source table reads the ledger of the table of rejected
-rows first, and appends the rows if that ledger is older.
+property still exists. In this case, the next commit to the source table first reads the ledger of
+the rejected rows. If the ledger is older, the commit appends the rows.
 """
 
 from __future__ import annotations

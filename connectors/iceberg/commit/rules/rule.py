@@ -1,7 +1,8 @@
 """`CommitRule`: an optional feature of commits.
 
-On the commit thread of the driver, the engine calls the hooks of the features that a commit uses,
-in the order in which they are defined here. Within a hook, the order of `RuleSet.of` applies.
+The engine calls the hooks of the rules that a commit uses on the commit thread of the driver. The
+hooks are called in the order in which `CommitRule` defines them. Within a hook, the rules are
+called in the order of `RuleSet.of`.
 """
 
 from __future__ import annotations
