@@ -9,7 +9,7 @@ pub enum Values {
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    /// Offsets, starting with 0, and the bytes of all rows.
+    /// Offsets, starting with 0, and the concatenated bytes of all rows.
     Bytes(Vec<i32>, Vec<u8>),
     /// Offsets, starting with 0, of the items in the only child of a list or of the entries in both children of a map.
     List(Vec<i32>),

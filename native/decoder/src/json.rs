@@ -73,7 +73,7 @@ impl<'a> Message<'a> {
         Err(Odd)
     }
 
-    /// Inlined because most members are strings and integers, which are as cheap to decode as a function call.
+    /// Inlined because most members are strings and integers, and decoding one is as cheap as a function call.
     #[inline(always)]
     fn value(&mut self, node: &Node, column: &mut Column) -> Result<(), Odd> {
         if self.peek() == b'n' {
