@@ -65,7 +65,7 @@ class Connector(ABC):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services that tasks with this configuration will request, to start them early.
+        """Return the services to start early because tasks with this configuration request them.
 
         Called when any worker of the group starts, and immediately before `start`. Placeholders in
         `props` are resolved. A service is stopped if no task requests it within ten minutes after
@@ -75,7 +75,7 @@ class Connector(ABC):
         return ()
 
     def initialize(self, context: ConnectorContext) -> None:
-        """Receive the context. Called once, before `start`."""
+        """Set the context. Called once, before `start`."""
         self.context = context
 
     @abstractmethod
@@ -168,10 +168,10 @@ class SinkConnector(Connector):
 
         Returns:
             True if the connector has handled the change completely. False if the connector may also
-                store offsets in another system, where users must change them. A mapping implies
-                True. It contains the offsets and metadata to commit to the group in one request
-                instead of the requested offsets, even for a reset. The offsets of partitions that
-                are mapped to None are deleted afterward.
+            store offsets in another system, where users must change them. A mapping implies True.
+            It contains the offsets and metadata to commit to the group in one request instead of
+            the requested offsets, even for a reset. The offsets of partitions that are mapped to
+            None are deleted afterward.
 
         Raises:
             ConnectError: The offsets are rejected. Nothing is changed.

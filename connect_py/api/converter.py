@@ -104,7 +104,7 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Receive the converter's properties without their prefix."""
+        """Configure the converter. `configs` contains its properties without their prefix."""
 
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:

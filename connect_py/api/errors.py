@@ -30,7 +30,7 @@ class FailureReason(Enum):
 
 
 class ConnectError(Exception):
-    """An operation of Connect failed. Unless a subclass specifies otherwise, the task fails."""
+    """A Connect operation failed. Unless a subclass specifies otherwise, the task fails."""
 
     # name in dead-letter headers and stack traces
     java_name = "org.apache.kafka.connect.errors.ConnectException"
@@ -124,7 +124,7 @@ class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     def __init__(
         self, errors: Mapping[int, Exception], results: Sequence[Any] | None = None
     ) -> None:
-        """Create an error from the error of each bad row, by its index in the batch.
+        """Create an error. `errors` contains the error of each bad row by its index in the batch.
 
         `results` contains the batches that `apply_batch` would have returned for the other rows.
         Only transformations provide it. None if the other rows have not been processed.

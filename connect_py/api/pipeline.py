@@ -39,7 +39,7 @@ class PipelineOutput:
 
 
 class RecordPipeline(ABC):
-    """A pipeline that returns failed records. Used on one thread."""
+    """A pipeline that returns failed records. Not thread-safe."""
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
@@ -58,7 +58,7 @@ class RecordPipeline(ABC):
 class TaskPipeline(ABC):
     """Pipeline of a task. It handles failed records according to the `errors.*` properties.
 
-    Used on one thread.
+    Not thread-safe.
     """
 
     # reports rows that the task cannot write; None if errors are not reported

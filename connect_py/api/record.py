@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A group offset: the next offset to read, and its metadata."""
+    """Offset of a consumer group: the next offset to read, and its metadata."""
 
     offset: int
     metadata: str = ""
@@ -119,7 +119,7 @@ NOWHERE = RecordOrigin("", 0, 0)  # origin of records that were not consumed
 
 
 class RowMembers(Protocol):
-    """Creates members of the records of a batch when they are first read."""
+    """Lazily creates members of a batch's records."""
 
     derived: list[Any]  # copies of the batch's records that still use this object
 
@@ -128,9 +128,9 @@ class RowMembers(Protocol):
 
 
 class _OfBatch:
-    """Source of the key, value, and origin of a record, which are created when they are first read.
+    """Base class of records whose key, value, and origin can be created lazily.
 
-    `_rows` is None if all of them exist.
+    `_rows` creates them. It is None if all of them exist.
     """
 
     __slots__ = ("__weakref__", "_row", "_rows")
@@ -212,7 +212,7 @@ class SinkRecord(ConnectRecord):
     if not TYPE_CHECKING:  # type checkers must report misspelled names
 
         def __getattr__(self, name: str) -> Any:
-            """Create a member when it is first read. Called only for members that do not exist."""
+            """Create a member lazily. Called only for members that do not exist."""
             if name == "_rows":
                 return None  # the dataclass constructor does not set it
             if name not in MADE_LATER or self._rows is None:
@@ -285,7 +285,7 @@ def record_of_row(
     rows: RowMembers,
     row: int,
 ) -> SinkRecord:
-    """Create a `SinkRecord` whose key, value, and origin are created when they are first read."""
+    """Create a `SinkRecord` whose key, value, and origin are created lazily."""
     record: Any = object.__new__(_UnfinishedSinkRecord)
     record.topic = topic
     record.partition = partition

@@ -18,11 +18,12 @@ SECRET_KEY: Final = re.compile(
 URL_PASSWORD: Final = re.compile(
     r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE
 )
-"""A match is replaced with its first group, a mask, and `@`. A quote ends a URL unless a word
-character follows."""
+"""Matches a URL from `://` to the end of its password. A match is replaced with its first group, a
+mask, and `@`. A quote ends a URL unless a word character follows."""
 SECRET_MEMBER: Final = re.compile(
     rf"((?:(?:^|[?&;'\"])[\w.%-]{{0,60}}(?:{SECRET_KEY.pattern})|[?&;](?:key|sig|(?:x-amz-)?signature))=)"
     r"(?:[^\s&;'\"]|['\"](?=\w))+",
     re.IGNORECASE,
 )
-"""A match is replaced with its first group and a mask. Examples: `?api_key=…`, `;AccountKey=…`."""
+"""Matches a secret query parameter or connection string property, such as `?api_key=…` or
+`;AccountKey=…`. A match is replaced with its first group and a mask."""

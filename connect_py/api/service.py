@@ -125,7 +125,7 @@ class ServiceProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStart:
-    """First notification from the worker to the process of a service."""
+    """First notification from the worker to a service process."""
 
     socket: str
     secret: str = field(repr=False)
@@ -134,13 +134,13 @@ class ServiceStart:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReady:
-    """Notification from the process that it is listening on the socket."""
+    """Notification from a service process that it is listening on the socket."""
 
     liveness_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailed:
-    """Notification from the process before it exits with `EXIT_FAILED`."""
+    """Notification from a service process before it exits with `EXIT_FAILED`."""
 
     reason: str

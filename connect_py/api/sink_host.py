@@ -20,7 +20,7 @@ class SinkHost(SinkCluster, SharedServices, Protocol):
 
     @property
     def pipelines(self) -> PipelineFactory:
-        """Creates the record pipelines of the connector."""
+        """Creates record pipelines for the connector."""
 
     def consumer_properties(self) -> Mapping[str, str]:
         """Return the consumer settings of the tasks, with the property names of Java clients."""

@@ -73,7 +73,7 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
 
     @property
     def metrics(self) -> PluginMetrics:
-        """Creates metrics of the task."""
+        """Creates metrics for the task."""
 
     @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
@@ -132,7 +132,7 @@ class SinkTask(Task):
     context: SinkTaskContext
 
     def initialize(self, context: SinkTaskContext) -> None:
-        """Receive the context. Called once, before `start`."""
+        """Set the context. Called once, before `start`."""
         self.context = context
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
@@ -311,7 +311,7 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 
     @property
     def metrics(self) -> PluginMetrics:
-        """Creates metrics of the task."""
+        """Creates metrics for the task."""
 
     @property
     def transaction_context(self) -> TransactionContext | None:
@@ -331,7 +331,7 @@ class SourceTask(Task):
     context: SourceTaskContext
 
     def initialize(self, context: SourceTaskContext) -> None:
-        """Receive the context. Called once, before `start`."""
+        """Set the context. Called once, before `start`."""
         self.context = context
 
     @abstractmethod

@@ -17,8 +17,8 @@ class Transformation(ABC, Generic[R]):
 
     Each use in a task has its own instance, called on the task's thread. An error raised by `apply`
     fails the record and is subject to `errors.tolerance`. Records and batches are shared with other
-    stages. Never modify them; create new objects instead. All records of a batch may pass one
-    transformation before any of them passes the next one.
+    stages. Never modify them; create new objects instead. The worker may pass all records of a
+    batch to one transformation before it passes any of them to the next.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()

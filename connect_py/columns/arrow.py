@@ -143,7 +143,7 @@ def _rebased(data: pa.Array) -> pa.Array:
 
 
 def is_odd_decimal(kind: pa.DataType) -> bool:
-    """Return True for a decimal type with a negative scale.
+    """Return True if the type is a decimal with a negative scale.
 
     Arrow cannot compare such decimals, and some Arrow functions change their type.
     """
@@ -220,7 +220,7 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
 
 
 def _check_exponents(target: pa.DataType, values: Sequence[Value]) -> None:
-    """Reject decimals that Arrow cannot rescale and does not reject itself.
+    """Reject decimals that Arrow would rescale incorrectly.
 
     Arrow crashes on `Decimal("1E-999999999")`, and silently truncates numbers whose rescaled value
     exceeds 128 or 256 bits.
@@ -240,7 +240,9 @@ def _check_exponents(target: pa.DataType, values: Sequence[Value]) -> None:
                 or len(figures) + shift > _WIDEST_DECIMAL + 1
                 or int(Decimal((0, figures, shift))) >> target.bit_width - 1
             ):
-                raise NotColumnar(f"a decimal of {len(figures)} digits and scale {-exponent}")
+                raise NotColumnar(
+                    f"cannot rescale a decimal of {len(figures)} digits, scale {-exponent}"
+                )
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
@@ -401,7 +403,7 @@ def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.
 
 
 class _Absent:
-    """Placeholder for the missing member of a row."""
+    """Placeholder for a missing member of a row."""
 
 
 _ABSENT = _Absent()

@@ -22,7 +22,7 @@ _MUTABLE: Final = frozenset({Type.ARRAY, Type.MAP})
 
 
 class StructRows:
-    """Structs of a column, and a cache of the members that were read. Used on one thread.
+    """Structs of a column, and a cache of the members that were read. Not thread-safe.
 
     The structs are *intact*, which means equal to the column, until a plugin obtains a value that
     it can modify.

@@ -29,7 +29,7 @@ PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 Text = TypeVar("Text", str, str | None)
 
 
-TTL_PARAM = "connect_py.ttl.ms"  # extension of connect-py: interval for reloading a file
+TTL_PARAM = "connect_py.ttl.ms"  # connect-py extension: interval for reloading a file
 
 
 def _ttl(params: Mapping[str, str]) -> int | None:
@@ -192,10 +192,10 @@ def _custom_provider(key: str, class_name: str) -> ConfigProvider:
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[Text]):
-    """A resolved configuration, and the time for which its values are valid."""
+    """A resolved configuration and its time to live."""
 
     props: dict[str, Text]
-    ttl_ms: int | None  # shortest time of all values; None if unlimited
+    ttl_ms: int | None  # shortest time to live of all values; None if unlimited
 
 
 class ConfigResolver:
@@ -239,7 +239,7 @@ class ConfigResolver:
         return self.transform(props).props
 
     def transform(self, props: Mapping[str, Text]) -> Resolved[Text]:
-        """Return the configuration with placeholders replaced, and its validity period."""
+        """Return the configuration with placeholders replaced, and its time to live."""
         keys_by_path: dict[tuple[str, str], set[str]] = {}
         for key, value in props.items():
             for match in PLACEHOLDER.finditer(value or ""):

@@ -66,7 +66,7 @@ class _Fixed:
 class _ConverterVersion:
     """Recommends the version of a converter. The key is hidden if there is no converter."""
 
-    converter: str  # key
+    converter: str  # config key of the converter
     default: str | None
 
     def valid_values(self, name: str, parsed: Mapping[str, Parsed]) -> Sequence[Parsed]:

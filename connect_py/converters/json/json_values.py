@@ -103,7 +103,7 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def unscaled_bytes(number: int) -> bytes:
-    """Return the shortest big-endian two's complement, like Java's `BigInteger.toByteArray`."""
+    """Return the shortest big-endian two's complement bytes, like `BigInteger.toByteArray`."""
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return number.to_bytes(length, "big", signed=True)
 

@@ -52,7 +52,7 @@ class SchemaColumns:
 
         Returns:
             The decoded column, the same column with the Arrow type of the schema, and the rows of
-                odd payloads, which are null.
+            odd payloads, which are null.
 
         Raises:
             NotColumnar: A decimal has too many digits, or a map contains a duplicate key.

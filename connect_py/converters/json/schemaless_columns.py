@@ -319,7 +319,7 @@ def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) ->
     names, members = [], []
     for child in decoded.children:
         if child.absent_count == decoded.rows - decoded.null_count:
-            continue  # a member of other messages
+            continue  # the member exists only in other messages
         member_path = (*path, child.node.name)
         missing = child.absent
         if missing is not None:

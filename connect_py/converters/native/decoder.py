@@ -318,7 +318,7 @@ class Decoded:
 
 
 class NativeDecoder:
-    """Decodes messages that match one plan. Used on one thread.
+    """Decodes messages that match one plan. Not thread-safe.
 
     A message that does not match the plan is *odd*. It is null in the column and must be converted
     by the row form.

@@ -1,1 +1,1 @@
-"""Access to schema registries, and the wire format that their converters share."""
+"""Schema registry access, and the wire format that the registry converters share."""

@@ -1,4 +1,4 @@
-"""Schema registry client with the same properties as in Java."""
+"""Schema registry client that is configured with the same properties as in Java."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class MessageReader(ABC):
 
     @abstractmethod
     def value(self, body: bytes) -> Value:
-        """Return the value of a message body.
+        """Deserialize a message body.
 
         Raises:
             DataError: The body does not match the schema.
@@ -170,7 +170,7 @@ class RegistryConverter(Converter):
     The schema ID precedes the message body or is in a header.
     """
 
-    kind: ClassVar[str]  # AVRO, JSON or PROTOBUF
+    kind: ClassVar[str]  # AVRO, JSON, or PROTOBUF
     label: ClassVar[str]  # name of the format in error messages
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
@@ -332,7 +332,7 @@ class RegistryConverter(Converter):
             refusal = DataError("The schema is nested too deeply")
         except DataError as error:
             refusal = error
-        # cache the error; otherwise, each message with this schema would take the same time
+        # cache the error, because parsing the schema again for each message would be slow
         self._refusals[topic, head] = refusal
         raise refusal
 
@@ -467,7 +467,7 @@ class RegistryConverter(Converter):
     def _run(
         self, topic: str, data: Sequence[bytes | None], heads: Sequence[bytes | None], start: int
     ) -> ColumnRun:
-        """Return the run from a message to the next change of the schema."""
+        """Return the run from a message up to the next schema change."""
         run_head: bytes | None = None
         reader: MessageReader | None = None
         failures: dict[int, Exception] = {}

@@ -1,4 +1,4 @@
-"""Lookup and registration of the schemas with which converters write."""
+"""Lookup and registration of schemas for written messages."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ for _side in _SIDES:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Schema with which messages are written."""
+    """Identifies the schema of written messages."""
 
     head: bytes  # 0 and the ID, or 1 and the GUID
     schema: RegisteredSchema | None = None  # None for the schema of the value
@@ -145,7 +145,7 @@ class Target:
 
 
 class RegistryWriter:
-    """Looks up or registers the schemas of written values, and caches them. Used on one thread."""
+    """Looks up or registers the schemas of written values, and caches them. Not thread-safe."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class RegistryWriter:
     def _head_of(self, registered: Any) -> bytes:
         """Return the encoded GUID if it will be in a header, otherwise the encoded ID.
 
-        Message prefixes always contain the ID, because all readers support it.
+        All readers support the ID.
         """
         if self.in_header and registered.guid:
             return b"\1" + uuid.UUID(registered.guid).bytes

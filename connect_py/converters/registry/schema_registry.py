@@ -37,7 +37,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Reads schemas from the registry. Used on one thread."""
+    """Reads schemas from the registry. Not thread-safe."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class SchemaRegistry:
 
         Raises:
             DataError: The ID is unknown, or the schema has rules.
-            UnavailableError: The registry is unavailable, or does not contain the ID yet.
+            UnavailableError: The registry is unavailable or does not contain the ID yet.
         """
         return self._lookup(schema_id, partial(self._client.get_schema, schema_id))
 
