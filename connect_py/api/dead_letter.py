@@ -22,7 +22,7 @@ class Replay:
 
     Stored in one record header. Converters and transformations receive this position as the
     position of the record, but commits depend only on the position in the replay topic. The
-    position and the attempt identify a replay, so that it is never written twice.
+    position and the attempt identify a replay, which prevents duplicate writes.
     """
 
     topic: str

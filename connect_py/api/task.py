@@ -163,7 +163,7 @@ class SinkTask(Task):
         """Accept records: write them now, or buffer them until `pre_commit`.
 
         Records of one partition arrive in offset order; partitions interleave. An empty list is
-        passed on every idle poll, so that the task can perform periodic work.
+        passed on every idle poll to allow the task to perform periodic work.
 
         Raises:
             RetriableError: The partitions are paused and the same records are delivered again.

@@ -393,7 +393,8 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             validator=one_of("REQUESTED", "REQUIRED", case_insensitive=True),
             width=Width.SHORT,
             display_name="Exactly once support",
-            doc="Whether the connector must support exactly-once delivery.",
+            doc="Whether the connector must support exactly-once delivery (required) or not "
+            "(requested).",
         )
         .define(
             "transaction.boundary",
@@ -405,7 +406,7 @@ def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             validator=one_of("POLL", "INTERVAL", "CONNECTOR", case_insensitive=True),
             width=Width.SHORT,
             display_name="Transaction Boundary",
-            doc="Boundary of a source's transactions.",
+            doc="Boundary of transactions: poll, interval, or connector.",
         )
         .define(
             "transaction.boundary.interval.ms",

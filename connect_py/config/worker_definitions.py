@@ -212,7 +212,7 @@ _COMMON: tuple[Row, ...] = (
         "use_all_dns_ips",
         M,
         one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        "Method for resolving bootstrap addresses.",
+        "How clients resolve bootstrap addresses.",
     ),
     (
         "key.converter",
@@ -345,7 +345,7 @@ _COMMON: tuple[Row, ...] = (
         "INFO",
         L,
         one_of("INFO", "DEBUG"),
-        "Level of detail of metrics.",
+        "Recording level of metrics.",
     ),
     (
         "metric.reporters",
@@ -533,8 +533,7 @@ _SSL: tuple[Row, ...] = (
         "https",
         L,
         None,
-        "Whether the server's certificate must contain its host name: https if it must, or empty "
-        "if not.",
+        "Verification of the server's host name: https enables it, and an empty value disables it.",
     ),
     ("ssl.secure.random.implementation", STRING, None, L, None, _TLS_UNUSED),
     ("ssl.engine.factory.class", CLASS, None, L, _class_name, _TLS_UNUSED),
