@@ -57,7 +57,7 @@ def test_value_that_a_workers_file_lacks_is_refused(
     worker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KAFKA_USER")
-    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: its config provider, "):
+    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: the config provider "):
         worker_properties(worker)
 
 

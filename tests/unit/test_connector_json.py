@@ -117,7 +117,7 @@ def test_placeholders_have_the_values_of_the_workers_providers(
         (
             STATIC,
             "${env:NO_SUCH_SITE}",
-            "worker.properties, does not have this value on this machine",
+            "worker.properties configures does not have this value on this machine",
         ),
         ("iceberg.catalog.token", "${vault:a:token}", "uses a config provider"),
     ],

@@ -70,7 +70,7 @@ def test_other_words_than_those_of_a_change_are_refused(words: str, why: str) ->
 @pytest.mark.parametrize(
     ("operation", "arguments", "why"),
     [
-        ("table", {}, "table: must be a text"),
+        ("table", {}, "table: must be a non-empty string"),
         ("table", {"table": "db.t", "limit": "0"}, "limit: must be a number from 1 to 1000"),
         (
             "table",
@@ -78,7 +78,7 @@ def test_other_words_than_those_of_a_change_are_refused(words: str, why: str) ->
             "color: unknown argument; table accepts table, limit",
         ),
         ("reject", {"table": "db.t", "rows": "eat"}, "rows: must be one of"),
-        ("replay", {"records": []}, "errors.deadletterqueue.iceberg.replay.topic: is not set"),
+        ("replay", {"records": []}, "errors.deadletterqueue.iceberg.replay.topic: must be set"),
         ("try", {}, "only a worker has"),
         ("dead-letters", {}, "errors.deadletterqueue.iceberg.table: is not set"),
     ],
@@ -92,6 +92,6 @@ def test_arguments_that_make_no_sense_are_refused(
 
 def test_unknown_operation_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        NotFoundError, match="no operation dance: it has at, audit, change-ref, change-table"
+        NotFoundError, match="no operation dance; available: at, audit, change-ref, change-table"
     ):
         operate(request(), "dance")

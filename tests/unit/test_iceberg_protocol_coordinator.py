@@ -801,7 +801,7 @@ def test_two_names_of_one_table_are_an_error_naming_both() -> None:
     later = Life()  # a route that somebody adds while it runs
     later.tell(OpenTable("sink-0", later.epoch, "db.Facts", Need.CREATE, "{}"))
     actions = later.state.on_table_prepared("db.Facts", table(FILLED), "{}")
-    assert "one table" in only(actions, Fail).reason
+    assert "the same table" in only(actions, Fail).reason
 
 
 def test_renamed_table_opens_under_new_name_once_old_is_missing() -> None:

@@ -147,7 +147,7 @@ def test_record_that_is_no_whole_row_is_refused_without_ordering(
 
 def test_a_merged_table_without_an_order_is_warned_of() -> None:
     (warning,) = [w for w in IcebergSinkConfig.parse(BASE | MERGED).warnings if "replay.topic" in w]
-    assert "inserted if its key is missing" in warning
+    assert "inserts the record if its key is missing" in warning
     assert not [
         w for w in IcebergSinkConfig.parse(BASE | MERGED | ORDERED).warnings if "replay.topic" in w
     ]

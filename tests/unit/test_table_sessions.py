@@ -224,7 +224,7 @@ def test_operation_that_failed_is_not_repeated_in_another_driver(posted: Path) -
 def test_result_of_another_version_is_an_error(posted: Path) -> None:
     with (
         pytest.raises(
-            ConnectError, match=r"unexpected result of history: .*missing required field"
+            ConnectError, match=r"unexpected result for history: .*missing required field"
         ),
         session_at(FakeWorker({"sink": SINK}, answer={"ref": "main"}), posted) as session,
     ):

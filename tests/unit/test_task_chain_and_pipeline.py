@@ -465,7 +465,7 @@ def test_converter_that_drops_messages_fails_the_task() -> None:
         TransformationChain([], handling),
         handling,
     )
-    with pytest.raises(ConnectError, match="V converted"):
+    with pytest.raises(ConnectError, match="V returned the row ranges"):
         torn.process(message_runs([message(b"a", 0), message(b"b", 1)]))
 
 

@@ -202,7 +202,10 @@ def _merged(first: _Shape, second: _Shape) -> _Shape:
             )
         case _Items(one), _Items(other):
             return _Items(_merged(one, other))
-    raise DataError("array elements have different BSON types; use the array encoding 'document'")
+    raise DataError(
+        "Array elements with different Bson types are not supported; use the array encoding "
+        "'document'"
+    )
 
 
 def _document(bson: BsonValue) -> Document:
