@@ -41,14 +41,13 @@ def doctor(
         typer.Argument(metavar="CONNECTOR.JSON", exists=True, dir_okay=False, show_default="none"),
     ] = None,
 ) -> None:
-    """Check Java, jars, ports, plugins, Kafka, topics, permissions, the catalog, and the storage
-    before a worker starts.
+    """Check this machine, Kafka, the catalog, and the storage before a worker starts.
 
-    Without files, only the machine is checked. Worker properties add checks of the worker's ports,
-    plugins, brokers, internal topics, and permissions. A connector adds checks of the connector's
-    configuration, topics, catalog, and storage. The storage check writes and removes a probe file.
-    Nothing else is changed, and nothing is downloaded. The exit status is 1 if a check failed,
-    otherwise 0.
+    The checks cover Java, jars, ports, plugins, topics, and permissions. Without files, only the
+    machine is checked. Worker properties add checks of the worker's ports, plugins, brokers,
+    internal topics, and permissions. A connector adds checks of the connector's configuration,
+    topics, catalog, and storage. The storage check writes and removes a probe file. Nothing else is
+    changed, and nothing is downloaded. The exit status is 1 if a check failed, otherwise 0.
     """
     findings = []
     for each in _findings(worker, connector):

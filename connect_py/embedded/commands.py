@@ -64,11 +64,10 @@ def java_connect(
         Path, typer.Argument(exists=True, dir_okay=False, help="Worker properties file.")
     ],
 ) -> None:
-    """Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's. Ctrl-C
-    stops it.
+    """Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's.
 
-    `connect-py jars connect` downloads its libraries. `plugin.path` in the properties specifies the
-    directories with connectors.
+    Ctrl-C stops it. `connect-py jars connect` downloads its libraries. `plugin.path` in the
+    properties specifies the directories with connectors.
     """
     arguments = [str(argument) for argument in java_connect_command(properties.resolve())]
     os.execv(arguments[0], arguments)
@@ -119,8 +118,10 @@ def jars(
 
 @command()
 def archives(_context: CommandContext) -> None:
-    """Create class data archives, which halve the startup time of Kafka and Spark. Takes about 30
-    seconds and is needed only once."""
+    """Create class data archives, which halve the startup time of Kafka and Spark.
+
+    Takes about 30 seconds and is needed only once.
+    """
     names = make_archives()
     typer.echo(
         f"created: {', '.join(names)}"
@@ -137,11 +138,11 @@ def spark_archive(
         typer.Argument(help="File to write, for example connect-py.tar.gz.", dir_okay=False),
     ],
 ) -> None:
-    """Package this Python environment and connect-py for Spark executors on clusters that do not
-    have them.
+    """Package this Python environment and connect-py for the executors of a Spark cluster.
 
-    `connect-py load --archive FILE` sends the file to the executors, which must have the same
-    operating system and processor architecture as this machine.
+    Clusters that do not have connect-py need the package. `connect-py load --archive FILE` sends
+    the file to the executors, which must have the same operating system and processor architecture
+    as this machine.
     """
     with Console(stderr=True).status("packing") as status:
         count = write_archive(path, lambda name: status.update(f"packing {name}"))

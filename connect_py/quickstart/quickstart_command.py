@@ -26,6 +26,5 @@ def quickstart(
     ] = None,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Changes per second.")] = 200,
 ) -> None:
-    """Run Kafka, a worker, and a demo shop on this machine, and watch its changes arrive in
-    Iceberg."""
+    """Run Kafka, a worker, and a demo shop here, and watch its changes arrive in Iceberg."""
     raise typer.Exit(main(directory, seconds, rate))

@@ -121,8 +121,10 @@ def create(
     ] = False,
     waiting: WaitOptions,
 ) -> None:
-    """Create a connector from a file after the worker has validated it. Each invalid key is
-    printed with its error."""
+    """Create a connector from a file after the worker has validated it.
+
+    Each invalid key is printed with its error.
+    """
     if replace and state is not InitialState.RUNNING:
         raise typer.BadParameter("is only valid for a new connector", param_hint="--state")
     request = read_request(file)
@@ -221,8 +223,7 @@ def offsets(
     reset: Annotated[bool, typer.Option("--reset", help="Delete all offsets.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Show the committed offsets of a connector, or set or reset the offsets of a stopped
-    connector."""
+    """Show the committed offsets of a connector, or change those of a stopped connector."""
     if set_ and reset:
         raise typer.BadParameter("cannot be combined with --set", param_hint="--reset")
     worker = context.rest_client()

@@ -150,8 +150,10 @@ def consume(
     ] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Print the records of a topic, one per line, as the value or as JSON. Consumer group offsets
-    do not change."""
+    """Print the records of a topic, one per line, as the value or as JSON.
+
+    Consumer group offsets do not change.
+    """
     with suppress(KeyboardInterrupt):
         for message in cluster.client().consume(topic, newest=newest, follow=follow):
             value = message.value()

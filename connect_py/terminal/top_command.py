@@ -23,8 +23,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between frames.")] = 1.0,
 ) -> None:
-    """Watch records per second, consumer lag, the time since the last commit, and dead-letter
-    records of all connectors and tasks.
+    """Watch throughput, lag, freshness, and dead-letter records of all connectors and tasks.
 
     The values are read from the metrics of all workers in the group. REC/S: records that tasks
     read per second, averaged over the last 30 seconds. LAG: records that the consumer has not

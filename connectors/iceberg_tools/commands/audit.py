@@ -29,11 +29,12 @@ def audit(
     group: Group = None,
     timeout: Timeout = TIMEOUT,
 ) -> None:
-    """Verify from a table's snapshots that offset ranges are contiguous and that no data file was
-    added twice.
+    """Verify that a table contains each offset range and each data file exactly once.
 
-    Exit status 0: verified; 1: violated; 2: unknown (the ledger has expired, or the catalog does
-    not respond); 3: verified for the connector's own commits, but other writers have changed rows.
+    The proof uses the table's snapshots: offset ranges must be contiguous, and no data file may
+    have been added twice. Exit status 0: verified; 1: violated; 2: unknown (the ledger has expired,
+    or the catalog does not respond); 3: verified for the connector's own commits, but other writers
+    have changed rows.
     """
     arguments = AuditArguments(table=source.table, branch=branch, group=group)
     with table_session(context, source, timeout) as session:

@@ -51,8 +51,7 @@ def diff(
     sql: Annotated[bool, typer.Option("--sql", help="Also print the SQL statement.")] = False,
     timeout: Timeout = TIMEOUT,
 ) -> None:
-    """Compare two snapshots of a table: count the inserted, updated, and deleted rows, and show
-    them.
+    """Compare two snapshots of a table: count and show the inserted, updated, and deleted rows.
 
     Rows of a merged table are compared by key. Rows of a table without a key are compared as a
     whole, with their number of occurrences. Columns are matched by field ID. Exit status 0: equal;

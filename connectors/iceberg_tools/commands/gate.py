@@ -46,12 +46,12 @@ def gate(
     group: Group = None,
     branch: Branch = None,
 ) -> None:
-    """List, publish, or reject the commits of a table that await approval because a check with
-    the action `hold` failed.
+    """List, publish, or reject the commits of a table that await approval.
 
-    The connector can continue to run. Exit status 0: no commit awaits approval, or the decision was
-    applied; 1: commits await approval, or the decision was refused; 2: unknown (the table, branch,
-    or group does not exist, or the catalog does not respond).
+    A commit awaits approval if a check with the action `hold` failed. The connector can continue to
+    run. Exit status 0: no commit awaits approval, or the decision was applied; 1: commits await
+    approval, or the decision was refused; 2: unknown (the table, branch, or group does not exist,
+    or the catalog does not respond).
     """
     from connectors.iceberg_tools.history.table_diff import read_metadata
     from connectors.iceberg_tools.refs.gate_decision import (

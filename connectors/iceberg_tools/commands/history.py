@@ -43,10 +43,10 @@ def history(
         ),
     ] = False,
 ) -> None:
-    """List a table's snapshots with time, writer, added and removed rows, source offsets, and
-    completeness of the sources.
+    """List a table's snapshots with their writers, row counts, and source offsets.
 
-    Exit status 0: listed; 2: unknown (the table does not exist, or the catalog does not respond).
+    The list also shows the time of each snapshot and whether its sources are complete. Exit status
+    0: listed; 2: unknown (the table does not exist, or the catalog does not respond).
     """
     arguments = HistoryArguments(
         table=source.table, branch=branch, limit=limit, everything=everything
@@ -76,8 +76,7 @@ def at(
     ref: Annotated[str | None, typer.Option(help="A branch or tag.")] = None,
     branch: Branch = None,
 ) -> None:
-    """Show the snapshot that readers saw at a time, that contains an offset, or that a ref points
-    to.
+    """Show the snapshot that was current at a time, contains an offset, or is the head of a ref.
 
     Exit status 0: shown; 1: there is no such snapshot; 2: unknown (the table does not exist, or the
     catalog does not respond).

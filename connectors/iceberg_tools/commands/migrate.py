@@ -41,13 +41,12 @@ def migrate(
         typer.Option(metavar="URL", help="Create the connector on this worker in state STOPPED."),
     ] = None,
 ) -> None:
-    """Review a Java sink's configuration and determine its position. Nothing is changed without
-    --apply.
+    """Review a Java sink's configuration and determine its position.
 
-    The position is only determined with --bootstrap-server. Stop the Java connector first. Exit
-    status 0: ready; 1: the configuration is invalid; 2: a user must check first (Kafka or the
-    catalog does not respond, reported files were never committed, or this sink has already
-    started).
+    Nothing is changed without --apply. The position is only determined with --bootstrap-server.
+    Stop the Java connector first. Exit status 0: ready; 1: the configuration is invalid; 2: a user
+    must check first (Kafka or the catalog does not respond, reported files were never committed, or
+    this sink has already started).
     """
     props = read_connector(connector)
     reviewed = review(props)

@@ -101,10 +101,10 @@ def apply(
 
 @command(json=True, failure_status=UNDECIDED)
 def destroy(context: CommandContext, source: PipelineOptions, yes: Yes = False) -> None:
-    """Delete the connectors that the pipeline manages. Tables, topics, and committed offsets
-    are retained.
+    """Delete the connectors that the pipeline manages.
 
-    Exit status 0: done; 1: you declined; 2: the file has errors, or a request failed.
+    Tables, topics, and committed offsets are retained. Exit status 0: done; 1: you declined; 2: the
+    file has errors, or a request failed.
     """
     from connectors.iceberg_tools.pipeline.connector_plan import owned
 
@@ -123,8 +123,7 @@ def destroy(context: CommandContext, source: PipelineOptions, yes: Yes = False) 
 
 @command(json=True, failure_status=UNDECIDED)
 def status(context: CommandContext, source: PipelineOptions) -> None:
-    """Show the states of the pipeline's connectors and tasks, and the reasons for waits and
-    failures.
+    """Show the states of the pipeline's connectors and tasks, with reasons for problems.
 
     Exit status 0: all are running; 1: some are not running; 2: the file has errors, or the worker
     does not respond.

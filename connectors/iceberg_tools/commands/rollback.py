@@ -34,12 +34,11 @@ def rollback(
     yes: Yes = False,
     branch: Branch = None,
 ) -> None:
-    """Reset a table to an earlier snapshot of its history. Connectors then read the missing records
-    again.
+    """Reset a table to an earlier snapshot of its history.
 
-    The rollback is refused if the ledgers show that a connector could not resume from the snapshot.
-    Removed rows of other writers are lost. Exit status 0: done, or possible; 1: refused; 2:
-    unknown.
+    Connectors then read the missing records again. The rollback is refused if the ledgers show that
+    a connector could not resume from the snapshot. Removed rows of other writers are lost. Exit
+    status 0: done, or possible; 1: refused; 2: unknown.
     """
     if context.as_json and not (yes or dry_run):
         raise ConfigError("--json", "needs --yes or --dry-run")

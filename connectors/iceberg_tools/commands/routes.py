@@ -31,11 +31,11 @@ def routes(
         typer.Option("--value", help="A value of the route field; may be repeated."),
     ] = None,
 ) -> None:
-    """Show the tables that topics are routed to, and their settings. No server is contacted, and
-    nothing is changed.
+    """Show the tables that topics are routed to, and their settings.
 
-    Transformations are not applied. Specify the topic names that result from them. Exit status 1:
-    the configuration is invalid, or a row would not be written to any table.
+    No server is contacted, and nothing is changed. Transformations are not applied. Specify the
+    topic names that result from them. Exit status 1: the configuration is invalid, or a row would
+    not be written to any table.
     """
     props = read_connector(connector)
     names = [

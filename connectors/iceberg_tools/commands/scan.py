@@ -34,10 +34,9 @@ def scan(
     timeout: Timeout = TIMEOUT,
 ) -> None:
     """Show how many files and rows a query skips because of partitions, bounds, and bloom filters.
-    No rows are read.
 
-    Exit status 0: shown; 2: unknown (the table does not exist, the condition is invalid, or the
-    catalog does not respond).
+    No rows are read. Exit status 0: shown; 2: unknown (the table does not exist, the condition is
+    invalid, or the catalog does not respond).
     """
     table = source.table
     with table_session(context, source, timeout) as session:

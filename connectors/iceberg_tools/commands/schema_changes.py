@@ -40,11 +40,11 @@ def schema_changes(
         str | None, typer.Option(help="Only this connector.", show_default="all")
     ] = None,
 ) -> None:
-    """List the schema changes that rows are waiting for because the evolution settings of the
-    connector contain `hold`.
+    """List the schema changes that rows are waiting for.
 
-    The changes are read from the metrics of all workers of the cluster that run tasks. Exit status
-    0: no rows are waiting; 1: rows are waiting; 2: a worker does not respond.
+    Rows wait if the connector's evolution settings contain `hold`. The changes are read from the
+    metrics of all workers of the cluster that run tasks. Exit status 0: no rows are waiting; 1:
+    rows are waiting; 2: a worker does not respond.
     """
     try:
         changes = pending_changes(httpx.URL(worker), connector)

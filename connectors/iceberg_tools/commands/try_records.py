@@ -45,11 +45,10 @@ def try_records(
     kafka: KafkaOptions,
 ) -> None:
     """Read, convert, transform, and route records, and show the resulting rows of each table.
-    Nothing is committed.
 
-    For a new table, the command shows its CREATE statement. For an existing table, it shows the
-    schema changes that the records require. Exit status 0: all records are accepted; 1: a record is
-    rejected, or a table could not be written; 2: unknown.
+    Nothing is committed. For a new table, the command shows its CREATE statement. For an existing
+    table, it shows the schema changes that the records require. Exit status 0: all records are
+    accepted; 1: a record is rejected, or a table could not be written; 2: unknown.
     """
     props = resolve_connector(context, connector, worker)
     config = IcebergSinkConfig.parse(props)
