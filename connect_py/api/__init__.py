@@ -1,7 +1,7 @@
 """Public API for plugin authors.
 
-Plugins may also import the packages `columns`, `java`, `tls`, and `process`, but no other module of
-the worker.
+Plugins may also import the packages `columns`, `java`, `tls`, and `process`, and the module
+`plurals`, but no other module of the worker.
 
 | module | contents |
 |---|---|

@@ -37,6 +37,7 @@ from connect_py.columns.struct_columns import child
 from connect_py.columns.struct_columns import is_struct as is_struct
 from connect_py.columns.struct_columns import mixed as mixed
 from connect_py.columns.struct_columns import struct_member as struct_member
+from connect_py.plurals import pluralize
 
 DECIMAL_DIGITS = 38
 _WIDEST_DECIMAL = 76  # digits
@@ -240,9 +241,8 @@ def _check_exponents(target: pa.DataType, values: Sequence[Value]) -> None:
                 or len(figures) + shift > _WIDEST_DECIMAL + 1
                 or int(Decimal((0, figures, shift))) >> target.bit_width - 1
             ):
-                raise NotColumnar(
-                    f"cannot rescale a decimal of {len(figures)} digits, scale {-exponent}"
-                )
+                digits = pluralize(len(figures), "digit")
+                raise NotColumnar(f"cannot rescale a decimal of {digits}, scale {-exponent}")
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
@@ -278,7 +278,8 @@ def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
     limit = 10**decimal_type.precision
     numbers = [None if v is None else int.from_bytes(v, "big", signed=True) for v in values]
     if any(n is not None and not -limit < n < limit for n in numbers):
-        raise NotColumnar(f"{schema}: a number has more than {decimal_type.precision} digits")
+        digits = pluralize(decimal_type.precision, "digit")
+        raise NotColumnar(f"{schema}: a number has more than {digits}")
     mask = pa.array([n is not None for n in numbers], pa.bool_())
     words = b"".join([(n or 0).to_bytes(width, "little", signed=True) for n in numbers])
     return pa.Array.from_buffers(

@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from connect_py.embedded.postgres import PostgresServer
+from connect_py.plurals import pluralize
 
 _TABLES = """\
 SELECT json_build_object('table', c.relname,
@@ -123,11 +124,13 @@ class Comparison:
         missing, extra = expected - actual, actual - expected
         differences = []
         if missing:
-            differences.append(
-                f"{missing.total()} rows are missing or differ, for example {min(missing)}"
+            rows = pluralize(
+                missing.total(), "row is missing or differs", "rows are missing or differ"
             )
+            differences.append(f"{rows}, for example {min(missing)}")
         if extra:
-            differences.append(f"{extra.total()} rows are unexpected, for example {min(extra)}")
+            rows = pluralize(extra.total(), "row is unexpected", "rows are unexpected")
+            differences.append(f"{rows}, for example {min(extra)}")
         return TableComparison(table.name, len(source), len(iceberg), table.left_out, differences)
 
     def _source_rows(self, table: SourceTable) -> list[Row]:

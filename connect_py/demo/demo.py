@@ -26,6 +26,7 @@ from connect_py.demo.change_topics import ChangeTopics
 from connect_py.demo.comparison import Comparison, TableComparison
 from connect_py.demo.parts import DATABASE, PREFIX, SINK, SOURCE, DemoParts, shown_path
 from connect_py.embedded.archives import make_archives_in_background
+from connect_py.plurals import pluralize
 from connect_py.quickstart.quickstart import clear
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, catalog_uri, warehouse_uri
 
@@ -199,7 +200,8 @@ class Demo:
     def _print_arrival(self, arrival: Arrival) -> None:
         table, changes = f"{NAMESPACE}.{arrival.table}", arrival.changes
         if all(change.operation == "READ" for change in changes):
-            self.report(f"{table}: {len(changes):,} rows of Debezium's snapshot are in Iceberg")
+            rows = "row of Debezium's snapshot is", "rows of Debezium's snapshot are"
+            self.report(f"{table}: {pluralize(len(changes), *rows, grouped=True)} in Iceberg")
             return
         if len(changes) > ROWS_SHOWN:
             delays = [arrival.seconds(change) for change in changes]

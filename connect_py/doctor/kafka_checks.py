@@ -16,6 +16,7 @@ from connect_py.config.worker_config import STORAGES, DistributedConfig, Storage
 from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.broker_errors import LastBrokerError
 from connect_py.kafka.client_config import translate
+from connect_py.plurals import pluralize
 
 ANSWER_SECONDS: Final = 8.0
 PERMISSIONS: Final = "docs/how-to/grant-kafka-rights.md"
@@ -111,7 +112,8 @@ class KafkaChecks:
                 )
             ]
         summary = (
-            f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not visible'}"
+            f"{topic.property}: {pluralize(partitions, 'partition')}, "
+            f"cleanup.policy {policy or 'not visible'}"
         )
         return [Finding(subject, Verdict.OK if policy else Verdict.WARN, summary)]
 
@@ -160,7 +162,8 @@ class KafkaChecks:
                 f"may use a different user"
             )
             return [Finding(f"topic {name}", Verdict.WARN, message, f"Grant it: {PERMISSIONS}")]
-        return [Finding(f"topic {name}", Verdict.OK, _counted(len(description.partitions)))]
+        partitions = pluralize(len(description.partitions), "partition")
+        return [Finding(f"topic {name}", Verdict.OK, partitions)]
 
     # --- Requests
 
@@ -175,12 +178,12 @@ class KafkaChecks:
                 subject,
                 Verdict.FAIL,
                 message,
-                f"Create it, compacted, with {_counted(topic.partitions)}.",
+                f"Create it, compacted, with {pluralize(topic.partitions, 'partition')}.",
             )
         if topic.replication_factor > len(cluster.nodes):
             message = (
-                f"would be created with {topic.replication_factor} replicas, but there are "
-                f"{len(cluster.nodes)} brokers"
+                f"would be created with {topic.replication_factor} replicas, but the cluster has "
+                f"{pluralize(len(cluster.nodes), 'broker')}"
             )
             return Finding(subject, Verdict.FAIL, message, f"Set {topic.replication_property()}.")
         if _lacking(cluster.authorized_operations, (AclOperation.CREATE,)):
@@ -247,10 +250,6 @@ class _MissingError(ConnectError):
 
 class _RefusedError(ConnectError):
     """The user does not have permission for the request."""
-
-
-def _counted(partitions: int) -> str:
-    return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:

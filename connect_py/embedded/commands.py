@@ -16,6 +16,7 @@ from connect_py.embedded.detached_broker import DetachedBroker, default_director
 from connect_py.embedded.jar_lock import SHIPPED_LOCKS, JarLock
 from connect_py.embedded.java_connect import java_connect_command, unpack_archives
 from connect_py.embedded.python_archive import write_archive
+from connect_py.plurals import pluralize
 
 BrokerDirectory = Annotated[
     Path | None,
@@ -111,7 +112,7 @@ def jars(
             )
         files = JarLock.shipped(name).resolve()
         archives = unpack_archives(name, unpack) if unpack is not None else []
-        typer.echo(f"{name}: {len(files)} files in {files[0].parent}")
+        typer.echo(f"{name}: {pluralize(len(files), 'file')} in {files[0].parent}")
         for archive in archives:
             typer.echo(f"{archive.name}: unpacked into {unpack}")
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.rest_paths import CONNECTOR_STATUS, path
+from connect_py.plurals import pluralize
 from connect_py.quickstart.envelope import topic_of
 from connect_py.quickstart.feed import Feed
 from connect_py.quickstart.shop import KEYS
@@ -58,7 +59,8 @@ class LiveView:
         states = [self._tables.state(table) for table in KEYS]
         if self._first_rows is None and any(state and state.rows for state in states):
             self._first_rows = time.monotonic() - self._started
-        head = f"{time.monotonic() - self._started:.0f} s · {self._feed.changes} changes produced"
+        changes = pluralize(self._feed.changes, "change")
+        head = f"{time.monotonic() - self._started:.0f} s · {changes} produced"
         if self._first_rows is not None:
             head += f" · first rows in a table after {self._first_rows:.1f} s"
         return Group(

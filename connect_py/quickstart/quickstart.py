@@ -85,7 +85,9 @@ class Quickstart:
             feed.create_topics()
             feed.start()
             stack.callback(feed.stop)
-            self._report(f"producing about {self._rate:g} changes per second to {len(KEYS)} topics")
+            self._report(
+                f"producing changes to {len(KEYS)} topics, about {self._rate:g} per second"
+            )
             url = worker.url
             worker.wait_until_it_answers(self.interrupted)
             self._report(f"the worker is running on {url}")

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from connect_py.plurals import pluralize
+
 STARTING: Final = re.compile(r"service spark-driver \(instance \d+\): started process")
 # excludes the source location, which follows in parentheses
 SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")
 COMMIT: Final = re.compile(
-    r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) "
-    r"replaced"
+    r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows? in \d+ files?, "
+    r"(\d+) replaced"
 )
 
 
@@ -33,14 +35,16 @@ class SparkLines:
                 yield f"Spark session: {session[1]}"
         commits = [match.groups() for line in lines if (match := COMMIT.search(line)) is not None]
         merged = [
-            f"{replaced} rows in {table}"
+            f"{pluralize(int(replaced), 'row')} in {table}"
             for table, engine, _, replaced in commits
             if engine != "append"
         ]
         if merged:
             yield f"MERGE INTO matched {', '.join(merged)}"
         added = [
-            f"{rows} rows to {table}" for table, engine, rows, _ in commits if engine == "append"
+            f"{pluralize(int(rows), 'row')} to {table}"
+            for table, engine, rows, _ in commits
+            if engine == "append"
         ]
         if added:
             yield f"appended (no rows to replace): {', '.join(added)}"

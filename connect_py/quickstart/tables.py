@@ -15,6 +15,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from connect_py.api.record import TopicPartition
+from connect_py.plurals import pluralize
 from connect_py.quickstart.shop import KEYS, Key, Row, Shop
 
 CATALOG = "shop"
@@ -76,18 +77,16 @@ class ShopTables:
                 if _plain(expected[key]) != actual[key]
             ]
             if missing:
-                differences.append(
-                    f"{table}: {len(missing)} rows are missing, for example {min(missing)}"
-                )
+                rows = pluralize(len(missing), "row is missing", "rows are missing")
+                differences.append(f"{table}: {rows}, for example {min(missing)}")
             if extra:
-                differences.append(
-                    f"{table}: {len(extra)} rows are unexpected, for example {min(extra)}"
-                )
+                rows = pluralize(len(extra), "row is unexpected", "rows are unexpected")
+                differences.append(f"{table}: {rows}, for example {min(extra)}")
             if wrong:
                 key = min(wrong)
+                rows = pluralize(len(wrong), "row differs", "rows differ")
                 differences.append(
-                    f"{table}: {len(wrong)} rows differ, for example {_plain(expected[key])} is "
-                    f"{actual[key]}"
+                    f"{table}: {rows}, for example {_plain(expected[key])} is {actual[key]}"
                 )
         return differences
 
@@ -98,7 +97,8 @@ class ShopTables:
         rows: list[dict[str, Any]] = loaded.scan().to_arrow().to_pylist()
         keyed = {tuple(row[name] for name in KEYS[table]): row for row in rows}
         if len(keyed) != len(rows):
-            raise AssertionError(f"{table} contains {len(rows) - len(keyed)} duplicate keys")
+            duplicates = pluralize(len(rows) - len(keyed), "duplicate key")
+            raise AssertionError(f"{table} contains {duplicates}")
         return keyed
 
     def _load(self, table: str) -> Table | None:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.authorization_errors import REFUSALS, NoTransactionsError, RefusedError
 from connect_py.kafka.client_log import client_log
+from connect_py.plurals import pluralize
 from connect_py.storage.storage_clients import StorageClients
 from connect_py.storage.storage_log import Write
 
@@ -180,9 +181,8 @@ class LeaderProducer:
             raise _not_writable(refused)
         if len(offsets) < len(writes):
             self._break()
-            raise WriteOutcomeUnknownError(
-                f"{len(writes) - len(offsets)} records were not acknowledged"
-            )
+            missing = pluralize(len(writes) - len(offsets), "record was", "records were")
+            raise WriteOutcomeUnknownError(f"{missing} not acknowledged")
         return offsets[-1]
 
     def _abort(

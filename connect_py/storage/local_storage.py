@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.futures import done as finished
+from connect_py.plurals import pluralize
 from connect_py.storage.java_offset_file import read_java_offsets
 from connect_py.storage.storage_log import LogRecord, Write
 
@@ -55,8 +56,8 @@ class OffsetFile:
             elif self._java_file.exists():
                 self._records = read_java_offsets(self._java_file)
                 log.info(
-                    "imported %d offsets from %s; they are stored in %s from now on",
-                    len(self._records),
+                    "imported %s from %s; offsets are stored in %s from now on",
+                    pluralize(len(self._records), "offset"),
                     self._java_file,
                     self.path,
                 )

@@ -12,6 +12,7 @@ from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StorageTopic
 from connect_py.kafka.authorization_errors import RefusedError
+from connect_py.plurals import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -200,10 +201,7 @@ class TopicAdmin:
         except KafkaException:
             return problem.str()
         property_, factor = topic.replication_property(), topic.replication_factor
-        return (
-            f"{property_} is {factor}, and the cluster has {brokers} "
-            f"broker{'' if brokers == 1 else 's'}"
-        )
+        return f"{property_} is {factor}, and the cluster has {pluralize(brokers, 'broker')}"
 
     def _check_cleanup_policy(self, topic: StorageTopic) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)

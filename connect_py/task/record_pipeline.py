@@ -25,6 +25,7 @@ from connect_py.api.record import (
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
+from connect_py.plurals import pluralize
 from connect_py.task.transformation_chain import Delivery, TransformationChain
 
 T = TypeVar("T")
@@ -179,7 +180,7 @@ class RecordPipeline:
         ):
             raise ConnectError(
                 f"{name} returned the row ranges {[(r.start, r.stop) for r in runs]}, which do not "
-                f"cover the {len(data)} messages exactly"
+                f"cover the {pluralize(len(data), 'message')} exactly"
             )
         return runs
 

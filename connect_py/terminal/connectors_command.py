@@ -13,6 +13,7 @@ import typer
 
 from connect_py.api.command import command
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 from connect_py.terminal.command_context import LocalContext
 from connect_py.terminal.connector_request import read_request
 from connect_py.terminal.connector_view import ConnectorView
@@ -134,8 +135,7 @@ def create(
         for message in messages:
             typer.echo(f"{key}: {message}", err=True)
     if errors:
-        keys = "1 invalid key" if len(errors) == 1 else f"{len(errors)} invalid keys"
-        context.warn(f"{file}: {keys}; nothing was changed")
+        context.warn(f"{file}: {pluralize(len(errors), 'invalid key')}; nothing was changed")
         raise typer.Exit(REFUSED)
     if check:
         typer.echo(f"{request.name}: the worker accepts the configuration; nothing was changed")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException, Message
@@ -115,9 +116,8 @@ class KafkaClient:
             raise _connect_error(error, self._servers) from error
         if failures or unsent:
             reason = failures[0] if failures else f"no acknowledgment within {FLUSH_SECONDS:g} s"
-            raise ConnectError(
-                f"{len(failures) + unsent} of {count} records were not written: {reason}"
-            )
+            unwritten = f"{len(failures) + unsent} of {pluralize(count, 'record')}"
+            raise ConnectError(f"failed to write {unwritten}: {reason}")
         return count
 
     def consume(self, topic: str, *, newest: int | None, follow: bool) -> Iterator[Message]:

@@ -21,6 +21,7 @@ from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConnectError
 from connect_py.config.properties_file import read_properties
 from connect_py.embedded.detached_broker import DetachedBroker, default_directory
+from connect_py.plurals import pluralize
 from connect_py.terminal.kafka_client import KafkaClient
 from connect_py.terminal.tables import table_lines
 
@@ -128,7 +129,7 @@ def produce(
     source: BinaryIO = sys.stdin.buffer if file is None else file.open("rb")
     with source:
         count = client.produce(topic, _records(source, key_separator))
-    typer.echo(f"{topic}: {count} records written", err=True)
+    typer.echo(f"{topic}: {pluralize(count, 'record')} written", err=True)
 
 
 @command()

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from connect_py.api.errors import ConnectError
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.client_log import client_log
+from connect_py.plurals import pluralize
 
 THREADS: Final = 8  # producers that are fenced at the same time
 FENCE_SECONDS: Final = 30.0
@@ -28,7 +29,7 @@ def fence_producers(clients: ClientConfigs, count: int) -> None:
     Raises:
         ConnectError: A producer could not be fenced.
     """
-    log.info("fencing %d producers of connector %s", count, clients.connector)
+    log.info("fencing %s of connector %s", pluralize(count, "producer"), clients.connector)
     with ThreadPoolExecutor(min(THREADS, max(count, 1)), "fence") as pool:
         for future in [pool.submit(_fence, clients, task) for task in range(count)]:
             future.result()

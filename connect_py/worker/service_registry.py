@@ -18,6 +18,7 @@ from connect_py.api.service import ServiceAddress, SharedService
 from connect_py.clock import Clock, SystemClock
 from connect_py.futures import failed
 from connect_py.metrics.samples import OwnSample
+from connect_py.plurals import pluralize
 from connect_py.process.scratch_folder import scratch_folder
 from connect_py.task.messages import AcquireService, ReleaseService, RequestService
 from connect_py.worker.service_runner import (
@@ -217,9 +218,9 @@ class ServiceRegistry:
             running.remove(unused)
         if len(running) >= limit:
             raise ConnectError(
-                f"{len(running)} services {service.name} with different settings are already "
-                "running on this worker: use the same settings for all connectors, or increase "
-                f"the worker's {service.limit_key}"
+                f"this worker already runs {pluralize(len(running), 'instance')} of service "
+                f"{service.name} with different settings: use the same settings for all "
+                f"connectors, or increase the worker's {service.limit_key}"
             )
         if running and service.limit is not None:
             log.warning(

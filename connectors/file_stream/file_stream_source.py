@@ -15,6 +15,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import SourceRecord
 from connect_py.api.schema import STRING, Value
 from connect_py.api.task import ExactlyOnceSupport, SourceTask
+from connect_py.plurals import pluralize
 
 FILE = "file"
 TOPIC = "topic"
@@ -125,10 +126,9 @@ class FileStreamSourceTask(SourceTask):
         length = file.seek(0, os.SEEK_END)
         if self._position > length:
             log.warning(
-                "file %s has %d bytes, but was already read up to position %d; waiting for more "
-                "data",
+                "file %s has %s, but was already read up to position %d; waiting for more data",
                 self._path,
-                length,
+                pluralize(length, "byte"),
                 self._position,
             )
         file.seek(self._position)

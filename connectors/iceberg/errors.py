@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.plurals import pluralize
 from connectors.iceberg.table.schema_change import SchemaChange
 
 
@@ -95,7 +96,7 @@ class PairUnreadError(ConnectError):
 
     def __init__(self, table: str, rows: int) -> None:
         super().__init__(
-            f"table {table}: {rows} rows wait for the delete of their old key, which must be read "
-            f"again"
+            f"table {table}: {pluralize(rows, 'row waits', 'rows wait')} for the delete of the old "
+            "key, which must be read again"
         )
         self.args = (table, rows)

@@ -351,9 +351,9 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
         str(fixed),
     )
     assert dlq(*replay, fault="before_replay_commit=kill").returncode == -signal.SIGKILL
-    assert dlq(*replay).stdout == "2 records replayed, 0 were replayed before\n"
+    assert dlq(*replay).stdout == "2 records replayed; already replayed: 0\n"
     fixed.write_text(json.dumps(shown[0]))
-    assert dlq(*replay).stdout == "0 records replayed, 1 were replayed before\n"
+    assert dlq(*replay).stdout == "0 records replayed; already replayed: 1\n"
     worker.wait_until(
         lambda: case.ids() == sorted([*others, BROKEN]), CATCH_UP_SECONDS, "the fixed record"
     )
@@ -459,7 +459,7 @@ def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
     )
     wrong = dlq(*replay, *(() if options else ("--only-missing-keys",)))
     assert (wrong.returncode, "only-missing-keys" in wrong.stderr) == (1, True)
-    assert dlq(*replay, *options).stdout == "3 records replayed, 0 were replayed before\n"
+    assert dlq(*replay, *options).stdout == "3 records replayed; already replayed: 0\n"
 
     def found() -> dict[int, int]:
         return {row["id"]: row["n"] for row in lakehouse.rows(case.table).to_pylist()}

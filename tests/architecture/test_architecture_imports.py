@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COLUMNS_AND_SPARK = ("pyarrow", "pyspark", "py4j", "pyiceberg", "fastavro")
-SEEN_BY_PLUGINS = {f"connect_py.{name}" for name in ("api", "columns", "java", "tls", "process")}
+SEEN_BY_PLUGINS = {
+    f"connect_py.{name}" for name in ("api", "columns", "java", "tls", "process", "plurals")
+}
 # they have separate contracts
 OUTSIDE_THE_LAYERS = {"connect_py.converters", "connect_py.testing"}
 FRONT_PROCESS = (

@@ -67,9 +67,9 @@ def test_rows_that_others_deleted_added_or_replaced_are_named(
     assert report.verdict is Verdict.CHANGED, report.to_json()
     texts = [finding.text.partition(": ")[2].partition(";")[0] for finding in report.changes]
     assert len(texts) == 3
-    vectors = ", 1 deletion vectors added" if version == 3 else ""
-    assert texts[0] == f"1 rows deleted by position{vectors}"
-    assert texts[1] == "1 rows added"
+    vectors = ", 1 deletion vector added" if version == 3 else ""
+    assert texts[0] == f"1 row deleted by position{vectors}"
+    assert texts[1] == "1 row added"
     assert "7 rows in removed files" in texts[2]
     assert report.groups[0].verdict is Verdict.PROVEN
 

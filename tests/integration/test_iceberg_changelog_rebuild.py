@@ -180,7 +180,7 @@ def test_damaged_rows_are_shown_and_then_put_right(
     lake.sql(f"INSERT INTO lake.{name} (id, region, n) VALUES (9, 'by hand', 1)")
     refused = command(name, "--publish")
     assert (refused.exit_code, len(lake.rows(name))) == (1, 4), refused.output
-    assert "not published: 1 rows of the table would be missing; --allow-missing" in refused.stdout
+    assert "not published: 1 row of the table would be missing; --allow-missing" in refused.stdout
     assert command(name, "--publish", "--allow-missing").exit_code == 0
     assert {dict(row)["id"]: dict(row) for row in made.mirror.rows()} == made.source.expected()
     made.source.apply(("write", 2, "west", True))
@@ -236,7 +236,7 @@ def test_new_mirror_is_made_of_a_log_without_one(
     command, name = made.command(lake, monkeypatch, tmp_path), f"{made.mirror.name}_new"
     created = command(name, "--changelog", made.log.name, "--create", "--key", "id")
     assert created.exit_code == 0, created.output
-    assert "warning: 1 values of big are not in the change log; they are null" in created.stdout
+    assert "warning: 1 value of big is not in the change log; it is null" in created.stdout
     assert [dict(row) for row in lake.rows(name, "id, region, n")] == [
         {"id": 2, "region": "north", "n": 1}
     ]

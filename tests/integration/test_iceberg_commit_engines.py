@@ -238,7 +238,7 @@ def test_patch_takes_unavailable_values_from_the_row_in_the_table(
 def test_key_staged_twice_is_an_error_that_names_it(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "b", amount=None)])
-    with pytest.raises(DuplicateKeyError, match=r"1 keys .*\(1, 'b'\)"):
+    with pytest.raises(DuplicateKeyError, match=r"\(1\): \(1, 'b'\) in partition"):
         sink.committer(engine).commit(sink.request(files))
     assert keys(sink) == []
 
@@ -318,7 +318,7 @@ def test_staged_file_with_a_wrong_row_count_is_refused(lake: Lake) -> None:
     sink.commit(sink.stage([order(1, "a")]))
     there = metadata_files(lake, sink)
     (whole,) = sink.stage([order(1, "b", "south")])
-    with pytest.raises(TableUnsuitableError, match="has 1 rows, but its task reported 2"):
+    with pytest.raises(TableUnsuitableError, match="has 1 row, but its task reported 2"):
         sink.commit([dataclasses.replace(whole, rows=2)])
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
     assert metadata_files(lake, sink) == there
@@ -400,7 +400,7 @@ def test_merge_names_keys_that_are_staged_twice(lake: Lake, keys_exist: bool) ->
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a" if keys_exist else "z"), order(1, "b")]))
     files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "a", amount=None)])
-    with pytest.raises(DuplicateKeyError, match=r"1 keys .*\(1, 'a'\)"):
+    with pytest.raises(DuplicateKeyError, match=r"\(1\): \(1, 'a'\) in partition"):
         sink.committer().commit(sink.request(files))
     data = lake.folder / "warehouse" / sink.name.replace(".", "/") / "data"
     assert [path.name for path in data.rglob("*.puffin")] == []

@@ -158,6 +158,6 @@ def test_load_of_a_running_connector_is_refused(shop: Shop) -> None:
         refused = shop.run()
     finally:
         consumer.close()
-    assert (refused.exit_code, "has 1 members; stop it first" in refused.output) == (1, True), (
+    assert (refused.exit_code, "has 1 member; stop it first" in refused.output) == (1, True), (
         refused.output
     )

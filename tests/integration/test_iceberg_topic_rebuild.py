@@ -84,7 +84,7 @@ def test_damage_is_found_and_mended_and_the_connector_follows(
     status, found = rebuilt(shop, tmp_path, "--publish")
     assert (status, found["published"], found["resumed"], found["records"]) == (1, False, False, 12)
     assert (
-        found["refused"] == "1 rows of the table would be missing; --allow-missing publishes anyway"
+        found["refused"] == "1 row of the table would be missing; --allow-missing publishes anyway"
     )
     assert len(state(lake, shop.table)) == 10
     status, found = rebuilt(shop, tmp_path, "--publish", "--allow-missing")

@@ -80,7 +80,7 @@ def test_dry_run_takes_no_transactional_id_and_creates_no_topic(
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     monkeypatch.setattr(DeadLetterTable, "records", lambda *_, **__: [letter(1), letter(2)])
     status, told = dlq(tmp_path, "replay", "--bootstrap-server", "none:1", "--dry-run")
-    assert (status, told) == (0, "2 records would be replayed, 0 were replayed before\n")
+    assert (status, told) == (0, "2 records would be replayed; already replayed: 0\n")
 
 
 def test_known_topic_that_disappears_is_not_read_as_empty(
@@ -222,7 +222,7 @@ def test_of_fixed_records_only_the_letters_are_read(
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 150, "value": null}')
     options = ("--bootstrap-server", "none:1", "--dry-run", "--fixed", str(fixed))
-    assert dlq(tmp_path, "replay", *options)[1].startswith("1 records would be replayed")
+    assert dlq(tmp_path, "replay", *options)[1].startswith("1 record would be replayed")
     assert len(opened) == 1
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 250}')
     status, told = dlq(tmp_path, "replay", *options)

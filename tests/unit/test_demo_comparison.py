@@ -116,17 +116,17 @@ def test_one_other_value_is_a_difference_on_both_sides(
 ) -> None:
     found = compare(tmp_path, [SOURCE], [{**ROW, **changed}]).differences
     assert [text.split(", for")[0] for text in found] == [
-        "1 rows are missing or differ",
-        "1 rows are unexpected",
+        "1 row is missing or differs",
+        "1 row is unexpected",
     ]
 
 
 def test_missing_and_doubled_rows_are_both_differences(tmp_path: Path) -> None:
-    assert compare(tmp_path / "a", [SOURCE], []).differences[0].startswith("1 rows are missing")
+    assert compare(tmp_path / "a", [SOURCE], []).differences[0].startswith("1 row is missing")
     assert (
         compare(tmp_path / "b", [SOURCE], [ROW, ROW])
         .differences[0]
-        .startswith("1 rows are unexpected")
+        .startswith("1 row is unexpected")
     )
 
 

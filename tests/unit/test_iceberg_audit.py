@@ -129,7 +129,7 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
         (
             "delete",
             {"added-position-deletes": "3", "added-dvs": "1"},
-            "3 rows deleted by position, 1 deletion vectors",
+            "3 rows deleted by position, 1 deletion vector",
         ),
         (
             "overwrite",
@@ -137,13 +137,13 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
             "2 rows added, 2 equality deletes added",
         ),
         ("delete", {"deleted-records": "7"}, "7 rows in removed files"),
-        ("append", {"added-records": "1"}, "1 rows added"),
+        ("append", {"added-records": "1"}, "1 row added"),
         (
             "overwrite",
             {"removed-dvs": "1", "removed-position-deletes": "4"},
             "4 position deletes removed, 1 deletion",
         ),
-        ("overwrite", {"removed-equality-deletes": "1"}, "1 equality deletes removed"),
+        ("overwrite", {"removed-equality-deletes": "1"}, "1 equality delete removed"),
         ("append", {}, "without counts"),
     ],
 )

@@ -128,7 +128,7 @@ def test_error_within_one_commit_interval_does_not_reach_the_limit() -> None:
     told.cannot_begin("away")
     clock.now += 10
     with pytest.raises(
-        ConnectError, match="the coordinator did not start in 1 consecutive commit intervals: away"
+        ConnectError, match="the coordinator did not start in 1 consecutive commit interval: away"
     ):
         told.cannot_begin("away")
 

@@ -217,10 +217,10 @@ def test_connector_that_does_not_run_is_shown_with_its_reason(
         "shop-clicks": {"connector": {"state": "PAUSED", "worker_id": "a:1"}, "tasks": []},
     }
     shown_states = (
-        "shop-masters: not running, 0 of 1 tasks running\n"
+        "shop-masters: not running, 0 of 1 task running\n"
         "  task 0 is RUNNING: waits for coordinator since 2026-01-02T03:04:05Z: the catalog: "
         "refused\n"
-        "shop-orders: not running, 0 of 1 tasks running\n"
+        "shop-orders: not running, 0 of 1 task running\n"
         "  task 0 is FAILED: ValueError: no at x\n"
         "shop-clicks: PAUSED, 0 of 0 tasks running\n"
     )
@@ -309,7 +309,7 @@ def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file
     assert (
         text
         == "".join(f"{name}: does not exist\n" for name in NAMES)
-        + "shop-old: running, 1 of 1 tasks running\n"
+        + "shop-old: running, 1 of 1 task running\n"
     )
 
 

@@ -26,5 +26,15 @@ def test_sessions_and_commits_are_told_once_each(tmp_path: Path) -> None:
     with log.open("a") as file:
         file.write(COMMIT % ("orders", "merge", 7, 3) + COMMIT % ("customers", "full merge", 2, 1))
         file.write(COMMIT[:20])  # is being written
-    assert list(lines.new()) == ["MERGE INTO matched 3 rows in orders, 1 rows in customers"]
+    assert list(lines.new()) == ["MERGE INTO matched 3 rows in orders, 1 row in customers"]
     assert list(lines.new()) == []
+
+
+def test_commit_of_a_single_row_is_recognized(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    log.write_text(
+        "[..] INFO commit 1-2 to shop.orders: committed by engine append, 1 row in 1 file, "
+        "0 replaced, 90 ms (x:1)\n"
+    )
+    [appended] = SparkLines(log).new()
+    assert appended.endswith(": 1 row to orders")

@@ -10,6 +10,7 @@ from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
+from connect_py.plurals import pluralize
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,6 @@ class TombstoneHandler(Transformation[R]):
         if self._behavior == "fail":
             raise without(batch, self.apply, null, self.apply_batch)
         if self._behavior == "warn":
-            noun = "tombstone" if null.true_count == 1 else "tombstones"
-            log.warning("topic %s: dropping %d %s", batch.topic, null.true_count, noun)
+            tombstones = pluralize(null.true_count, "tombstone")
+            log.warning("topic %s: dropping %s", batch.topic, tombstones)
         return [] if null.true_count == len(batch) else [batch.where(pc.invert(null))]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
+from connect_py.plurals import pluralize
 
 # plain Avro schema (see avro_schema.py)
 Tree: TypeAlias = Any
@@ -81,7 +82,8 @@ class AvroBodyReader:
         def read(data: bytes, at: int) -> tuple[Any, int]:
             index, at = _long(data, at)
             if not 0 <= index < len(readers):
-                raise DataError(f"a union of {len(readers)} types has no branch {index}")
+                types = pluralize(len(readers), "type")
+                raise DataError(f"a union of {types} has no branch {index}")
             chosen = readers[index]
             if chosen is None:
                 return None, at
@@ -151,11 +153,15 @@ def _double(data: bytes, at: int) -> tuple[float, int]:
         raise DataError(_TOO_SHORT) from None
 
 
+def _remaining(data: bytes, at: int) -> str:
+    return pluralize(len(data) - at, "byte remains", "bytes remain")
+
+
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = _long(data, at)
     end = at + size
     if size < 0 or end > len(data):
-        raise DataError(f"invalid length {size}: {len(data) - at} bytes remain")
+        raise DataError(f"invalid length {size}: {_remaining(data, at)}")
     return data[at:end], end
 
 
@@ -213,7 +219,7 @@ def _array(item: Read, item_width: int) -> Read:
             if not size:
                 return values, at
             if size * item_width > len(data) - at:
-                raise DataError(f"invalid number of items {size}: {len(data) - at} bytes remain")
+                raise DataError(f"invalid number of items {size}: {_remaining(data, at)}")
             for _ in range(size):
                 value, at = item(data, at)
                 values.append(value)

@@ -20,6 +20,7 @@ from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.thread.request_queue import RequestQueue
 from connect_py.kafka.authorization_errors import NoTransactionsError, RefusedError
+from connect_py.plurals import pluralize
 from connect_py.storage.config_store import FENCED_MESSAGE, ConfigStore
 from connect_py.storage.control_records import Epoch, Item, Items
 from connect_py.storage.control_store import ControlStore
@@ -310,13 +311,13 @@ class Leadership:
 
     def _write(self, state: LeaderState, decision: Decision) -> None:
         assignment = decision.assignment
+        items = sum(len(assigned_member.items) for assigned_member in assignment.members.values())
         log.info(
-            "round %d of epoch %d: %d members, %d connectors and tasks assigned, %d waiting "
-            "%d ms for their worker to return",
+            "round %d of epoch %d: %s, %s assigned, %d waiting %d ms for a worker to return",
             assignment.version.round,
             assignment.version.epoch,
-            len(assignment.members),
-            sum(len(assigned_member.items) for assigned_member in assignment.members.values()),
+            pluralize(len(assignment.members), "member"),
+            pluralize(items, "connector or task", "connectors and tasks"),
             len(assignment.awaited),
             assignment.delay_ms,
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from connect_py.api.errors import NotFoundError
 from connect_py.herder.herder import BadRequestError
 from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.plurals import pluralize
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
 
@@ -71,9 +72,9 @@ def write_task_configs(store: ConfigStore, name: str, configs: Sequence[Mapping[
     reason = difference(state, name, configs)
     if reason is not None:
         log.info(
-            "connector %s: publishing %d task configurations because %s",
+            "connector %s: publishing %s because %s",
             name,
-            len(configs),
+            pluralize(len(configs), "task configuration"),
             reason,
         )
         store.put_task_configs(name, configs)

@@ -16,6 +16,7 @@ from connect_py.api.record import OffsetAndMetadata, SourceRecord
 from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.plurals import pluralize
 from connect_py.task.messages import WriteSourceOffsets
 from connect_py.task.source.source_committer import SourceCommitter
 from connect_py.task.source.source_producer import OutgoingRecord, SourceProducer
@@ -147,8 +148,8 @@ class AtLeastOnceCommitter(SourceCommitter):
         unacknowledged = self._producer.client.flush(self._timeout)
         if unacknowledged:
             log.error(
-                "%d records were not acknowledged within %.0f ms and will be read again",
-                unacknowledged,
+                "%s not acknowledged within %.0f ms and will be read again",
+                pluralize(unacknowledged, "record was", "records were"),
                 self._timeout * 1000,
             )
         self._running = None

@@ -13,6 +13,7 @@ from connect_py.api.record import OffsetAndMetadata, SourceRecord
 from connect_py.api.task import SourceTask
 from connect_py.clock import Clock
 from connect_py.metrics.source_metrics import SourceMetrics
+from connect_py.plurals import pluralize
 from connect_py.storage import compact_json
 from connect_py.storage.offset_table import check_primitives
 from connect_py.task.messages import (
@@ -301,7 +302,8 @@ class ExactlyOnceCommitter(SourceCommitter):
             log.warning("the task requested to abort a transaction without records")
             return
         log.info(
-            "aborting the transaction as requested by the task: dropping %d records", self._size
+            "aborting the transaction as requested by the task: dropping %s",
+            pluralize(self._size, "record"),
         )
         try:
             # librdkafka fails fatally if it ends a transaction whose partitions are not registered
@@ -478,7 +480,7 @@ class ExactlyOnceCommitter(SourceCommitter):
     def _send_again(self) -> None:
         if not self._sent:
             return
-        log.info("sending %d records of the lost transaction again", len(self._sent))
+        log.info("sending %s of the lost transaction again", pluralize(len(self._sent), "record"))
         self._to_report = self._to_report_from_before()
         self._begin_transaction()
         for _, record in self._sent:

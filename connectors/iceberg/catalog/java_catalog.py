@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import EXCEPTIONS, is_a, translating
 from connectors.iceberg.catalog.sql_names import relation
@@ -370,9 +371,9 @@ class JavaTable:
             self.java_table.io().newInputFile(file.path, file.size), config
         )
         if metrics.recordCount() != file.rows:
+            rows = pluralize(metrics.recordCount(), "row")
             raise TableUnsuitableError(
-                self.name,
-                f"{file.path} has {metrics.recordCount()} rows, but its task reported {file.rows}",
+                self.name, f"{file.path} has {rows}, but its task reported {file.rows}"
             )
         builder = java.iceberg("DataFiles").builder(spec).copy(java.content_file(content, spec))
         return builder.withMetrics(metrics).build()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.sql_names import literal, quoted
 from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.conversion.types import ORDER
@@ -98,10 +99,9 @@ class CycleOrder:
         older = self._attempt.older_changes = ranked.where(f"{_STATE} = {_OLD}").count()
         if older:
             log.info(
-                "table %s: skipped %d changes that are older than a truncate or than the rows of "
-                "the table",
+                "table %s: skipped %s older than a truncate or than the rows of the table",
                 self._attempt.request.table,
-                older,
+                pluralize(older, "change that is", "changes that are"),
                 extra={"action": "older_changes", "table": self._attempt.request.table},
             )
         return bool(older) or not ranked.where(f"{_STATE} = {_SUPERSEDED}").isEmpty()

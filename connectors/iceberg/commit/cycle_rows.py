@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.sql_names import quoted
 from connectors.iceberg.commit.attempt import Attempt, CycleRows
 from connectors.iceberg.commit.cycle_order import (
@@ -134,10 +135,10 @@ def _missing_inserts(
         rows = rows.join(each.select(*map(quoted, attempt.keys)), attempt.keys, "left_anti")
     written = attempt.write(rows)
     log.info(
-        "table %s: inserted %d of %d replayed rows; the keys of the other rows exist",
+        "table %s: inserted %d of %s; the keys of the other rows exist",
         attempt.request.table,
         sum(int(file.recordCount()) for file in written),
-        sum(file.rows for file in inserts),
+        pluralize(sum(file.rows for file in inserts), "replayed row"),
         extra={"action": "replays_inserted", "table": attempt.request.table},
     )
     return written
@@ -181,7 +182,8 @@ def _duplicate_keys(attempt: Attempt, rows: DataFrame) -> DuplicateKeyError:
         ]
         partitions = sorted({"?" if name is None else str(name.partition) for name in names})
         key = tuple(row[name] for name in attempt.keys)
-        keys.append(f"{key} in partitions {' and '.join(partitions)}")
+        noun = "partition" if len(partitions) == 1 else "partitions"
+        keys.append(f"{key} in {noun} {' and '.join(partitions)}")
     count = f"more than {_SHOWN_KEYS}" if len(duplicates) > _SHOWN_KEYS else str(len(duplicates))
     return DuplicateKeyError(
         attempt.request.table,

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.java_catalog import CHANGE_COLUMNS
 from connectors.iceberg.catalog.sql_names import literal, quoted
 from connectors.iceberg.commit.attempt import Attempt
@@ -431,14 +432,15 @@ class _PartialRows:
             if rows := sum(count for columns, count in unknown.items() if name in columns):
                 raise TableUnsuitableError(
                     table,
-                    f"{rows} rows lack a value for the required column {name}: the source did not "
-                    f"send it, and the table does not have these rows",
+                    f"{pluralize(rows, 'row lacks', 'rows lack')} a value for the required column "
+                    f"{name}: the source did not send it, and the table does not have a row with "
+                    "the key",
                 )
         self._attempt.unmatched = sum(unknown.values())
         log.warning(
-            "table %s: %d rows have null values that neither the source nor the table provides",
+            "table %s: %s null values that neither the source nor the table provides",
             table,
-            self._attempt.unmatched,
+            pluralize(self._attempt.unmatched, "row has", "rows have"),
             extra={"action": "values_unavailable", "table": table},
         )
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from connect_py.columns.arrow import storage_type
 from connect_py.java.strings import double_text, float_text
+from connect_py.plurals import pluralize
 from connectors.iceberg.conversion.columns import any_true, member
 from connectors.iceberg.conversion.kernel import (
     Conversion,
@@ -218,7 +219,7 @@ def _rescaled(value: Decimal, arrow_type: pa.Decimal128Type, *, lenient: bool) -
     except InvalidOperation as error:
         raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
     if not lenient and result != value:
-        raise ValueError(f"has more than {scale} digits after the decimal point")
+        raise ValueError(f"has more than {pluralize(scale, 'digit')} after the decimal point")
     if result and result.adjusted() + scale >= precision:
         raise ValueError(f"has more digits than decimal({precision}, {scale})")
     return result

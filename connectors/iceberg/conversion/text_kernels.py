@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.schema import Schema, Struct, Type, Value
 from connect_py.java.strings import double_text, float_text
+from connect_py.plurals import pluralize
 from connectors.iceberg.conversion.columns import as_array
 from connectors.iceberg.conversion.kernel import (
     Conversion,
@@ -122,7 +123,7 @@ def binary(at: Conversion) -> Kernel | None:
                 data,
                 pc.equal(pc.binary_length(data), width),
                 at.column,
-                f"is not {width} bytes long",
+                f"is not {pluralize(width, 'byte')} long",
                 run,
             )
         return data.cast(arrow_type)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.maintenance.compaction import TableHealth
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
@@ -13,7 +14,7 @@ log = logging.getLogger(__name__)
 
 SNAPSHOTS, SMALL_FILES = "snapshots", "small files"
 LIMITS: Final = {SNAPSHOTS: 5_000, SMALL_FILES: 500}
-_NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data files"}
+_NAMES: Final = {SNAPSHOTS: "unexpired snapshot", SMALL_FILES: "small data file"}
 
 
 class HealthMonitor:
@@ -50,17 +51,16 @@ class HealthMonitor:
             self._excesses.remove(key)
             self._warns(subject, None)
             log.info(
-                "table %s: %d %s, no longer more than %d",
+                "table %s: %s, no longer more than %d",
                 table,
-                count,
-                _NAMES[objects],
+                pluralize(count, _NAMES[objects]),
                 LIMITS[objects],
             )
             return
         self._excesses.add(key)
         warning = (
-            f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries "
-            f"and commits are slow; run connect-py maintain {table}, or set "
+            f"table {table} has {pluralize(count, _NAMES[objects])}, more than {LIMITS[objects]}: "
+            f"queries and commits are slow; run connect-py maintain {table}, or set "
             f"iceberg.table.{table}.maintenance.enabled=true"
         )
         self._warns(subject, warning)

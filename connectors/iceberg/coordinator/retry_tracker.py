@@ -11,6 +11,7 @@ from enum import Enum
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.waiting import WaitReporter
+from connect_py.plurals import pluralize
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ class RetryTracker:
         intervals = self._count(Waiting.BEGIN, "", why, f"coordinator restarts: {why}")
         if self._is_too_long(intervals):
             raise ConnectError(
-                f"the coordinator did not start in {intervals} consecutive commit intervals: {why}"
+                "the coordinator did not start in "
+                f"{pluralize(intervals, 'consecutive commit interval')}: {why}"
             )
 
     def cannot_open(self, table: str, why: str) -> None:
@@ -104,7 +106,8 @@ class RetryTracker:
         intervals = self._count(Waiting.OPEN, table, why, line)
         if self._is_too_long(intervals):
             raise ConnectError(
-                f"table {table} was unavailable in {intervals} consecutive commit intervals: {why}"
+                f"table {table} was unavailable in "
+                f"{pluralize(intervals, 'consecutive commit interval')}: {why}"
             )
 
     def not_committed(self, table: str, cycles: int, why: str) -> None:
@@ -123,9 +126,8 @@ class RetryTracker:
         self._not_committed.add(table)
         self._show(Waiting.COMMIT, table, why)
         if self._is_too_long(cycles):
-            raise ConnectError(
-                f"table {table}: commits failed in {cycles} consecutive cycles: {why}"
-            )
+            failed = pluralize(cycles, "consecutive cycle")
+            raise ConnectError(f"table {table}: commits failed in {failed}: {why}")
 
     def begins(self) -> None:
         """Record the start of a run. All tables wait until the run has read them."""
@@ -184,7 +186,7 @@ class RetryTracker:
         self._show(waiting, table, why)
         if failure.kind != kind or now - failure.logged_at >= LOG_SECONDS:
             more = (
-                f" ({failure.suppressed} more times since the last log line)"
+                f" ({pluralize(failure.suppressed, 'more time')} since the last log line)"
                 if failure.suppressed
                 else ""
             )

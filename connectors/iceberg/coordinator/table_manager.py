@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
 from connectors.iceberg.config.layout_terms import SortTerm
@@ -379,13 +380,13 @@ class TableManager:
             )
         counts = outcome.counts
         log.info(
-            "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",
+            "commit %s to %s: %s by engine %s, %s in %s, %d replaced, %d ms%s",
             request.commit,
             request.table,
             outcome.status.value,
             outcome.engine.value,
-            counts.added_rows,
-            counts.added_files,
+            pluralize(counts.added_rows, "row"),
+            pluralize(counts.added_files, "file"),
             counts.replaced_rows,
             counts.milliseconds,
             f" ({outcome.reason})" if outcome.reason else "",
@@ -533,10 +534,10 @@ class TableManager:
                 task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds
             )
             log.info(
-                "table %s: compaction %s: %d files replaced by %d in %.1f s%s (%s)",
+                "table %s: compaction %s: %s replaced by %d in %.1f s%s (%s)",
                 task.table,
                 outcome.status.value,
-                outcome.replaced_files,
+                pluralize(outcome.replaced_files, "file"),
                 outcome.new_files,
                 outcome.seconds,
                 ", delaying a commit" if task.delays_commits else "",
@@ -558,20 +559,21 @@ class TableManager:
         self._metrics.maintained(task.table, task.kind.value, "done", outcome.seconds)
         if outcome.expired and task.table not in self._expired_tables:
             self._expired_tables.add(task.table)
+            days = table.maintenance.keep_ms / DAYS
             log.info(
                 "table %s: snapshots expire after %s, or earlier if there are more than %d; "
                 "%s%s.maintenance.snapshots=0 disables this",
                 task.table,
-                f"{table.maintenance.keep_ms / DAYS:g} days",
+                f"{days:g} {'day' if days == 1 else 'days'}",
                 table.maintenance.auto_snapshots,
                 TABLE_PREFIX,
                 task.table,
                 extra={"action": "snapshots_expire", "table": task.table},
             )
         log.info(
-            "table %s: %d snapshots expired, %d remain (%.1f s)",
+            "table %s: %s expired, %d retained (%.1f s)",
             task.table,
-            outcome.expired,
+            pluralize(outcome.expired, "snapshot"),
             outcome.remaining,
             outcome.seconds,
             extra={"action": "maintenance", "table": task.table, "outcome": "done"},
@@ -595,7 +597,9 @@ class TableManager:
         if removed is None:
             log.warning("table %s is too large to search for staged files of earlier epochs", name)
         elif removed:
-            log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+            log.info(
+                "table %s: removed %s of earlier epochs", name, pluralize(removed, "staged file")
+            )
 
 
 def _rejected(name: str) -> str:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
@@ -106,10 +107,13 @@ class WarmUp(threading.Thread):
         except Exception as error:  # noqa: BLE001 - connectors do not need the warm-up
             if self._runtime.running:  # otherwise, the driver is shutting down
                 log.warning(
-                    "warm-up failed after %d steps, the first commits are slower: %s", steps, error
+                    "warm-up failed after %s, the first commits are slower: %s",
+                    pluralize(steps, "step"),
+                    error,
                 )
         else:
-            log.info("warm-up ended after %d steps and %.1f s", steps, self._clock() - started)
+            seconds = self._clock() - started
+            log.info("warm-up ended after %s and %.1f s", pluralize(steps, "step"), seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # the scratch folder may be removed already
 

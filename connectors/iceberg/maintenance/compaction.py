@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.file_rewrite import RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
 from connectors.iceberg.catalog.table_update import TableChange
@@ -209,8 +210,8 @@ def select_files(
         group for group in partitions if policy.small_files and len(group) >= policy.small_files
     ]
     if crowded:
-        most = max(map(len, crowded))
-        reasons.append(f"{most} small data files in one partition, at least {policy.small_files}")
+        most = pluralize(max(map(len, crowded)), "small data file")
+        reasons.append(f"{most} in one partition, at least {policy.small_files}")
     for group in sorted(crowded, key=lambda each: (-len(each), each[0].index)):
         rest = [file for file in group if file.index not in selected]
         costs.append(sum(file.cost for file in rest[:2]))

@@ -13,6 +13,8 @@ import zlib
 from array import array
 from collections.abc import Iterable
 
+from connect_py.plurals import pluralize
+
 _WIDTH = 8  # bytes per integer
 
 
@@ -50,7 +52,10 @@ def unpack(text: str, count: int) -> list[list[int]]:
         raise ValueError(f"invalid packed integers: {error}") from error
     size, rest = divmod(len(planes), count)
     if rest or size % _WIDTH:
-        raise ValueError(f"invalid packed integers: {len(planes)} bytes are not {count} columns")
+        raise ValueError(
+            f"invalid packed integers: {pluralize(len(planes), 'byte')} cannot be divided into "
+            f"{pluralize(count, 'column')}"
+        )
     return (
         [_column(planes[start : start + size]) for start in range(0, len(planes), size)]
         if size

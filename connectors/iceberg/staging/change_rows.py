@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.conversion.columns import (
     any_true,
@@ -157,10 +158,10 @@ class Truncates(StagingFeature):
         truncate, topic = pc.equal(changes.change, Change.TRUNCATE), changes.batch.origin.topic
         if not self._config.apply_truncates:
             log.warning(
-                "table %s: ignoring %d truncate events of topic %s; "
-                "set iceberg.ext.truncate-events=apply to apply them",
+                "table %s: ignoring %s of topic %s; "
+                "set iceberg.ext.truncate-events=apply to apply truncate events",
                 self._table,
-                pc.sum(truncate).as_py(),
+                pluralize(pc.sum(truncate).as_py(), "truncate event"),
                 topic,
                 extra={"action": "truncate_ignored", "table": self._table},
             )

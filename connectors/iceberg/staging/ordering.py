@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError
 from connect_py.api.record import Headers, TopicPartition
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.conversion.columns import (
     any_true,
@@ -96,10 +97,10 @@ class OrderedChanges(StagingFeature):
         repeats = pc.and_(lacks_order, pc.equal(order, ""))
         if any_true(as_array(repeats)):
             log.warning(
-                "table %s: skipping %d tombstones of %s without an order before the first change; "
+                "table %s: skipping %s of %s without an order before the first change; "
                 "if tombstones are the only deletes of the topic, add the order as a header",
                 self._table,
-                pc.sum(repeats).as_py(),
+                pluralize(pc.sum(repeats).as_py(), "tombstone"),
                 partition,
                 extra={"action": "tombstone_without_place", "table": self._table},
             )

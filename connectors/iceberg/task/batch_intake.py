@@ -14,6 +14,7 @@ from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReason, NotColumnar
 from connect_py.api.record import SinkRecord, TopicPartition
 from connect_py.api.task import SinkTaskContext
+from connect_py.plurals import pluralize
 from connectors.iceberg.conversion.columns import without_bad_rows
 from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.task_state import TaskState
@@ -275,9 +276,9 @@ class BatchIntake:
         if now >= self._next_warning:
             self._next_warning = now + UNROUTED_SECONDS
             log.warning(
-                "%d rows have no table so far, most recently of topic %s; iceberg.ext.unrouted "
-                "determines whether they are ignored, fail the task, or become dead-letter records",
-                self._unrouted,
+                "%s no table so far, most recently of topic %s; iceberg.ext.unrouted determines "
+                "whether such rows are ignored, fail the task, or become dead-letter records",
+                pluralize(self._unrouted, "row has", "rows have"),
                 topic,
                 extra={"action": "unrouted"},
             )

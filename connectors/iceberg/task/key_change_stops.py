@@ -131,11 +131,12 @@ class KeyChangeStops(TaskFeature):
         offsets = self._read_to, self._state.committed_to
         for partition in self.waits.expired(now_ms(), self._ends_of_others, *offsets):
             unread = self.waits.unread(partition)
-            numbers = ", ".join(str(other.partition) for other in self._others(partition))
+            others = self._others(partition) or [partition]
+            numbers = ", ".join(str(other.partition) for other in others)
             reason = (
                 f"table {unread.table}: the delete of the key change {unread.keys} (old, new) was "
-                f"not found in partitions {numbers or partition.partition}, and the insert in "
-                f"{partition} at offset {unread.offset} lacks values of the old row"
+                f"not found in partition{'s' if len(others) > 1 else ''} {numbers}, and the insert "
+                f"in {partition} at offset {unread.offset} lacks values of the old row"
             )
             if not self._null_unknown:
                 raise ConnectError(f"{reason}; {UNKNOWN_VALUE}=null sets them to null")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -41,16 +42,16 @@ from connectors.iceberg.table.table_history import (
 )
 
 MAINTENANCE = "replace"  # operation of a snapshot with the same rows as its parent
-# Counts in a snapshot's summary and their descriptions. A snapshot omits zero counts.
+# Counts in a snapshot's summary, and what they count. A snapshot omits zero counts.
 COUNTS = (
-    ("added-records", "rows added"),
-    ("deleted-records", "rows in removed files"),
-    ("added-position-deletes", "rows deleted by position"),
-    ("added-dvs", "deletion vectors added"),
-    ("added-equality-deletes", "equality deletes added"),
-    ("removed-position-deletes", "position deletes removed"),
-    ("removed-dvs", "deletion vectors removed"),
-    ("removed-equality-deletes", "equality deletes removed"),
+    ("added-records", "row", "added"),
+    ("deleted-records", "row", "in removed files"),
+    ("added-position-deletes", "row", "deleted by position"),
+    ("added-dvs", "deletion vector", "added"),
+    ("added-equality-deletes", "equality delete", "added"),
+    ("removed-position-deletes", "position delete", "removed"),
+    ("removed-dvs", "deletion vector", "removed"),
+    ("removed-equality-deletes", "equality delete", "removed"),
 )
 
 
@@ -235,12 +236,12 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
         or "an unnamed writer"
     )
     counts = [
-        f"{text} {description}"
-        for key, description in COUNTS
-        if (text := snapshot.summary.get(key, "0")) != "0"
+        f"{pluralize(count, noun)} {change}"
+        for key, noun, change in COUNTS
+        if (count := int(snapshot.summary.get(key, "0")))
     ]
     counted = (
-        any(key in snapshot.summary for key, _ in COUNTS) or "total-records" in snapshot.summary
+        any(key in snapshot.summary for key, *_ in COUNTS) or "total-records" in snapshot.summary
     )
     description = (
         f"{snapshot.operation} by {by}: "
@@ -560,8 +561,12 @@ class _GroupWalk:
         if other_commits:
             self._note(
                 "not_ancestors",
-                f"{len(other_commits)} commits are not in this history because they were rolled "
-                "back or are on other refs",
+                pluralize(
+                    len(other_commits),
+                    "commit is not in this history because it was rolled back or is on another ref",
+                    "commits are not in this history because they were rolled back or are on "
+                    "other refs",
+                ),
             )
         if not history.complete and self._last is not None:
             oldest = history.ancestors[-1]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connect_py.api.command import CommandContext, command
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.table_options import TIMEOUT, Group, TableOptions, Timeout
 from connectors.iceberg_tools.commands.table_session import table_session
 from connectors.iceberg_tools.operations.audit import AUDIT, AuditArguments
@@ -46,8 +47,8 @@ def audit(
 def _lines(report: AuditReport) -> Iterable[str]:
     """Yield the lines of a report."""
     yield (
-        f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data "
-        f"files"
+        f"{report.table} ({report.ref}): {pluralize(report.snapshots, 'snapshot')}, "
+        f"{pluralize(report.live_files, 'data file')}"
     )
     for group in report.groups:
         yield ""
@@ -67,11 +68,13 @@ def _lines(report: AuditReport) -> Iterable[str]:
 
 
 def _lines_of_group(group: GroupAudit) -> Iterable[str]:
-    yield f"group {group.group}: {group.commits} commits, {group.verdict.name.lower()}"
+    commits = pluralize(group.commits, "commit")
+    yield f"group {group.group}: {commits}, {group.verdict.name.lower()}"
     for segment in group.segments:
         generation = f", generation {segment.generation}" if segment.generation else ""
-        covered = f"offsets {segment.first} to {segment.next} in {segment.commits} commits"
-        yield f"  {segment.partition}: {covered}{generation}"
+        offsets = f"offsets {segment.first} to {segment.next}"
+        commits = pluralize(segment.commits, "commit")
+        yield f"  {segment.partition}: {offsets} in {commits}{generation}"
     yield from _findings("  note: ", group.notes)
     yield from _findings("  unknown: ", group.undecided)
     yield from _findings("  VIOLATED ", group.violations)

@@ -108,7 +108,7 @@ def difference_lines(table: str, difference: TableDiff) -> Iterator[str]:
             if change is not RowChange.SEVERAL_ROWS:
                 yield f"{count:>9} {change.value}"
             elif count:
-                yield f"{count:>9} keys with several rows in one snapshot, which are not compared"
+                yield f"{count:>9} not compared (keys with several rows in one snapshot)"
     if difference.rows:
         yield ""
         yield from map(_row, difference.rows)

@@ -13,6 +13,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.connector_json import parse_connector
 from connectors.iceberg_tools.commands.kafka_options import KafkaOptions
 from connectors.iceberg_tools.commands.table_options import Worker
@@ -185,10 +186,10 @@ def delete(
         and (before is None or (record.failed_at is not None and record.failed_at < before))
     ]
     if dry_run:
-        typer.echo(f"{len(selected)} of {len(records)} records would be deleted")
+        typer.echo(f"{len(selected)} of {pluralize(len(records), 'record')} would be deleted")
         return
     table.delete(selected)
-    typer.echo(f"{len(selected)} of {len(records)} records deleted")
+    typer.echo(f"{len(selected)} of {pluralize(len(records), 'record')} deleted")
 
 
 @command()
@@ -260,11 +261,12 @@ def replay(
         replayed = log.written()
         count = sum(record.next_replay() not in replayed for record in records)
         typer.echo(
-            f"{count} records would be replayed, {len(records) - count} were replayed before"
+            f"{pluralize(count, 'record')} would be replayed; already replayed: "
+            f"{len(records) - count}"
         )
         return
     count = log.open().write(records)
-    typer.echo(f"{count} records replayed, {len(records) - count} were replayed before")
+    typer.echo(f"{pluralize(count, 'record')} replayed; already replayed: {len(records) - count}")
 
 
 def _table(

@@ -10,6 +10,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.table_options import Branch, Group, LocalTable, TableOptions
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ def _lines(table: str, catalog: str, commits: list[UnpublishedCommits]) -> Itera
         yield f"{table}: no commits await approval"
     for each in commits:
         yield (
-            f"{table}: {each.commits} commits of {each.group} are unpublished; {each.ref} is at "
-            f"{each.published}"
+            f"{table}: {pluralize(each.commits, 'unpublished commit')} of {each.group}; "
+            f"{each.ref} is at {each.published}"
         )
         for commit in each.failed:
             yield f"{utc(commit.timestamp_ms)[:19]}Z  {commit.snapshot}  {described(commit.failed)}"

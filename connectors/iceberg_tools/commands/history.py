@@ -9,6 +9,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.table_options import Branch, TableOptions
 from connectors.iceberg_tools.commands.table_session import table_session
 from connectors.iceberg_tools.operations.history import (
@@ -102,7 +103,7 @@ def at(
 
 def _history_lines(table: str, result: TableSnapshots, limit: int) -> Iterator[str]:
     snapshots, count = result.snapshots, result.count
-    yield f"{table} ({result.ref}): {count} snapshots" + (
+    yield f"{table} ({result.ref}): {pluralize(count, 'snapshot')}" + (
         f", {limit} shown" if len(snapshots) < count else ""
     )
     yield from _grid_lines(snapshots)

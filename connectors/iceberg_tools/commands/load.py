@@ -10,6 +10,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.keys import STOP_AT
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg_tools.commands.connector_json import resolve_connector
@@ -97,7 +98,8 @@ def _bounds(
 
     if members := member_count(host.client_config("admin"), host.group_id):
         raise ConnectError(
-            f"the connector is running: group {host.group_id} has {members} members; stop it first"
+            f"the connector is running: group {host.group_id} has {pluralize(members, 'member')}; "
+            "stop it first"
         )
     partitions = partitions_of(describe_topics(host))
     if not partitions:
@@ -156,13 +158,15 @@ def _document(host: SinkHost, progress: LoadProgress, seconds: float) -> dict[st
 
 def _lines(host: SinkHost, progress: LoadProgress, seconds: float) -> Iterator[str]:
     for table, rows in progress.rows.items():
-        yield f"{table}: {int(rows):,} rows"
+        yield f"{table}: {pluralize(int(rows), 'row', grouped=True)}"
     for topic, count in _unrouted(progress).items():
-        yield f"{topic}: {count:,} records have no table"
+        records = pluralize(count, "record has", "records have", grouped=True)
+        yield f"{topic}: {records} no table"
     rate = progress.records / seconds if seconds else 0
     yield (
-        f"{host.connector}: {progress.records:,} records in {progress.steps} steps and "
-        f"{seconds:.0f} s ({rate:,.0f} per second); start the connector to continue from here"
+        f"{host.connector}: {pluralize(progress.records, 'record', grouped=True)} in "
+        f"{pluralize(progress.steps, 'step')} and {seconds:.0f} s ({rate:,.0f} per second); "
+        "start the connector to continue from here"
     )
 
 

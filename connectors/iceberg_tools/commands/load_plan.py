@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from connect_py.api.command import CommandContext
 from connect_py.api.record import TopicPartition
 from connect_py.api.sink_host import SinkHost
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
@@ -53,12 +54,13 @@ def show_plan(
     }
     lines = [
         *(
-            f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most {count:,} records"
+            f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most "
+            f"{pluralize(count, 'record', grouped=True)}"
             for tp, count in counts.items()
         ),
-        f"{host.connector}: at most {sum(counts.values()):,} records, about "
-        f"{decimal(round(size))} of messages",
-        f"\nThe first {sample.records:,} records:",
+        f"{host.connector}: at most {pluralize(sum(counts.values()), 'record', grouped=True)}, "
+        f"about {decimal(round(size))} of messages",
+        f"\nThe first {pluralize(sample.records, 'record', grouped=True)}:",
     ]
     context.show(document, chain(lines, trial_lines(config, trial)))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from connect_py.api.command import CommandContext, command
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.pipeline.mistake import PipelineFileError
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
         running = sum(part.runs for part in each.parts[1:])
         state = "running" if each.runs else each.parts[0].state if each.rests else "not running"
         yield f"{each.name}: {state}" + (
-            f", {running} of {len(each.parts) - 1} tasks running" if each.parts else ""
+            f", {running} of {pluralize(len(each.parts) - 1, 'task')} running" if each.parts else ""
         )
         if not each.rests:
             yield from (f"  {reason}" for reason in each.reasons())

@@ -11,6 +11,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.connector_json import resolve_connector
 from connectors.iceberg_tools.commands.diff import DIFFERENT, UNDECIDED, difference_lines
 from connectors.iceberg_tools.commands.load_options import LoadOptions
@@ -180,16 +181,21 @@ def _lines(
 ) -> Iterator[str]:
     from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 
-    yield f"{table}: {rebuilt.rows} rows from {request.changelog}"
+    yield f"{table}: {pluralize(rebuilt.rows, 'row')} from {request.changelog}"
     for late in rebuilt.begins_late:
         yield f"warning: {late}"
     for column, count in rebuilt.unknown_values.items():
-        treatment = "are null" if rebuilt.difference is None else "are taken from the table"
-        yield f"warning: {count} values of {column} are not in the change log; they {treatment}"
+        treatment = "null" if rebuilt.difference is None else "taken from the table"
+        unknown = pluralize(
+            count,
+            f"value of {column} is not in the change log; it is",
+            f"values of {column} are not in the change log; they are",
+        )
+        yield f"warning: {unknown} {treatment}"
     if rebuilt.several_partitions:
         yield (
-            f"warning: {rebuilt.several_partitions} keys have changes in several partitions, "
-            "which are ordered by the timestamps of the source"
+            f"warning: {pluralize(rebuilt.several_partitions, 'key has', 'keys have')} changes in "
+            "several partitions, which are ordered by the timestamps of the source"
         )
     if rebuilt.difference is None:
         yield f"{table} is at snapshot {rebuilt.snapshot}"

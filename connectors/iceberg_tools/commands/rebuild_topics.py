@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.record import OffsetAndMetadata
+from connect_py.plurals import pluralize
 from connectors.iceberg.config import keys
 from connectors.iceberg_tools.operations.kafka_group import remove_group, remove_topic
 
@@ -288,7 +289,7 @@ def lines(table: str, result: RebuiltTable) -> Iterator[str]:
     from connectors.iceberg_tools.commands.diff import difference_lines
 
     yield (
-        f"{table}: {result.records:,} records from its "
+        f"{table}: {pluralize(result.records, 'record', grouped=True)} from its "
         f"topics{', continuing an earlier run' if result.resumed else ''}"
     )
     for warning in result.warnings:

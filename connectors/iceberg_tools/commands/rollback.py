@@ -9,6 +9,7 @@ import typer
 
 from connect_py.api.command import CommandContext, command
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.refs import effect_lines
 from connectors.iceberg_tools.commands.table_options import POINT, Branch, TableOptions, Yes
 from connectors.iceberg_tools.commands.table_session import table_session
@@ -90,7 +91,12 @@ def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[
         if entry.writer.kind != "connector" and entry.operation != REWRITE
     ]
     if foreign:
-        yield f"{len(foreign)} of these are commits of other writers; their rows are not restored"
+        commits = pluralize(
+            len(foreign),
+            "of these is a commit of another writer; its",
+            "of these are commits of other writers; their",
+        )
+        yield f"{commits} rows are not restored"
     for line in effect_lines(preview.effects):
         yield (
             line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line

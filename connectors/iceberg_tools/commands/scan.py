@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connect_py.api.command import CommandContext, command
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.commands.table_options import (
     TIMEOUT,
     At,
@@ -54,6 +55,6 @@ def _lines(table: str, where: str, report: ScanReport) -> Iterator[str]:
         yield f"{level.name:<18}{level.files:>10,}{level.rows:>14,}{level.bytes:>16,}"
     if report.files_opened:
         groups = ", ".join(f"{name} {count}" for name, count in report.row_groups.items())
-        yield f"row groups of {report.files_opened} files: {groups}"
+        yield f"row groups of {pluralize(report.files_opened, 'file')}: {groups}"
     if report.bloom_columns:
         yield f"new files get bloom filters for: {', '.join(report.bloom_columns)}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg_tools.trial.create_statement import create_statement
 from connectors.iceberg_tools.trial.trial import TableTrial, Trial
@@ -21,9 +22,10 @@ def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
         yield from _of_table(config, table)
     for topic, count in trial.unrouted.items():
         if count:
-            yield f"\n{topic}: {count} records have no table ({config.unrouted.value})"
+            records = pluralize(count, "record has", "records have")
+            yield f"\n{topic}: {records} no table ({config.unrouted.value})"
     if trial.bad:
-        yield f"\n{len(trial.bad)} bad records:"
+        yield f"\n{pluralize(len(trial.bad), 'bad record')}:"
         for reason, count in Counter(each.reason.value for each in trial.bad).most_common():
             yield f"  {count} {reason}"
         for bad in trial.bad[:SHOWN]:
@@ -33,9 +35,9 @@ def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
 
 
 def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
-    rows = f"{table.rows} rows" + (
-        f", {table.ignored} records have no effect" if table.ignored else ""
-    )
+    rows = pluralize(table.rows, "row")
+    if table.ignored:
+        rows += f", {pluralize(table.ignored, 'record has', 'records have')} no effect"
     if table.refused:
         yield f"{table.name}: {table.refused}"
         return
@@ -43,6 +45,6 @@ def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
     if table.new is not None:
         yield from (f"  {line}" for line in create_statement(table.name, table.new).splitlines())
     for change, count in table.changes.items():
-        yield f"  {config.evolution[change.kind].value}: {change} ({count} rows)"
+        yield f"  {config.evolution[change.kind].value}: {change} ({pluralize(count, 'row')})"
     for sample in table.samples:
         yield f"  {json.dumps(sample, ensure_ascii=False)}"

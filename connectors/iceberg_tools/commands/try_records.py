@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from connect_py.api.command import CommandContext, command
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg_tools.commands.connector_json import resolve_connector
@@ -61,7 +62,7 @@ def try_records(
             Console(stderr=True).status("reading records") as status,
         ):
             trial = Trial(config, look_up, samples)
-            for run in sample.read(lambda count: status.update(f"{count} records")):
+            for run in sample.read(lambda count: status.update(pluralize(count, "record"))):
                 trial.take(pipeline.process([run]))
     finally:
         pipeline.close()
@@ -71,7 +72,7 @@ def try_records(
 
 
 def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:
-    yield f"{config.connector}: {sample.records} records of {', '.join(sample.topics)}"
+    yield f"{config.connector}: {pluralize(sample.records, 'record')} of {', '.join(sample.topics)}"
     yield from trial_lines(config, trial)
     yield "\nnothing was committed"
 

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg_tools.client_error_log import TO_THE_END, ClientErrorLog, consumer_of
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
@@ -102,9 +103,9 @@ class ReplayLog:
             )
             if start > 0:
                 raise ConnectError(
-                    f"topic {self._topic} has lost its first {start} records, so it is unknown "
-                    "which records were replayed; configure a new replay topic with unlimited "
-                    "retention (retention.ms=-1)"
+                    f"topic {self._topic} has lost its records before offset {start}, so it is "
+                    "unknown which records were replayed; configure a new replay topic with "
+                    "unlimited retention (retention.ms=-1)"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
         replays: set[Replay] = set()
@@ -155,9 +156,10 @@ class ReplayLog:
             producer.commit_transaction(TIMEOUT_SECONDS)
             fault_point("after_replay_commit")
         except KafkaException as error:
+            replayed = pluralize(len(dead_letters), "record was replayed", "records were replayed")
             raise ConnectError(
-                f"it is unknown whether {len(dead_letters)} records were replayed "
-                f"({self._errors.of(error, producer)}); replay again to find out"
+                f"it is unknown whether {replayed} ({self._errors.of(error, producer)}); "
+                "replay again to find out"
             ) from error
 
     def _produce(self, producer: Producer, record: DeadLetterRecord) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
 from connectors.iceberg_tools.maintenance.moved_files import FileMove, move_files
 
@@ -118,9 +119,9 @@ def move_partitions(
         for key, count in zip(counts, (1, moved_files, written_files), strict=True):
             counts[key] += count
         log.info(
-            "table %s: moved %d files of %s to %s",
+            "table %s: moved %s of %s to %s",
             name,
-            moved_files,
+            pluralize(moved_files, "file"),
             f"{each.span[0]:%Y-%m-%d %H:%M}",
             location,
         )

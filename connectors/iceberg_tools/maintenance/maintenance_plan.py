@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
 from connectors.iceberg_tools.maintenance.table_state import TableState
 
@@ -47,11 +48,12 @@ def due_actions(
         why = f"{state.snapshots} snapshots, more than {limit}; {state.expirable} may be expired"
         due.append((MaintenanceKind.EXPIRE, why))
     if state.movable:
-        due.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))
+        why = pluralize(state.movable, "partition is old enough", "partitions are old enough")
+        due.append((MaintenanceKind.MOVE, why))
     reasons = []
     if policy.small_files and state.most_small_files >= policy.small_files:
         reasons.append(
-            f"{state.most_small_files} small data files in one partition, at least "
+            f"{pluralize(state.most_small_files, 'small data file')} in one partition, at least "
             f"{policy.small_files}"
         )
     ratio = state.deleted_records / state.records if state.records else 0.0
@@ -67,7 +69,7 @@ def due_actions(
         has_many_delete_files or (exceeds_delete_ratio and state.delete_files)
     ):
         # a compaction leaves position deletes that refer to removed data files
-        due.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
+        due.append((MaintenanceKind.COMPACT_DELETES, pluralize(state.delete_files, "delete file")))
     required = state.data_files // _FILES_PER_MANIFEST + 2
     if policy.manifests and state.manifests >= max(policy.manifests, 2 * required):
         due.append(

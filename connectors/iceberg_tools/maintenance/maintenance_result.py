@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg_tools.maintenance.maintenance_plan import MaintenanceAction
 from connectors.iceberg_tools.maintenance.table_state import TableState
 
@@ -44,7 +45,8 @@ class MaintenanceResult:
         """Description of a partial failure, or empty if the action succeeded completely."""
         files = self.counts.get(_FAILED, 0)
         return (
-            f"{files} data files could not be rewritten; see the log of the Spark driver"
+            f"{pluralize(files, 'data file')} could not be rewritten; "
+            "see the log of the Spark driver"
             if files
             else ""
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
+from connect_py.plurals import pluralize
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, TASK_ID_KEY
 from connectors.iceberg.table.table_history import TableHistory
 from connectors.iceberg_tools.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
@@ -129,7 +130,7 @@ def find_position(
                 tp = TopicPartition(topic, partition)
                 read_to[tp] = max(read_to.get(tp, -1), offset)
     problems = [
-        f"table {name}: {count} file reports were never committed"
+        f"table {name}: {pluralize(count, 'file report was', 'file reports were')} never committed"
         for name, count in sorted(uncommitted.items())
     ]
     ahead = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
+from connect_py.plurals import pluralize
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import ledger_key
 from connectors.iceberg_tools.history.changelog_rebuild import (
@@ -84,7 +85,8 @@ def missing_rows(difference: TableDiff) -> str | None:
     """Return the reason why publication requires a user's consent, or None if no key is missing."""
     count = difference.counts.get(RowChange.DELETED, 0)
     return (
-        f"{count:,} rows of the table would be missing; --allow-missing publishes anyway"
+        f"{pluralize(count, 'row', grouped=True)} of the table would be missing; "
+        "--allow-missing publishes anyway"
         if count
         else None
     )

@@ -13,6 +13,7 @@ import msgspec
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.record import TopicPartition
+from connect_py.plurals import pluralize
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import ledger_key
@@ -98,12 +99,10 @@ def _preview(target: TableTarget, name: str, to: str) -> RollbackPreview:
 
 
 def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
-    group = connector.connect_group
-    return (
-        [f"the connector is running: group {group} has {members} members; stop it first"]
-        if members
-        else []
-    )
+    if not members:
+        return []
+    group = f"group {connector.connect_group} has {pluralize(members, 'member')}"
+    return [f"the connector is running: {group}; stop it first"]
 
 
 class RewoundTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.table_update import TableChange
 from connectors.iceberg.commit.partial_rows import open_pairs_property
 from connectors.iceberg.config.expectations import ExpectationAction
@@ -226,9 +227,9 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         prepared.remove_ref(commits.branch)
     swap_once(prepared, name, commits.ref, properties)
     log.info(
-        "table %s: %d unpublished commits of %s: %s",
+        "table %s: %s of %s: %s",
         name,
-        commits.commits,
+        pluralize(commits.commits, "unpublished commit"),
         commits.group,
         request.decision.value,
         extra={"action": "gate_decision", "table": name},

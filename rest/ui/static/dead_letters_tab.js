@@ -103,7 +103,7 @@ export function deadLettersTab({ name, redraw, again }) {
         records: records.map((record) => ({ topic: record.topic, partition: record.partition, offset: record.offset, ...(changed.includes(record) ? { value: { text: fixes.get(place(record)) } } : {}) })),
         ...(found.needs_only_missing_keys ? { only_missing_keys: true } : {}),
       });
-      notice(`${plural(answer.replayed, "dead letter")} replayed${answer.replayed_before ? `, ${answer.replayed_before} were replayed before` : ""}`);
+      notice(`${plural(answer.replayed, "dead letter")} replayed${answer.replayed_before ? `; already replayed: ${answer.replayed_before}` : ""}`);
     } catch (error) {
       notice(error.message, true);
       return;  // the entered value is not cleared

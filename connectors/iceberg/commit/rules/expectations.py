@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.java_errors import is_statement_error, java_exception_of
 from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.commit.rules.rule import CommitRule
@@ -184,7 +185,9 @@ class ExpectationCheck:
 
 def described(failed: Mapping[str, int]) -> str:
     """Return the violated expectations as a string for messages."""
-    return ", ".join(f"{name} ({count} rows)" if count else name for name, count in failed.items())
+    return ", ".join(
+        f"{name} ({pluralize(count, 'row')})" if count else name for name, count in failed.items()
+    )
 
 
 def _rejected(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted
@@ -171,7 +172,10 @@ class RejectedRows(CommitRule):
         if outcome.status is not CommitStatus.COMMITTED:  # another coordinator may have done it
             raise CatalogUnavailableError(f"{name}: rejected rows wait: {outcome.reason}")
         log.info(
-            "table %s: appended %d rejected rows to %s", request.table, announced["rows"], name
+            "table %s: appended %s to %s",
+            request.table,
+            pluralize(announced["rows"], "rejected row"),
+            name,
         )
         table.delete_file(announced["path"])
 

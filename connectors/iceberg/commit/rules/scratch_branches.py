@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from connect_py.api.errors import ConnectError
+from connect_py.plurals import pluralize
 from connectors.iceberg.catalog.java_catalog import JavaTable
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.table_update import TableUpdate
@@ -47,7 +48,9 @@ class ScratchBranches(CommitRule):
         if not removed:
             return
         log.info(
-            "table %s: removed %d scratch snapshots of an earlier release", table.name, len(removed)
+            "table %s: removed %s of an earlier release",
+            table.name,
+            pluralize(len(removed), "scratch snapshot"),
         )
         staged_files = {file.path for file in attempt.request.files}
         try:
