@@ -72,9 +72,9 @@ class GroupMember:
             )
             while not self._stopping.is_set():
                 message = consumer.poll(POLL_SLICE_SECONDS)
-                error = None if message is None else message.error()
-                if error is not None:
-                    self._handle_error(error)
+                reported = None if message is None else message.error()
+                if reported is not None:
+                    self._handle_error(reported)
         except KafkaException as error:
             self._fail(f"failed to join the worker group: {error.args[0].str()}")
         finally:
