@@ -357,7 +357,7 @@ def test_tombstone_before_any_event_only_repeats_a_staged_delete(
     made = make(tmp_path, ext__ordering_columns="source.sequence")
     first = record(None, 0, key={"id": 1})
     assert stage(made, *Batch.of([first])) == []
-    assert "skipping 1 tombstone of orders-0 without an order" in caplog.text
+    assert "skipping 1 tombstone from orders-0 without an order" in caplog.text
     then = [sequenced(plain(1, "d", None, (2, "b")), 95), record(None, 2, key={"id": 2})]
     made.add(made.prepare(Batch.of([first])[0]))
     files = stage(made, *Batch.of(then), cycle=2)

@@ -56,7 +56,7 @@ _MAX_MESSAGE = 10_000  # maximum length in characters; some error messages quote
 
 
 class DeadLetterRows:
-    """Builds the dead-letter table rows of one task."""
+    """Builds the rows that one task writes to the dead-letter table."""
 
     def __init__(self, connector: str, task: int, props: Mapping[str, str]) -> None:
         self._connector = connector
@@ -80,7 +80,7 @@ class DeadLetterRows:
     def _record(self, failed: DeadLetter) -> SinkRecord:
         origin, replay = failed.origin, failed.replay
         first = replay or origin
-        # replay headers are removed only from replays; other records may use these names
+        # replay headers are removed only from replayed records; other records may use these names
         pairs = origin.headers if replay is None else without_replay(origin.headers)
         headers = [Struct(_HEADER, pair) for pair in pairs]
         values = (

@@ -64,7 +64,7 @@ class Routing:
     """Rows of a batch by table. A row may be routed to several tables."""
 
     routed: Sequence[Routed]
-    # rows without a table, except tombstones in APPEND mode, which have no effect
+    # number of rows without a table, not counting tombstones in APPEND mode, which have no effect
     unrouted: int
 
 
@@ -75,8 +75,8 @@ class Router:
     - Static tables with a route field: a row is written to every table whose route-regex matches
       the whole route value.
     - Dynamic tables: the route value in lower case is the name of the table.
-    - By topic: the first pair of `iceberg.ext.topic-to-table` that matches `Batch.topic` contains
-      the tables.
+    - By topic: the first entry in `iceberg.ext.topic-to-table` that matches `Batch.topic` lists the
+      tables.
 
     A tombstone has no route value. In MERGE mode, it is routed to every static table that has a
     route-regex. With dynamic tables, the route field of the record key contains the table name. If
@@ -96,7 +96,7 @@ class Router:
         self._tables_of_text = lru_cache(_MAX_VALUES)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
-        """Return the rows of a batch by table, except tables that the connector does not write.
+        """Return the rows of a batch by table, excluding tables that the connector does not write.
 
         Raises:
             BadRows: Some rows have no fields although a route field is configured, or have no table
@@ -192,7 +192,7 @@ class Router:
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
         """Return a mask of rows for each table, from the route field of keys or values.
 
-        If `strict`, rows without fields are bad rows.
+        If `strict` is True, rows without fields are bad rows.
         """
         values, route = self._route_values(side, strict=strict)
         tables: dict[str, list[bool]] = {}
@@ -209,7 +209,7 @@ class Router:
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
         count = pc.sum(rest).as_py() or 0
         if count and self._config.unrouted is not Unrouted.IGNORE:
-            message = f"no table for this row of topic {batch.topic}"
+            message = f"no table for this row from topic {batch.topic}"
             if self._config.unrouted is Unrouted.FAIL or (self.is_ahead and self.by_seen):
                 raise ConnectError(message)
             raise bad_rows(rest, message)
@@ -217,7 +217,7 @@ class Router:
 
 
 def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequence[Routed]:
-    """Return the rows of all tables, followed by the same rows for the changelogs of the tables.
+    """Return the rows for all tables, followed by the same rows for the tables' changelogs.
 
     Raises:
         ConnectError: A table has the name of a changelog.
@@ -235,7 +235,7 @@ def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequ
 
 
 def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
-    """Return the tables of the first matching pair of `iceberg.ext.topic-to-table`, if any."""
+    """Return the tables from the first matching entry in `iceberg.ext.topic-to-table`, if any."""
     matches = (rule.tables(topic) for rule in config.topic_rules)
     return tuple(
         filter(is_table_name, next((tables for tables in matches if tables is not None), ()))
@@ -243,7 +243,7 @@ def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
 
 
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
-    """Return the tables of rows with this route value. `text` has Java's string form."""
+    """Return the tables for rows with this route value, which is formatted as in Java."""
     if config.dynamic:
         return [text.lower()] if is_table_name(text) else []
     patterns = {name: config.table(name).route_regex for name in config.tables}

@@ -34,7 +34,7 @@ INT8 = pa.int8()
 OPERATION, BEFORE, AFTER = "op", "before", "after"
 DELETED = "__deleted"  # marks deleted rows; a table column if iceberg.ext.delete-mode=mark
 RAW_OPERATIONS = frozenset({"op", "__op"})  # fields with Debezium's operation codes
-SNAPSHOT = "r"  # Debezium's operation code for snapshot rows
+SNAPSHOT = "r"  # Debezium's operation code for rows from a snapshot of the source
 _MEANINGS = {
     "c": Change.UPSERT,
     "u": Change.UPSERT,
@@ -45,11 +45,14 @@ _MEANINGS = {
 
 
 def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSERT) -> pa.Int8Array:
-    """Return the `Change` of each row. `read` is the change for snapshot rows.
+    """Return the `Change` of each row.
+
+    `read` is the change type for rows from a snapshot of the source (operation code `r`).
 
     The first letter of the CDC field determines the change, ignoring case: `d` is a delete, and any
     other letter is an upsert. In Debezium's own operation field (`op` or `__op`), `t` is a truncate
-    and `m` (message) is ignored. A true `__deleted` field is a delete. A tombstone is a delete.
+    and `m` (message) is ignored. If the CDC field is `__deleted`, the value true is a delete. A
+    tombstone is a delete.
 
     Raises:
         DataError: A parent of the CDC field is not a struct or map.
@@ -102,7 +105,7 @@ def _meaning(value: object, field: str, read: Change) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Debezium change events of one batch. All columns have the length of the batch."""
+    """Debezium change events from one batch. Every column has one value per event."""
 
     row: Column  # the row after the change, or before a delete; null if the event has no row
     before: Column | None  # the row before the change; None if no event contains it
@@ -114,8 +117,8 @@ class Envelope:
         """Parse the events of a batch, which may contain tombstones.
 
         Args:
-            value: The values of the records.
-            read: The change for snapshot rows.
+            value: The record values.
+            read: The change type for rows from a snapshot of the source.
 
         Raises:
             BadRows: Some records are not change events or do not contain the row to write.
@@ -153,7 +156,7 @@ class Envelope:
 
 
 def shape(value: Column) -> Column:
-    """Return the rows of the change events in a batch, from which a schema can be derived.
+    """Return the rows in a batch of change events, from which a schema can be derived.
 
     The result has one row for each event, or is empty if no event contains a row.
     """

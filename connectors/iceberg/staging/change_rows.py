@@ -1,4 +1,4 @@
-"""`ChangeConverter`: converts records to rows and changes for a table in MERGE mode."""
+"""`ChangeConverter`: converts records to rows and change types for a table in MERGE mode."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ChangeConverter(TableConverter):
         read: Change,
         features: Sequence[StagingFeature],
     ) -> None:
-        """`read` is the change for snapshot rows."""
+        """`read` is the change type for rows from a snapshot of the source."""
         super().__init__(layout, config)
         self._changes = self._change_reader(config, read)
         self._skips_null_keys = config.skip_null_keys
@@ -58,7 +58,7 @@ class ChangeConverter(TableConverter):
     def _change_reader(
         config: IcebergSinkConfig, read: Change
     ) -> Callable[[Column], tuple[Column, pa.Int8Array]]:
-        """Return a function that extracts rows and changes from record values."""
+        """Return a function that extracts rows and change types from record values."""
         if config.envelopes:
 
             def open_envelope(value: Column) -> tuple[Column, pa.Int8Array]:
@@ -79,7 +79,7 @@ class ChangeConverter(TableConverter):
             feature.prepare(rows, converter)
         converted = converter.convert(value, rows.unavailable)
         rows.columns, failures = converted.columns, converted.failures
-        replaced = pc.not_equal(rows.change, Change.UPSERT)  # only their keys are used
+        replaced = pc.not_equal(rows.change, Change.UPSERT)  # only the keys of these rows are used
         self._place_keys(rows, converter, failures)
         rows.effect = rows.change
         self._check_keys(rows, failures)
@@ -100,7 +100,11 @@ class ChangeConverter(TableConverter):
     def _place_keys(
         self, rows: ChangeBatch, converter: RowConverter, failures: list[Failure]
     ) -> None:
-        """Fill key columns from record keys for tombstones and columns that the values lack."""
+        """Fill in key columns from the record keys.
+
+        For tombstones, all key columns are filled in. For other rows, only the key columns that the
+        record values do not contain are filled in.
+        """
         tombstone = tombstones(rows.batch.value)
         lacking = [key for key in self.layout.keys if key not in converter.sources]
         if tombstone is None and not lacking:
@@ -134,7 +138,7 @@ class ChangeConverter(TableConverter):
             tombstone = tombstones(rows.batch.value)
             if tombstone is not None:
                 bad = pc.and_not(bad, tombstone)
-            for failure in failures:  # a key that failed to convert is null and has been reported
+            for failure in failures:  # a key that failed to convert is null and is already reported
                 bad = pc.and_not(bad, failure.rows)
             if any_true(bad):
                 failures.append(Failure(bad, ",".join(self.layout.keys), NULL_IN_KEY))
@@ -142,12 +146,12 @@ class ChangeConverter(TableConverter):
 
 
 class Truncates(StagingFeature):
-    """Applies or ignores truncate events of the source."""
+    """Applies or ignores truncate events from the source."""
 
     def __init__(
         self, config: IcebergSinkConfig, table: str, partition_count: Callable[[str], int]
     ) -> None:
-        """`partition_count` returns the current number of partitions of a topic."""
+        """`partition_count` returns the current number of partitions in a topic."""
         self._config = config
         self._table = table
         self._partition_count = partition_count
@@ -158,7 +162,7 @@ class Truncates(StagingFeature):
         truncate, topic = pc.equal(changes.change, Change.TRUNCATE), changes.batch.origin.topic
         if not self._config.apply_truncates:
             log.warning(
-                "table %s: ignoring %s of topic %s; "
+                "table %s: ignoring %s from topic %s; "
                 "set iceberg.ext.truncate-events=apply to apply truncate events",
                 self._table,
                 pluralize(pc.sum(truncate).as_py(), "truncate event"),
@@ -172,8 +176,8 @@ class Truncates(StagingFeature):
         if count > 1:
             raise bad_rows(
                 truncate,
-                f"topic {topic} has {count} partitions, so the order of this truncate and of the "
-                "changes in other partitions is unknown; set iceberg.ext.ordering-columns",
+                f"topic {topic} has {count} partitions, so the order of this truncate relative "
+                "to changes in other partitions is unknown; set iceberg.ext.ordering-columns",
             )
 
     def stage(self, cycle: CycleRows) -> Iterator[StagedFile]:

@@ -1,7 +1,8 @@
 """`ChangedKeys`: tracks key changes among the rows of a table.
 
-Debezium emits a change of a primary key as a pair of events: a delete of the old key and an insert
-of the new key. Each event has a header with the key of the other event.
+Debezium emits a change of a primary key as a pair of events: a delete of the row with the old key
+and an insert of the row with the new key. Each event has a header with the other event's key. The
+pair ID is a hash of both keys and, if known, the position of the change in the source.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KEYS = "keys"  # JSON array of the old and the new key
 PAIRS: Final = pa.schema(
     [(OFFSET, pa.int64()), (PAIR, pa.string()), (HALF, pa.int32()), (_KEYS, pa.string())]
 )
-_FINDING = "pairs"  # deletes and inserts of key changes, with the schema `PAIRS`
+_FINDING = "pairs"  # name of the finding that contains key changes, with the schema `PAIRS`
 _NEW_KEY = "__debezium.newkey"  # header of the delete, which comes first
 _OLD_KEY = "__debezium.oldkey"  # header of the insert
 _KEY_HEADERS = frozenset({_OLD_KEY, _NEW_KEY})
@@ -42,14 +43,14 @@ class ChangedKeys(StagingFeature):
     """Tracks the deletes and inserts of key changes in one table. Used by the task thread only."""
 
     def __init__(self) -> None:
-        # Number of staged deletes minus staged inserts of each pair. The description of the table
-        # contains the pairs whose committed delete has no committed insert yet.
+        # For each pair ID, the number of staged deletes minus the number of staged inserts. The
+        # table description contains the pairs whose delete has been committed without the insert.
         self._read_pairs: dict[TopicPartition, Counter[str]] = {}
         # offset and keys of the last delete
         self._last_deletes: dict[TopicPartition, tuple[int, str]] = {}
         # inserts that are staged without a delete
         self._alone: set[tuple[TopicPartition, int]] = set()
-        self._staged: dict[TopicPartition, list[pa.Table]] = {}  # pairs of the open cycle
+        self._staged: dict[TopicPartition, list[pa.Table]] = {}  # key changes in the open cycle
 
     def amend(self, changes: ChangeBatch) -> None:
         """Collect the deletes and inserts of key changes."""
@@ -121,9 +122,9 @@ class ChangedKeys(StagingFeature):
         return self._staged.get(partition, [])
 
     def read_pairs(self, open_pairs: Iterable[str]) -> Counter[str]:
-        """Return the number of staged or committed deletes of each pair.
+        """Return the number of staged or committed deletes for each pair ID.
 
-        `open_pairs` are the pairs with a committed delete in the table description.
+        `open_pairs` are the pairs in the table description, whose delete has been committed.
         """
         read = Counter[str]()
         for pairs in self._read_pairs.values():
@@ -131,7 +132,7 @@ class ChangedKeys(StagingFeature):
         return read | Counter(open_pairs)
 
     def stage_alone(self, partition: TopicPartition, offset: int) -> None:
-        """Stage an insert without its delete. Values that were not sent become null."""
+        """Stage an insert without its delete. Values that the source did not send become null."""
         self._alone.add((partition, offset))
 
     def staged(self, partition: TopicPartition) -> None:

@@ -23,10 +23,10 @@ _NAMES = {
     "element": "string",
     "element-required": False,
 }
-# Names and Iceberg types of the metadata columns, which follow the columns of the row.
+# Names and Iceberg types of the metadata columns, which come after the row's columns.
 CHANGE_COLUMNS: Mapping[str, str | Mapping[str, Any]] = {
     "__op": "string",  # Debezium's operation code: c, r, u, d, t
-    # `before` or `after`; null for a truncate and for the delete of an unknown row
+    # `before` or `after`; null for a truncate and for a delete event without the row
     "__image": "string",
     "__topic": "string",
     "__partition": "int",  # Kafka partition
@@ -70,10 +70,10 @@ def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ChangelogConverter(TableConverter):
-    """Converts change events to changelog rows. Values that were not sent are null."""
+    """Converts change events to changelog rows. Values that the source did not send are null."""
 
     def __init__(self, layout: TableLayout, config: IcebergSinkConfig, read: Change) -> None:
-        """`read` is the change for snapshot rows."""
+        """`read` is the change type for rows from a snapshot of the source."""
         super().__init__(layout, config)
         self._read = read
         value = config.unavailable_value
@@ -115,9 +115,10 @@ class ChangelogConverter(TableConverter):
 def _images(
     batch: Batch, envelope: Envelope
 ) -> Iterator[tuple[str | None, Column, pa.BooleanArray]]:
-    """Yield the name and the rows of each image, and the mask of their records in the batch.
+    """Yield the name and rows of each image, with a mask of the corresponding records.
 
-    A truncate has no row. A delete of an unknown row contains only the columns of the record key.
+    The images are the rows before and after the changes. A truncate has no row. If a delete event
+    does not contain the row, the result contains only the columns of the record key.
     """
     value, change = batch.value, envelope.change
     after = value.member(AFTER) if value.is_struct() else None
@@ -141,7 +142,7 @@ def _images(
 
 
 def _metadata(batch: Batch, envelope: Envelope) -> dict[str, pa.Array]:
-    """Return the metadata columns of the events. Values that an event lacks are null."""
+    """Return the metadata columns of the events. Values that an event does not contain are null."""
     value, origin, count = batch.value, batch.origin, len(batch)
     source = value.member("source") if value.is_struct() else None
     transaction = value.member("transaction") if value.is_struct() else None

@@ -2,7 +2,7 @@
 
 The code that converts batches and writes files does not depend on optional features. Each feature
 is a subclass. `TableStager` creates the features that the table's configuration enables. Their
-hooks are called in the order of their creation.
+hooks are called in the order in which the features were created.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from connectors.iceberg.table.table import StagedFile, StagedKind
 
 @dataclass(slots=True)
 class ChangeBatch:
-    """Changes of one batch that are being converted. Features may modify them."""
+    """Changes from one batch during their conversion. Features may modify them."""
 
     batch: Batch  # its values are rows, even if the records are change events
     received: Column  # the record values, which may be change events
     change: pa.Int8Array  # the `Change` of each row
     table: TableConverter
     effect: pa.Int8Array = None  # `change` before rows without a key were ignored
-    unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)  # mask of rows, by column
+    # by column name, a mask of the rows whose value the source did not send
+    unavailable: dict[str, pa.BooleanArray] = field(default_factory=dict)
     columns: list[pa.Array] = field(default_factory=list)  # in table column order
     extra: dict[str, tuple[pa.Field, pa.Array]] = field(default_factory=dict)
     findings: dict[str, Mapping[TopicPartition, pa.Table]] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class FileWrite(Protocol):
 
 @dataclass(slots=True)
 class CycleRows:
-    """Rows of one table and Kafka partition in a cycle. Features may modify them."""
+    """Rows from one Kafka partition for one table in a cycle. Features may modify them."""
 
     layout: TableLayout
     partition: TopicPartition
@@ -71,7 +72,7 @@ class CycleRows:
     _last: tuple[pa.Array | None] | None = None
 
     def replace(self, pieces: Sequence[pa.Table]) -> None:
-        """Replace the rows and determine the last change of each key again."""
+        """Replace the rows and discard the cached last change of each key."""
         self.pieces, self._last = pieces, None
 
     @property
@@ -79,7 +80,7 @@ class CycleRows:
         return self.pieces[0] if len(self.pieces) == 1 else pa.concat_tables(self.pieces)
 
     def last_offsets(self) -> pa.Array | None:
-        """Return the offsets of the last change of each key, or None if each key occurs once."""
+        """Return the offset of the last change of each key, or None if each key occurs once."""
         if self._last is None:
             whole = self.whole
             keys = [whole.column(key) for key in self.layout.keys]

@@ -24,7 +24,8 @@ from connectors.iceberg.staging.write_settings import (
 )
 from connectors.iceberg.table.table import TableDescription
 
-LARGE_ROW_BYTES = 64 << 10  # average size of a row
+# average row size above which unused memory is released after each file
+LARGE_ROW_BYTES = 64 << 10
 FEW_ROWS = 100  # up to this many rows form one row group regardless of the configured size
 ENCRYPTION = "encryption.key-id"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -34,7 +35,7 @@ class FileOutput:
     """Writes and deletes staged files of one table."""
 
     def __init__(self, description: TableDescription, write_props: Mapping[str, str]) -> None:
-        """`write_props` override the properties of the table."""
+        """`write_props` override the table's properties."""
         self.location = description.data_location.rstrip("/")
         self.settings = WriteSettings.of({**description.properties, **write_props})
         self._io: FileIO | None = None
@@ -72,13 +73,13 @@ class FileOutput:
         ) as writer:
             for group in _row_groups(rows, self.settings.row_group_bytes):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
-            fault_point("staging_write")  # the file is incomplete
+            fault_point("staging_write")  # at this point, the file is incomplete
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
             # otherwise, the pool retains the writer's copies of the largest row indefinitely
             pa.default_memory_pool().release_unused()
 
     def remove(self, uri: str) -> None:
-        """Delete an unreported file if it exists."""
+        """Delete a file that was not reported to the coordinator, if the file exists."""
         if self._io is not None:
             self._io.delete(uri)
         elif (path := local_path(uri)) is not None:
@@ -109,7 +110,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
-    """Yield the rows in pieces of at most `limit` bytes, or of one row if it is larger."""
+    """Yield the rows in pieces of at most `limit` bytes. A larger row is a separate piece."""
     few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
     if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
@@ -120,7 +121,7 @@ def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
 
 
 def unsupported_reason(table: TableDescription) -> str | None:
-    """Return why rows of a table cannot be staged, with the remedy, or None if they can."""
+    """Return why rows for a table cannot be staged and the remedy, or None if they can."""
     if ENCRYPTION in table.properties:
         return (
             f"has the property {ENCRYPTION}, but staged rows are not encrypted; use a table "

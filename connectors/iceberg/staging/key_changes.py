@@ -1,12 +1,13 @@
 """Waits for the delete of a key change before its insert is staged.
 
-The insert lacks values that only the row with the old key contains. They are available once this
-task has staged the delete or any task has committed it. The records do not show which partition
-contains the delete. Therefore, the wait also ends when all other partitions of the topic have been
-read up to the log end offsets that they had when the insert was read. In this case, compaction
-removed the delete or a transformation dropped it. Finally, the wait times out if no offsets below
-these ends are read or committed for some time, because partitions may wait for each other if
-deletes are missing.
+Debezium emits a change of a primary key as a pair of events: a delete of the row with the old key
+and an insert of the row with the new key. The insert lacks values that only the row with the old
+key contains. They are available once this task has staged the delete or any task has committed it.
+The records do not show which partition contains the delete. Therefore, the wait also ends when all
+other partitions of the topic have been read up to the log end offsets that they had when the insert
+was read. In this case, compaction removed the delete or a transformation dropped it. Finally, the
+wait times out if no offsets below these ends are read or committed for some time, because
+partitions may wait for each other if deletes are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from connect_py.api.record import TopicPartition
 
 WAITING: Final = "key change"  # name of the wait in the task status
 _RETRY_MS: Final = 5000
-# descriptions to receive after all other partitions have been read; the first may be outdated
+# number of table descriptions to receive after all other partitions have been read, because the
+# first one may be outdated
 _ANSWERS: Final = 2
 
 
@@ -40,12 +42,12 @@ class _Wait:
     ends: Mapping[TopicPartition, int] | None = None
     ask_ms: int = 0  # time of the next request for the log end offsets
     progress: object = None  # offsets read and committed, limited to the log end offsets
-    # number of descriptions that were received when the other partitions had been read
+    # number of table descriptions that had been received when the other partitions had been read
     answers: int | None = None
 
 
 class KeyChangeWaits:
-    """Determines when waiting partitions continue. No I/O. Used by the task thread only."""
+    """Determines when waiting partitions continue. Does no I/O. Used by the task thread only."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms
@@ -65,11 +67,11 @@ class KeyChangeWaits:
         return list(self._waits)
 
     def unread(self, partition: TopicPartition) -> UnreadPair:
-        """Return the pair that a partition waits for."""
+        """Return the insert at which a partition waits."""
         return self._waits[partition].unread
 
     def begin(self, partition: TopicPartition, unread: UnreadPair, now_ms: int) -> None:
-        """Stop a partition before the insert. A wait for the same pair continues."""
+        """Stop a partition before an insert. An existing wait for the same insert continues."""
         wait = self._waits.get(partition)
         if wait is None or wait.unread != unread:
             self._waits[partition] = _Wait(unread, now_ms)
@@ -84,7 +86,7 @@ class KeyChangeWaits:
         self._waits.pop(partition, None)
 
     def answered(self, table: str) -> None:
-        """Count a table description that the coordinator sent."""
+        """Count a table description that was received from the coordinator."""
         self._answers[table] = self._answers.get(table, 0) + 1
 
     def read(
@@ -95,9 +97,9 @@ class KeyChangeWaits:
         """Return the partitions that can continue.
 
         Args:
-            read_pairs: Returns the pairs of a table whose delete has been read.
-            position: Returns the offset from which a table needs rows of a partition, or None if it
-                is unknown. A restored table may already contain the insert.
+            read_pairs: Returns the IDs of the pairs whose delete has been read for a table.
+            position: Returns the offset from which a table needs rows from a partition, or None if
+                it is unknown. A restored table may already contain the insert.
         """
         return [
             partition
@@ -113,7 +115,10 @@ class KeyChangeWaits:
         read_to: Callable[[TopicPartition], int | None],
         committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Return the partitions whose delete does not exist, otherwise a partition that timed out.
+        """Return the partitions that continue without the delete.
+
+        These are the partitions whose delete does not exist. If there are none, it is the partition
+        that has waited longest, provided that it has timed out.
 
         The caller ends these waits. The timeouts of the other waits restart, because a partition
         that continues may read their deletes.

@@ -1,6 +1,6 @@
 """Order of changes in the source's log, encoded as one sortable string per row.
 
-Kafka offsets order the rows of one partition. If several partitions may contain changes of the same
+Kafka offsets order the rows of one partition. If several partitions may contain changes to the same
 key, the configured columns order them. These columns contain Debezium's `source.sequence`, numbers,
 timestamps, or strings.
 """
@@ -65,7 +65,7 @@ class OrderedChanges(StagingFeature):
 
     def file_fields(self, columns: Sequence[Mapping[str, Any]]) -> Sequence[pa.Field]:
         for column in columns:
-            if column["name"] == ORDER:  # a table may have it for engines that rewrite rows
+            if column["name"] == ORDER:  # a table may have it for other engines that rewrite rows
                 field_id = str(column["id"]).encode()
                 return [pa.field(ORDER, pa.string(), metadata={FIELD_ID: field_id})]
         return [ORDER_FIELD]
@@ -73,7 +73,8 @@ class OrderedChanges(StagingFeature):
     def amend(self, changes: ChangeBatch) -> None:
         """Add the order column.
 
-        A row without an order gets an empty order. A tombstone that repeats a delete gets null.
+        A row without a value in any ordering column gets an empty string, or null if the row is a
+        tombstone that repeats a delete.
         """
         try:
             order = order_of(changes.batch, changes.received, self._columns)
@@ -97,8 +98,8 @@ class OrderedChanges(StagingFeature):
         repeats = pc.and_(lacks_order, pc.equal(order, ""))
         if any_true(as_array(repeats)):
             log.warning(
-                "table %s: skipping %s of %s without an order before the first change; "
-                "if tombstones are the only deletes of the topic, add the order as a header",
+                "table %s: skipping %s from %s without an order before the first change; "
+                "if tombstones are the only deletes in the topic, add the order as a header",
                 self._table,
                 pluralize(pc.sum(repeats).as_py(), "tombstone"),
                 partition,
@@ -201,14 +202,14 @@ def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringAr
     """Return the order of each row, or null if no column has a value.
 
     A column is a path into the value or the name of a header. Debezium's `source.sequence` is a
-    pair of log positions: the last commit and the change. A missing commit position equals the
-    position of the change. Pairs, numbers (including numbers in strings), and timestamps are
-    compared by value, and other strings by their characters.
+    pair of log positions: of the last commit and of the change. A missing commit position is
+    treated as equal to the position of the change. Pairs, numbers (including numbers in strings),
+    and timestamps are compared by value, and other strings character by character.
 
     Args:
         batch: The batch, whose headers are used.
-        value: The values of the records.
-        columns: The most significant column first.
+        value: The record values.
+        columns: The ordering columns, most significant first.
 
     Raises:
         DataError: A column has a type that cannot be ordered.

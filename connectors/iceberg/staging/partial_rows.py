@@ -1,7 +1,7 @@
-"""Staging of changes that lack values because the source did not send them.
+"""Stages changes that lack values because the source did not send them.
 
 The coordinator completes the rows. A change is written to a changes file if the coordinator needs
-it for this purpose: if it lacks values, is part of a key change, or is an earlier change of the
+it for this purpose: if it lacks values, is part of a key change, or is an earlier change to the
 same key in the same cycle.
 """
 
@@ -55,7 +55,7 @@ class PartialRows(StagingFeature):
 
         Args:
             placeholder: Debezium's placeholder for values that were not sent, or empty if unused.
-            changed_keys: The key changes of the table.
+            changed_keys: Tracks the key changes in the table.
             is_ordered: True if ordering columns are configured. In this case, a row can be
                 completed from earlier changes in other partitions.
         """
@@ -232,7 +232,7 @@ class Placeholder:
         converter: RowConverter,
         upsert: pa.BooleanArray | pa.BooleanScalar,
     ) -> dict[str, pa.BooleanArray]:
-        """Return the upserts that contain the placeholder, by table column."""
+        """Return a mask of the upserts that contain the placeholder, by table column."""
         masks: dict[str, pa.BooleanArray] = {}
         if not pa.types.is_struct(value.data.type):
             return masks

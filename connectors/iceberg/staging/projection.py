@@ -18,7 +18,7 @@ from connectors.iceberg.conversion.types import FIELD_ID, initial_values
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of `schema`, followed by their columns without a field ID.
+    """Return the rows with the columns of `schema`, then their own columns without a field ID.
 
     Narrower types are widened. New columns contain their initial default or null.
     """
@@ -81,7 +81,7 @@ def _with_items(
 
 
 def with_hidden_values(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Replace nulls of required fields inside null structs with values that readers never see.
+    """Replace nulls in required fields inside null structs with values that readers never see.
 
     The Parquet writer would reject these nulls because the field is required.
     """
@@ -104,7 +104,10 @@ def _has_required(type_: pa.DataType) -> bool:
 
 
 def _without_hidden_nulls(data: pa.Array, type_: pa.DataType, *, required: bool) -> pa.Array:
-    """Replace hidden nulls. If the field is `required`, all nulls of this array are hidden."""
+    """Replace the nulls in required fields inside null structs.
+
+    If `required` is True, all nulls in this array are such nulls.
+    """
     if pa.types.is_struct(type_):
         children = [
             _without_hidden_nulls(pc.struct_field(data, [i]), f.type, required=not f.nullable)

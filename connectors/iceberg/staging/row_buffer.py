@@ -52,7 +52,7 @@ class SpillFile:
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:
-        """Release the file. The system deletes it when no table is mapped to it."""
+        """Release the file. The system deletes it when no table is mapped to it anymore."""
         self._file.close()
 
 
@@ -66,7 +66,7 @@ class MemoryBudget:
         self._buffers: WeakSet[RowBuffer] = WeakSet()
 
     def share(self, buffer: RowBuffer) -> None:
-        """Register a buffer, which may be spilled."""
+        """Register a buffer whose rows may be spilled."""
         self._buffers.add(buffer)
 
     def relieve(self) -> None:
@@ -81,7 +81,7 @@ class MemoryBudget:
 
 @dataclass(slots=True)
 class _PartitionRows:
-    """Rows of one Kafka partition in this cycle."""
+    """Rows from one Kafka partition in this cycle."""
 
     chunks: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
@@ -100,7 +100,7 @@ class RowBuffer:
         budget.share(self)
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the Kafka partitions with rows."""
+        """Return the Kafka partitions that have buffered rows."""
         return list(self._partitions)
 
     def add(self, partition: TopicPartition, rows: pa.Table) -> None:

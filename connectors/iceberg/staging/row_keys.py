@@ -1,4 +1,4 @@
-"""Comparison of row keys, and the last change of each key."""
+"""Functions that compare row keys and find the last change of each key."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ def column_batches(
 def unify(records: Sequence[SinkRecord]) -> list[SinkRecord]:
     """Return the records with a single item type in each schemaless list.
 
-    Integers become doubles if the same list also contains doubles, regardless of other records.
-    Objects in lists get a null for each field that only other objects have, in this or another
-    record.
+    Integers become doubles if the same list also contains doubles, regardless of other records. An
+    object in a list gets a null for each field that only other objects in corresponding lists have,
+    whether in this record or another.
 
     Raises:
-        NotColumnar: A list with doubles contains an integer that has no exact double, or lists are
-            nested too deeply.
+        NotColumnar: A list with doubles contains an integer that a double cannot represent exactly,
+            or lists are nested too deeply.
     """
     try:
         keys = _unify_side([r.key_schema for r in records], [r.key for r in records])
@@ -104,7 +104,7 @@ def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]])
 def _by_member(
     objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool
 ) -> list[Any]:
-    """Apply `change` to each field of all objects. If `adds`, missing fields are passed as null."""
+    """Apply `change` to each field of all objects. With `adds`, pass missing fields as null."""
     results: list[Any] = [{} if type(v) is dict else v for v in objects]
     for name in dict.fromkeys(chain.from_iterable(v for v in objects if type(v) is dict)):
         indexes = [

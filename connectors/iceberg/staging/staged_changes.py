@@ -15,7 +15,7 @@ CHANGE: Final = "__connect_py_change"  # a `Change` value
 UNAVAILABLE: Final = "__connect_py_unavailable"
 # true for an upsert that lacks values and is the last change of its key in the partition
 PARTIAL: Final = "__connect_py_partial"
-# true for a delete that only marks a row, and has no effect if the table lacks the row
+# true for a delete that only marks a row as deleted; it has no effect if the table lacks the row
 OPTIONAL: Final = "__connect_py_optional"
 # ID of a key change, shared by its delete and its insert; null for other changes
 PAIR: Final = "__connect_py_pair"
@@ -54,5 +54,5 @@ class Half(IntEnum):
 
     DELETE = 0
     INSERT = 1
-    INSERT_ALONE = 2  # insert without a delete; values that were not sent become null
+    INSERT_ALONE = 2  # insert without a delete; values that the source did not send become null
     NOTHING = 3  # delete of a nonexistent row, for example from before the table was created

@@ -36,7 +36,7 @@ class StagedFileName:
 
     connector: str
     epoch: Epoch
-    table: str  # `table_digits` of the table
+    table: str  # last digits of the table's UUID; see `table_digits`
     cycle: int
     task: str
     partition: int  # Kafka partition
@@ -48,7 +48,7 @@ class StagedFileName:
 
     @staticmethod
     def prefix(connector: str) -> str:
-        """Return the prefix of all files of a connector."""
+        """Return the prefix of the names of a connector's files."""
         return f"{PREFIX}{_quote(connector)}."
 
     @staticmethod
@@ -75,17 +75,17 @@ class StagedFileName:
 
 @dataclass(frozen=True, slots=True)
 class StagedFileOwner:
-    """Writer and table of a file."""
+    """Connector, epoch, and table that a file was written for."""
 
     connector: str
     epoch: Epoch
-    table: str  # `table_digits` of the table
+    table: str  # last digits of the table's UUID; see `table_digits`
 
 
 def owner_of(path: str) -> StagedFileOwner | None:
     """Return the owner of a file, or None if no part of its path identifies one.
 
-    Staged files, delete files, completed rows, and other files of commits have an owner.
+    Staged files, delete files, completed rows, and other files that commits write have an owner.
     """
     for part in reversed(path.split("/")):
         if (match := _OWNER.fullmatch(part)) is not None:
@@ -95,7 +95,7 @@ def owner_of(path: str) -> StagedFileOwner | None:
 
 
 def table_digits(table_uuid: str) -> str:
-    """Return the last twelve digits of a table's UUID, which identify it."""
+    """Return the last twelve digits of a table's UUID, which identify the table."""
     return table_uuid[-12:]
 
 

@@ -25,7 +25,7 @@ from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 
 class StagedFileWriter:
-    """Writes staged files for one layout of a table.
+    """Writes staged files for one table layout.
 
     In MERGE mode, it writes only the last change of each key.
     """
@@ -57,7 +57,7 @@ class StagedFileWriter:
     def write(
         self, cycle: int, partition: TopicPartition, pieces: Iterator[pa.Table]
     ) -> list[StagedFile]:
-        """Write the rows of a partition. `pieces` are in offset order.
+        """Write the rows from a partition. `pieces` are in offset order.
 
         Raises:
             OSError, ConnectError: Writing failed. Files that this call wrote are deleted.
@@ -147,7 +147,8 @@ class StagedFileWriter:
 def sort_rows(rows: pa.Table, sort_by: Sequence[tuple[str, bool, bool]]) -> pa.Table:
     """Sort rows. The sort is stable, and missing columns are ignored.
 
-    Each entry of `sort_by` is a path, True for descending order, and True to sort nulls first.
+    Each entry of `sort_by` is a column path, a flag for descending order, and a flag that sorts
+    nulls first.
     """
     columns: list[pa.Array] = []
     directions: list[str] = []

@@ -19,8 +19,8 @@ from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import StagedRows, TableStager
 from connectors.iceberg.table.table import StagedFile, TableDescription
 
-# Vended credentials are renewed this long before they expire, because a commit may take this long,
-# but not before half of their lifetime has passed.
+# Vended credentials are renewed this long before they expire because a commit may take this long.
+# However, they are not renewed before half of their lifetime has passed.
 _RENEW_AHEAD_MS = 300_000
 _RENEW_SHARE = 2
 # A cycle is not closed with credentials that expire within this time or within the last 1/20 of
@@ -31,7 +31,7 @@ _WRITE_SHARE = 20
 
 @dataclass(slots=True)
 class _StagedTable:
-    """Stager of a table, with the coordinator's response that describes the table."""
+    """A table's stager and the coordinator's response that describes the table."""
 
     stager: TableStager
     answer: str
@@ -56,9 +56,9 @@ class StagingArea:
         """Create an empty area.
 
         Args:
-            config: The configuration of the connector.
-            task: The name of the task.
-            partition_count: Returns the number of partitions of a topic. Its errors propagate.
+            config: The connector configuration.
+            task: The task name.
+            partition_count: Returns the number of partitions in a topic. Its errors propagate.
             clock: Returns the current time in milliseconds since the epoch.
         """
         self._config = config
@@ -71,7 +71,7 @@ class StagingArea:
 
     @property
     def staged_bytes(self) -> int:
-        """Size of the rows of the open cycle, in memory and on disk, in bytes."""
+        """Size in bytes of the open cycle's rows in memory and on disk."""
         return self._budget.used + self._budget.spilled
 
     def description(self, table: str, answer: str, epoch: Epoch) -> TableDescription:

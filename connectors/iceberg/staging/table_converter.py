@@ -25,7 +25,8 @@ from connectors.iceberg.table.table import TableDescription
 
 NULL_IN_KEY = "null in the key"
 _MAX_COMPILED = 500  # number of cached schemas; schemaless rows may have a new type in every batch
-Findings = Mapping[str, Mapping[TopicPartition, pa.Table]]  # results of features, by name
+# tables that optional features extract from converted rows, by name of the finding
+Findings = Mapping[str, Mapping[TopicPartition, pa.Table]]
 
 
 class TableLayout:
@@ -67,7 +68,7 @@ class TableRows:
 
 
 class TableConverter(ABC):
-    """Converts batches for one layout. Caches a compiled conversion for each incoming schema."""
+    """Converts batches for one table layout. Caches one compiled conversion per incoming schema."""
 
     def __init__(self, layout: TableLayout, config: IcebergSinkConfig) -> None:
         self.layout = layout
@@ -125,7 +126,7 @@ class TableConverter(ABC):
             raise BadRows(dict(sorted(errors.items())))
 
     def convert_keys(self, key: Column) -> Converted | None:
-        """Convert record keys to the key columns, or return None if they do not fit the key."""
+        """Convert record keys to the key columns, or return None if they do not fit the columns."""
         data, schema = key.data, key.schema
         if pa.types.is_null(data.type):
             return None

@@ -37,7 +37,7 @@ class TableCreation:
         return self._config.envelopes and table != self._config.dead_letter_table
 
     def request(self, table: str, batch: Batch) -> str:
-        """Return the request to open a table, with the schema to use if it must be created."""
+        """Return a request to open a table, with the schema to use if it must be created."""
         config = self._config
         keys = config.table(table).id_columns or self._key_of(table, batch)
         try:

@@ -66,7 +66,7 @@ class TableStager:
     writes the rows of one partition and removes them from the buffer. In MERGE mode, it writes only
     the last change of each key.
 
-    The caller drops rows that the ledger of the table already covers.
+    The caller drops rows that the table's ledger already covers.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class TableStager:
         """Create a stager.
 
         Args:
-            description: The table.
-            config: The configuration of the connector.
-            epoch: The epoch, which is part of file names.
-            task: The name of the task, which is part of file names.
-            budget: The memory budget of the task.
-            partition_count: Returns the current number of partitions of a topic.
+            description: The description of the table.
+            config: The connector configuration.
+            epoch: The coordinator's epoch, which is part of file names.
+            task: The task name, which is part of file names.
+            budget: The task's memory budget.
+            partition_count: Returns the current number of partitions in a topic.
         """
         self._config = config
         self._epoch = epoch
@@ -145,7 +145,7 @@ class TableStager:
         self._budget.relieve()
 
     def read_pairs(self) -> Counter[str]:
-        """Return the number of staged or committed deletes of each key change."""
+        """Return the number of staged or committed deletes for each key change, by pair ID."""
         return self._changed_keys.read_pairs(self.description.open_pairs)
 
     def stage_alone(self, partition: TopicPartition, offset: int) -> None:
@@ -179,7 +179,7 @@ class TableStager:
         return files
 
     def drop_partition(self, partition: TopicPartition) -> None:
-        """Discard the rows of a partition that was revoked or will be read again."""
+        """Discard the rows from a partition that was revoked or will be read again."""
         self._buffer.forget(partition)
         for feature in self._features:
             feature.forget(partition)

@@ -23,7 +23,7 @@ BLOOM_COLUMN = "write.parquet.bloom-filter-enabled.column."
 BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 
-# size in memory, in Arrow's format; the writer buffers several copies of an incomplete group
+# size in memory in Arrow format; the writer buffers several copies of an incomplete group
 DEFAULT_ROW_GROUP_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 _BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
@@ -41,7 +41,7 @@ _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, 
 _PARQUET_ONLY = "staged files are Parquet"
 _AS_ROUTED = "staged files are in the table's data location, which write.data.path sets"
 _IN_ORDER = "rows are staged in offset order; rewrite_data_files sorts them"
-# By key: the values that match the sink's behavior, and the reason for that behavior.
+# For each property, the values that match the sink's behavior and the reason for that behavior.
 _IGNORED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "write.format.default": (("parquet",), _PARQUET_ONLY),
     "write.upsert.enabled": (
@@ -160,7 +160,7 @@ def _share(text: str | None) -> float | None:
 
 
 def _most_values(size: int, fpp: float) -> int:
-    """Return how many values fit into a split block Bloom filter of `size` bytes.
+    """Return the number of values that fit into a split block Bloom filter of `size` bytes.
 
     `fpp` is the false-positive probability.
     """

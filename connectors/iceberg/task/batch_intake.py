@@ -1,4 +1,4 @@
-"""`BatchIntake`: converts the records of a poll and stages them when the poll ends."""
+"""`BatchIntake`: converts the records from a poll and stages them when the poll ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BatchIntake:
         self._next_warning = 0.0
 
     def put_records(self, records: Sequence[SinkRecord]) -> None:
-        """Convert records to batches and accept them. Report records without a columnar form."""
+        """Accept records as batches. Report records that cannot be represented as columns."""
         for batch in column_batches(records, self._report_not_columnar):
             self.put_batch(batch)
 
@@ -80,7 +80,7 @@ class BatchIntake:
                 self._report(rest, BadRows({0: error}), FailureReason.DOES_NOT_FIT)
 
     def put_batch(self, batch: Batch) -> None:
-        """Convert the rows that their tables do not contain yet."""
+        """Convert the rows in a batch that their tables do not contain yet."""
         self._actions.guard.check()
         rest = self._readable(batch)
         while rest is not None:
@@ -106,7 +106,7 @@ class BatchIntake:
                 feature.put_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage the records of the poll. Afterward, all offsets below `consumed` are handled."""
+        """Stage the records from the poll. Afterward, all offsets below `consumed` are handled."""
         self._actions.guard.check()
         for feature in self._features:
             consumed = feature.end_poll(consumed, self._convert)
@@ -126,8 +126,8 @@ class BatchIntake:
     def _readable(self, batch: Batch) -> Batch | None:
         """Return the rows that can be handled now, or None if there are none.
 
-        Rows of held partitions are excluded because they will be read again. Rows below the
-        position are excluded because the worker may repeat a batch after an error.
+        Rows from held partitions are excluded because they will be read again. Rows below the
+        task's position are excluded because the worker may repeat a batch after an error.
         """
         partitions, offsets = batch.origin.partitions, batch.origin.offsets
         keep: pa.BooleanArray | None = None
@@ -150,7 +150,7 @@ class BatchIntake:
         return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _limit(self, partition: TopicPartition) -> int | None:
-        """Return the offset from which rows are dropped (rules 29 and 35)."""
+        """Return the offset from which rows are dropped (rules 29 and 35 of the protocol)."""
         limits = [feature.limit(partition) for feature in self._features]
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -187,8 +187,8 @@ class BatchIntake:
     def _holds(self, routed: Sequence[Routed]) -> dict[int, Hold]:
         """Return the partitions that must be held.
 
-        All tables that are not open are requested at once. A partition waits for the last of them,
-        because responses arrive in request order.
+        All tables that are not open are requested at once. A partition waits for the response to
+        the last request, because responses arrive in request order.
 
         Raises:
             BadRows: Some rows cannot create a missing table or need a schema change that was
@@ -217,7 +217,7 @@ class BatchIntake:
         return holds
 
     def _convert(self, item: Routed) -> ConvertedRows:
-        """Convert the rows of a table, except rows below the table's position.
+        """Convert the rows for a table, except rows at offsets that it already contains.
 
         Raises:
             BadRows: Some rows do not fit. They are identified by their index in the routed batch.
@@ -276,7 +276,7 @@ class BatchIntake:
         if now >= self._next_warning:
             self._next_warning = now + UNROUTED_SECONDS
             log.warning(
-                "%s no table so far, most recently of topic %s; iceberg.ext.unrouted determines "
+                "%s no table so far, most recently from topic %s; iceberg.ext.unrouted determines "
                 "whether such rows are ignored, fail the task, or become dead-letter records",
                 pluralize(self._unrouted, "row has", "rows have"),
                 topic,
@@ -293,7 +293,7 @@ class BatchIntake:
 
 
 def _first_offsets(batch: Batch) -> dict[TopicPartition, int]:
-    """Return the offset of the first row of each partition, which is the lowest."""
+    """Return the offset of the first row in each partition, which is the lowest."""
     origin = batch.origin
     return {
         TopicPartition(origin.topic, number): origin.offsets[

@@ -52,7 +52,7 @@ class ChannelTurn:
         self._coordinator = coordinator
         self._awaited_tables: frozenset[str] = frozenset()  # as last reported
         self._max_staged_bytes = max_staged_bytes
-        self._renewed_at = 0  # time of the last check of credentials
+        self._renewed_at = 0  # time of the last credentials check
 
     def take(self) -> None:
         """Read the channel topic and execute all actions that are due.
@@ -70,7 +70,7 @@ class ChannelTurn:
             for feature in self._features:
                 feature.on_message(message)
             if isinstance(message, CommitComplete):
-                # commit the offsets of the group immediately, not after a flush interval
+                # commit the group's offsets immediately instead of after the flush interval
                 self._context.request_commit()
         self._actions.carry_out(self._state.on_tick(now))
         self._report_waiting()
@@ -81,7 +81,7 @@ class ChannelTurn:
         self._limit_staged_bytes()
 
     def _report_waiting(self) -> None:
-        """Report the tables that this task waits for.
+        """Report the tables that this task is waiting for.
 
         Task 0 does not report them because its coordinator reports more details.
         """
@@ -118,7 +118,7 @@ class ChannelTurn:
         if epoch is None or now < self._renewed_at + RETRY_SECONDS * 1000:
             return
         self._renewed_at = now
-        # newer descriptions may have arrived since the last row
+        # newer descriptions may have arrived since the last row was converted
         self._staging.renew(self._state.answer)
         request = TableRequest(None, "no rows").to_text()
         messages = [

@@ -40,7 +40,7 @@ class DeadLetterTable(TaskFeature):
         self._rows = rows
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Add a dead-letter record to the pending records of the poll."""
+        """Add a dead-letter record to the pending records."""
         origin = dead_letter.origin
         dead_letters = self._pending.dead_letters.setdefault(origin.topic_partition, {})
         dead_letters[origin.offset] = dead_letter
@@ -71,7 +71,7 @@ class DeadLetterTable(TaskFeature):
     def end_poll(
         self, consumed: Mapping[TopicPartition, int], convert: Convert
     ) -> Mapping[TopicPartition, int]:
-        """Convert the dead-letter records of the poll.
+        """Convert the dead-letter records from the poll.
 
         If the dead-letter table is not open, their partitions are held.
         """

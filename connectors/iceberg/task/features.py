@@ -2,7 +2,7 @@
 
 `BatchIntake` and `ChannelTurn` do not depend on optional features. Each feature is a subclass.
 `TaskParts` creates the features that the configuration enables. Their hooks are called in the order
-of their creation.
+in which the features were created.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class TaskFeature:
         return None
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Accept a dead-letter record of a partition that is being read."""
+        """Accept a dead-letter record from a partition that is being read."""
 
     def route(self, routing: Routing) -> Routing:
-        """Return the routing with changed tables.
+        """Return the routing, with different tables if necessary.
 
         Raises:
             BadRows: Some rows have no table. They are identified by their index in the routed
@@ -54,7 +54,7 @@ class TaskFeature:
         return None
 
     def recheck(self, item: Routed, keep: pa.BooleanArray) -> pa.BooleanArray | None:
-        """Return a mask of rows to convert although the table contains them, or None.
+        """Return a mask of rows to convert even though the table contains them, or None.
 
         `keep` is the mask of rows that the table does not contain.
         """

@@ -1,4 +1,8 @@
-"""`KeyChangeStops`: stops partitions before the insert of a key change until its delete is read."""
+"""`KeyChangeStops`: stops partitions before the insert of a key change until its delete is read.
+
+A key change is a pair of events: a delete of the row with the old key and an insert of the row with
+the new key.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +66,7 @@ class KeyChangeStops(TaskFeature):
     def end_poll(
         self, consumed: Mapping[TopicPartition, int], convert: Convert
     ) -> Mapping[TopicPartition, int]:
-        """Drop the records of partitions that must stop within the poll.
+        """Drop the records from partitions that must stop within the poll.
 
         Converted rows cannot be truncated, so these partitions are read again up to the waiting
         insert.
@@ -80,7 +84,8 @@ class KeyChangeStops(TaskFeature):
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
         """Return the first insert in each partition whose delete has not been read.
 
-        Deletes in this poll count as read if they precede the stop of their partition.
+        Deletes in this poll count as read if they precede the offset at which their partition
+        stops.
         """
         items = [
             item.rows
@@ -169,7 +174,7 @@ class KeyChangeStops(TaskFeature):
 
 
 def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-    """Count the deletes of each pair up to the stop of each partition."""
+    """Count the deletes by pair ID, up to the offset at which each partition stops."""
     deletes = Counter[str]()
     for partition, pairs in pairs_in(rows.findings).items():
         if (stop := stops.get(partition)) is not None:
@@ -181,9 +186,9 @@ def read_deletes(rows: StagedRows, stops: Mapping[TopicPartition, UnreadPair]) -
 def unread_pairs(
     rows: StagedRows, read: Mapping[str, int]
 ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
-    """Yield the first insert in each partition that lacks values and whose delete was not read.
+    """Yield the first insert in each partition that lacks values and has an unread delete.
 
-    `read` is the number of deletes read for each pair, including the deletes in `rows`.
+    `read` is the number of deletes that have been read for each pair ID, including those in `rows`.
     """
     for partition, pairs in pairs_in(rows.findings).items():
         part = rows.parts[partition]

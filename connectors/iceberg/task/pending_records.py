@@ -15,7 +15,7 @@ class ConvertedRows(NamedTuple):
 
     table: str
     rows: StagedRows | None  # None if the table already contains all of them
-    # lowest offset to stage by partition, or None if the table contains all rows
+    # lowest offset to stage from each partition, or None if the table contains all rows
     firsts: Mapping[TopicPartition, int | None]
 
     def without(self, partition: TopicPartition) -> ConvertedRows:
@@ -36,12 +36,12 @@ class PendingRecords:
     def clear(self) -> None:
         """Remove all records after the poll has been staged."""
         self.converted: list[ConvertedRows] = []
-        # the last dead-letter record of each offset
+        # the last dead-letter record for each offset
         self.dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = {}
         self.timestamps: dict[TopicPartition, int] = {}  # latest record timestamp by partition
 
     def drop(self, partition: TopicPartition) -> None:
-        """Remove the records of a partition that this or another task will read again."""
+        """Remove the records from a partition that this or another task will read again."""
         self.converted = [item.without(partition) for item in self.converted]
         self.dead_letters.pop(partition, None)
         self.timestamps.pop(partition, None)

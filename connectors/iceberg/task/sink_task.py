@@ -1,11 +1,11 @@
 """`IcebergSinkTask`: stages rows as Parquet files and reports the files to the coordinator.
 
 All code runs on the task thread. Rows are converted as they arrive and are staged at the end of the
-poll, together with its dead-letter records. They are not staged earlier because a partition must be
-staged completely or not at all, and its rows arrive in several batches if a transformation routes
-them to several topics. The channel topic is read at the end of each poll and on each `put` call
-without records. `TaskState` makes the decisions, and `TaskActions` executes them. Task 0 also owns
-the coordinator.
+poll, together with the poll's dead-letter records. They are not staged earlier because a partition
+must be staged completely or not at all, and its rows arrive in several batches if a transformation
+routes them to several topics. The channel topic is read at the end of each poll and on each `put`
+call without records. `TaskState` makes the decisions, and `TaskActions` executes them. Task 0 also
+owns the coordinator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from connectors.iceberg.task.task_parts import TaskParts
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 4.0  # timeout for the coordinator; the worker allows 5 s for the whole task
+STOP_SECONDS = 4.0  # timeout for stopping the coordinator; the worker allows 5 s for the whole task
 
 
 class IcebergSinkTask(SinkTask):
@@ -122,7 +122,7 @@ class IcebergSinkTask(SinkTask):
     def pre_commit(
         self, current: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offset up to which all tables contain each partition.
+        """Return the offset up to which all tables contain the rows from each partition.
 
         The committed offsets of the consumer group never exceed these offsets.
         """

@@ -74,7 +74,7 @@ class StagingGuard:
     """Context manager that records whether staging failed partway.
 
     After such a failure, the staged rows do not match `TaskState`, so a report from this task would
-    lose rows. The next task reads the offsets of the open cycle again.
+    lose rows. After a restart, the task reads the offsets of the open cycle again.
     """
 
     def __init__(self) -> None:
@@ -178,14 +178,14 @@ class TaskActions:
         self.carry_out(self._state.hold(partition, *hold, now_ms()))
 
     def _close_files(self, cycle: int) -> None:
-        """Describe the topics again, close the files, and report them (step 2).
+        """Describe the topics again, close the files, and report them (step 2 of the cycle).
 
         The topics are described first because nothing may fail between closing and reporting the
         files. No rows are read in between. If the cluster does not respond or credentials have
         expired, this task skips the cycle, and a later cycle commits the rows.
 
         Raises:
-            ConnectError: Writing failed. The task must fail, and the next task reads the rows
+            ConnectError: Writing failed. The task must fail. After a restart, it reads the rows
                 again.
         """
         epoch, topic_ids = self._state.epoch, self.topic_ids()
@@ -213,10 +213,10 @@ class TaskActions:
         fault_point("after_report")
 
     def topic_ids(self, topics: Iterable[str] | None = None) -> dict[str, str] | None:
-        """Return the current IDs of topics, by default of all assigned topics.
+        """Return the current IDs of the topics, or of all assigned topics by default.
 
-        The ID of a deleted topic is empty, which no existing topic has. Return None if the cluster
-        does not respond.
+        The ID of a deleted topic is empty, unlike the ID of any existing topic. Return None if the
+        cluster does not respond.
         """
         if topics is None:
             topics = {p.topic for p in self._context.assignment()}

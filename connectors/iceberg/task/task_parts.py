@@ -1,4 +1,4 @@
-"""`TaskParts`: creates the objects of a task."""
+"""`TaskParts`: creates the objects that make up a task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from connectors.iceberg.task.task_actions import MessageWriter, TaskActions
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """Objects of one task. Used by the task thread only."""
+    """Objects that make up one task. Used by the task thread only."""
 
     state: TaskState
     staging: StagingArea
@@ -54,13 +54,13 @@ class TaskParts:
         """Create the objects.
 
         Args:
-            config: The configuration of the connector.
+            config: The connector configuration.
             props: The same configuration as strings.
-            context: The context of the task.
-            name: The name of the task in channel messages.
+            context: The task context.
+            name: The task name in channel messages.
             staging: The staging area for rows.
             writer: Sends messages to the coordinator.
-            metrics: The metrics of the task.
+            metrics: The task's metrics.
             state: The state of a task to continue, or None for a new task.
             stages_rows: False if other processes stage the rows.
         """
