@@ -698,7 +698,7 @@ class World:
             raise WrongWorldError(f"failed although no rows are lost: {reason}")
         if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
             raise ExpectedFailureError(reason)
-        if "has no commit of this connector" in reason and self.faults[Fault.RESTORED]:
+        if "has no commit from this connector" in reason and self.faults[Fault.RESTORED]:
             raise ExpectedFailureError(reason)
         if "did not commit" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
             raise ExpectedFailureError(reason)

@@ -8,17 +8,17 @@ injects every known kind of fault into both state machines
 
 | module | contents |
 |---|---|
-| `positions` | `Position` (generation, next), `Epoch`, and `Bounds`; maps by partition in JSON |
+| `positions` | `Position` (generation, next), `Epoch`, and `Bounds`; per-partition maps in JSON |
 | `packed` | compact encoding of integer columns |
-| `rules` | `ProtocolRules`: the decisions of the numbered rules |
+| `rules` | `ProtocolRules`: the decisions that the numbered rules require |
 | `ledger` | ledger in snapshots and in the table property, `look_up`, and `TableVersion` |
-| `offset_metadata` | metadata of the committed group offsets |
-| `last_commits` | last commit of each table in that metadata, which reveals a restored catalog |
+| `offset_metadata` | metadata that the sink commits with the group offsets |
+| `last_commits` | last commit to each table, kept in that metadata to detect a restored catalog |
 | `messages` | messages on the channel topic and their encoding |
 | `actions` | actions that the state machines return |
 | `task_state`, `coordinator_state` | the state machines |
-| `task_partition` | state of one partition of a task, including its open range |
-| `source_progress` | positions of partitions and tables; floors and rewinds |
+| `task_partition` | state of one partition in a task, including its open (unreported) range |
+| `source_progress` | positions of partitions and tables, floors, and rewinds |
 | `table_opening` | offsets from which an opened table needs rows |
 | `commit_cycle` | one cycle, from the accepted ranges to the released offsets |
 | `commit_request`, `table_metadata` | request and outcome of one commit; the table's metadata |
@@ -28,14 +28,17 @@ injects every known kind of fault into both state machines
 | `faults` | fault points at which a test can interrupt the process |
 | `iceberg_metrics` | metrics of the sink |
 
-The last two modules are not part of the state machines. They are in this package because tasks, the
-coordinator, and the Spark driver use them, and this is the lowest package that these processes have
-in common. A fault point marks a step of the protocol in any of these processes, and the metrics
-describe commits with the values of `commit_request`.
+The last two modules are not part of the state machines. They are in this package because it is the
+lowest one that tasks, the coordinator, and the Spark driver all depend on. A fault point marks a
+protocol step in any of these processes, and the metrics use the types in `commit_request`.
 
-A run of a coordinator starts with these steps: fence the previous coordinator
-(`init_transactions`), read the channel to its end, describe the topics, read the group offsets and
-the tables, and call `begin`. The steps of a cycle:
+Terms: the channel is the topic on which the tasks and the coordinator exchange messages. An epoch
+is one run of a coordinator. A ledger contains the positions of all partitions after a commit, and
+the commit stores it in the table. A generation is the number of deliberate rewinds of a partition.
+
+The owner of a new coordinator fences the previous one (`init_transactions`), reads the channel to
+its end, describes the topics, reads the group offsets and the tables, and calls `begin`. Then, each
+commit cycle has these steps:
 
     tasks                                   coordinator                               table
     drop rows below E, stage all other rows 1 StartCommit(cycle, floors)      ->
@@ -52,14 +55,15 @@ the tables, and call `begin`. The steps of a cycle:
     7 commit floor and metadata          <- 6 CommitComplete(floors);
       to the group                            Rewind if a table is behind
 
-E is the offset from which a table needs rows of a partition. The floor is the lowest E. Every
-number in a message is absolute. Therefore, any message may be lost, delayed, or repeated.
+E is the offset from which a table needs rows from a partition. The floor is the partition's lowest
+E over all tables. Every number in a message is absolute. Therefore, any message may be lost,
+delayed, or repeated.
 
-Fault points (`faults`), their step, and the state that a crash leaves behind:
+Fault points (`faults`), the step of each, and the state that a crash at that point leaves behind:
 
     before_start_commit      1  nothing
     after_start_commit       1  a cycle without a coordinator; the next epoch detaches all tasks
-    before_close_files       2  orphan files of this epoch; `CleanFiles` deletes them after the
+    before_close_files       2  orphan files from this epoch; `CleanFiles` deletes them after the
                                 first commit of the next epoch to the same table
     after_close_files        2  as for before_close_files
     after_report             2  a range whose sender has crashed; it is accepted, and the next owner
@@ -75,6 +79,6 @@ Fault points (`faults`), their step, and the state that a crash leaves behind:
     before_group_commit      7  as for after_commit_complete
     after_group_commit       7  nothing
 
-The staged files of a refused range remain until a later epoch deletes them, because a commit of
-unknown outcome may refer to them.
+The staged files of a refused range remain until a later epoch deletes them, because a commit with
+an unknown outcome may refer to them.
 """

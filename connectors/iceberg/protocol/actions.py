@@ -10,7 +10,7 @@ from connectors.iceberg.protocol.messages import CoordinatorMessage, Need, TaskM
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.table.table import StagedFile
 
-# Both sides
+# Coordinator and task
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,17 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail with a reason. A user must decide how to continue."""
+    """Fail the task or connector with a reason. A user must decide how to continue."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopics:
-    """Describe the topics in the cluster.
+    """Describe the source topics.
 
-    The owner of a coordinator returns IDs, partition counts, and log starts with `on_topics`. The
-    owner of a task returns the IDs with `on_topic_ids`.
+    The owner of a coordinator passes topic IDs, partition counts, and log start offsets to
+    `on_topics`. The owner of a task passes topic IDs to `on_topic_ids`.
     """
 
 
@@ -64,7 +64,7 @@ def failed(reason: str) -> EpochEndedError:
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """Load a table from the catalog, never from a cache. The response is `on_table_loaded`."""
+    """Load a table from the catalog, never from a cache, and call `on_table_loaded`."""
 
     table: str
 
@@ -73,7 +73,7 @@ class LoadTable:
 class PrepareTable:
     """Open, create, or evolve a table.
 
-    The response is `on_table_prepared`, `on_table_refused`, or `on_table_waits`.
+    Then, call `on_table_prepared`, `on_table_refused`, or `on_table_waits`.
     """
 
     table: str
@@ -83,24 +83,24 @@ class PrepareTable:
 
 @dataclass(frozen=True, slots=True)
 class ReadGroupOffsets:
-    """Read the group offsets and their metadata. The response is `on_group_offsets`."""
+    """Read the group offsets and their metadata, and call `on_group_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProveLeadership:
-    """Write to the channel in a new transaction. The response is `on_leadership`."""
+    """Write to the channel in a new transaction, and call `on_leadership` with the result."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTable:
-    """Commit one snapshot of a table. The response is `on_commit_outcome`.
+    """Commit one snapshot of a table, and call `on_commit_outcome`.
 
     The transaction may succeed only if the table has the version `expected`. Every attempt checks
-    this. The transaction also writes `ledger` to the snapshot summary under the key of the
-    connector, and `property_text` with the snapshot ID to the table property. If the action is
-    repeated, it is the same object.
+    this. The transaction also writes `ledger` to the snapshot summary under the connector's
+    key, and `property_text` with the snapshot ID to the table property. A repeated action is the
+    same object.
     """
 
     table: str
@@ -112,7 +112,7 @@ class CommitTable:
     valid_through_ms: int | None  # None if a partition has no timestamp
 
     def property_text(self, snapshot: str) -> str:
-        """Encode the property. `snapshot` is the snapshot ID or its placeholder."""
+        """Encode the table property. `snapshot` is the snapshot ID or its placeholder."""
         return LedgerProperty.template(self.ledger, self.opened, snapshot)
 
 
@@ -127,7 +127,7 @@ class CleanFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailure:
-    """Log and count a failed commit. The table prevents the floor from advancing."""
+    """Log and count a failed commit. The floor does not advance until the table has caught up."""
 
     table: str
     reason: str
@@ -161,14 +161,14 @@ CoordinatorAction = (
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Pause partitions of the consumer."""
+    """Pause the consumer for these partitions."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Resume partitions of the consumer."""
+    """Resume the consumer for these partitions."""
 
     partitions: frozenset[TopicPartition]
 
@@ -197,7 +197,7 @@ class CloseFiles:
 
 @dataclass(frozen=True, slots=True)
 class RequestCommit:
-    """Request a group commit soon, because the new epoch requires new metadata."""
+    """Request an offset commit soon, because the new epoch requires new offset metadata."""
 
 
 TaskAction = (

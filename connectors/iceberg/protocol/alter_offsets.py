@@ -1,8 +1,8 @@
-"""Deliberate rewind or skip while the connector is STOPPED (rule 21).
+"""Deliberate rewind or skip while the connector is STOPPED (rule 21 of the commit protocol).
 
 The atomic step is one offset commit with a higher generation. The tables follow when the next
 coordinator opens them. They need rows from the floor, because their ledgers have a lower
-generation. The first cycle also commits the new generation to the tables that receive no rows. If
+generation. The first cycle also commits the new generation to tables that receive no rows. If
 the tables were changed first, a crash could leave an alteration incomplete.
 """
 
@@ -24,19 +24,19 @@ def altered_group(
     start_number: int,
     nonce: str,
 ) -> dict[TopicPartition, GroupOffset]:
-    """Return the group offsets, which must be committed in one request.
+    """Return the altered group offsets, which must be committed in one request.
 
-    Before the first commit to a table, the offsets of a replaced connector also receive metadata.
-    Without metadata, they would be ignored as soon as one partition has metadata.
+    Before the first commit to any table, the offsets that a replaced connector left in the group
+    also receive metadata. Otherwise, they would be ignored as soon as one partition has metadata.
 
     Args:
         new_offsets: The next offset to read by partition. A reset passes the start of the log.
-            Other partitions retain their offset and metadata.
+            The other partitions retain their offset and metadata.
         group: The current group offsets.
         lookups: The ledgers of all known tables.
         topic_ids: The topic IDs by name.
-        start_number: The number of the connector's start.
-        nonce: A unique value.
+        start_number: The worker's count of the connector's starts.
+        nonce: A unique string that distinguishes epochs with the same number.
     """
     if not any(lookup.ledger for lookup in lookups.values()):
         migrated = {p: offset.offset for p, offset in group.items() if offset.mark is None}

@@ -35,7 +35,7 @@ from connectors.iceberg.protocol.table_opening import TableOpening
 class Step(Enum):
     """State of the work on one table in a cycle."""
 
-    LOAD = "load"  # waits for the table, which resolves an unknown outcome
+    LOAD = "load"  # waits for the loaded table, which also resolves an unknown outcome
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
@@ -49,7 +49,7 @@ class TableWork:
 
     step: Step = Step.LOAD
     request: CommitTable | None = None
-    # value of `needs` after the request has succeeded
+    # value of `TableState.needs` after the request has succeeded
     after: dict[TopicPartition, int] = field(default_factory=dict)
     tries: int = 0
     retry_ms: int = 0
@@ -70,7 +70,7 @@ class CommitCycle:
         self.number = number
         self.started_ms = started_ms
         self.ranges: dict[TopicPartition, Range] | None = None  # None while collecting reports
-        # partitions that were attached after the start; they report in the next cycle
+        # partitions that were attached after the cycle started; they report in the next cycle
         self.late_partitions: set[TopicPartition] = set()
         self.work: dict[str, TableWork] = {}
         self._progress = progress
@@ -97,7 +97,7 @@ class CommitCycle:
         )
 
     def apply(self) -> list[CoordinatorAction]:
-        """Select one range per partition, and start the commits to the tables (rule 13)."""
+        """Select one range per partition, and start to commit (rule 13 of the commit protocol)."""
         progress = self._progress
         self.ranges = {
             partition: self._rules.next_range(state.queue)
@@ -125,7 +125,7 @@ class CommitCycle:
         return not self.is_collecting and all(work.step is Step.DONE for work in self.work.values())
 
     def finish(self) -> list[CoordinatorAction]:
-        """Advance the tables without rows, and rewind the refused ranges (rules 19 and 20)."""
+        """Advance the tables that received no rows, and rewind refused ranges (rules 19 and 20)."""
         progress = self._progress
         for name, table in progress.tables.items():
             after, with_rows = self._share(name, table)
@@ -142,10 +142,10 @@ class CommitCycle:
                 unopened[partition] = range_.start  # a table has not been opened in this epoch
         return progress.rewind_where_needed(unopened)
 
-    # Inputs, as described for `CoordinatorState`
+    # Inputs, documented in `CoordinatorState`
 
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
-        """Start the attempts that are due."""
+        """Retry the commits that are due."""
         actions: list[CoordinatorAction] = []
         for name, work in self.work.items():
             if work.step is Step.PAUSE and now_ms >= work.retry_ms:
@@ -165,7 +165,7 @@ class CommitCycle:
         if work.request and work.request.commit in lookup.commits:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
                 return self._committed(name, work, lookup.version)
-            work.step = Step.DONE  # the commit succeeded, and there is a newer commit
+            work.step = Step.DONE  # the commit succeeded, and a newer commit exists
             return self._opening.open(name, lookup)
         if work.unknown and work.request and lookup.version == work.request.expected:
             work.step = Step.COMMIT
@@ -286,7 +286,7 @@ class CommitCycle:
         table.awaits_lowered_group, table.failures = False, 0
         if not table.committed:
             table.committed = True
-            # Earlier, the swap of a paused coordinator might still need the files (rule 18).
+            # Until this commit, a paused coordinator's swap might have needed the files (rule 18).
             actions.append(CleanFiles(name, table.uuid, self._progress.epoch))
         work.step = Step.DONE
         return actions
@@ -294,7 +294,7 @@ class CommitCycle:
     def _missing(self, name: str, work: TableWork) -> list[CoordinatorAction]:
         """Record that a table does not exist (rule 22).
 
-        The table limits the floor until a task requests it and it is created again.
+        The floor does not advance until a task requests the table and it is created again.
         """
         self._progress.tables[name].missing = True
         return self._give_up(name, work, "does not exist")
@@ -328,10 +328,10 @@ class CommitCycle:
     def _share(
         self, name: str, table: TableState
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
-        """Return the needs of a table after the cycle, and the ranges with rows for it.
+        """Return the offsets that a table needs after the cycle, and the ranges with rows for it.
 
-        Ranges that lack or repeat rows of the table are refused. They are not part of the result,
-        and the needs of their partitions do not change (rules 15, 19, and 22).
+        Ranges that lack or repeat rows for the table are refused. They are not part of the result,
+        and the offsets for their partitions do not change (rules 15, 19, and 22).
         """
         after = dict(table.needs)
         with_rows: dict[TopicPartition, Range] = {}
@@ -360,7 +360,7 @@ class CommitCycle:
         after: Mapping[TopicPartition, int],
         with_rows: Mapping[TopicPartition, Range],
     ) -> CommitTable:
-        """Return the request that commits the ranges and a ledger with the new needs (step 4)."""
+        """Return the request that commits the ranges and the resulting ledger (step 4)."""
         table, commit = self._progress.tables[name], self._new_uuid()
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
@@ -389,11 +389,12 @@ class CommitCycle:
         )
 
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
-        """Return the Unix time up to which a table with these needs has all records, or None.
+        """Return the Unix time up to which a table at these offsets has all records, or None.
 
-        This is the minimum over all partitions of the time of the latest record. For a partition
-        without records in the cycle, the later of two times applies: the time of its latest record
-        before the cycle, and the time of the last description if the table has reached the log end.
+        This is the earliest of the times of all partitions. The time of a partition is that of its
+        latest record in the cycle. If it has none, the later of two times applies: the time of its
+        latest record before the cycle, and, if the table has reached the log end, the time at which
+        the topic was last described.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():

@@ -27,7 +27,7 @@ TASK_ID_KEY = "kafka.connect.task-id"
 
 
 class EngineName(Enum):
-    """Engine of a commit, for logs and metrics."""
+    """Engine that performs a commit, as named in logs and metrics."""
 
     APPEND = "append"
     MERGE = "merge"
@@ -37,7 +37,7 @@ class EngineName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Settings that select the engine of a commit, and its treatment of other writers."""
+    """Settings that select a commit's engine and how it treats other writers."""
 
     full_merge: bool = False  # `iceberg.ext.commit-engine=merge`
     refuse_foreign_rows: bool = False  # `iceberg.ext.foreign-writers=refuse`
@@ -54,34 +54,35 @@ class CommitRequest:
     table: str
     commit_id: str  # also in `summary` under `kafka.connect.commit-id`; added if missing
     expected: TableVersion
-    property_key: str  # name of the ledger in the summary and of the table property
+    property_key: str  # key of the ledger in the summary, and name of the table property
     property_template: str  # value of the property, with the placeholder `SNAPSHOT_ID`
     summary: Mapping[str, str]  # contains `property_key`
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
     # for MERGE; may be empty in a request without files if the records determine the key columns
     key_columns: Sequence[str] = ()
-    # for MERGE; True if staged rows have their position in the source, so keys may be duplicated
+    # for MERGE; True if staged rows include their source position, so a key may occur repeatedly
     ordered: bool = False
     # table properties to set in the same transaction
     properties: Mapping[str, str] = field(default_factory=dict)
     tags: Sequence[TagRule] = ()  # due tags are created and outdated tags are removed
-    ledger_tag: str | None = None  # moved to the new snapshot or removed; see `keep_ledger_tag`
+    # tag that is moved to the new snapshot if `keep_ledger_tag` is True, and removed otherwise
+    ledger_tag: str | None = None
     keep_ledger_tag: bool = False
     ref: str = MAIN  # a missing branch is created from main
-    # branch of commits awaiting approval; used instead of `ref` while it is ahead of `ref`
+    # branch for commits awaiting approval; used instead of `ref` while it is ahead of `ref`
     unpublished_branch: str | None = None
     expectations: Sequence[Expectation] = ()
     step: CycleStep | None = None  # user-defined query or function that transforms the rows
     aggregates: Sequence[CycleAggregate] = ()  # aggregate tables that this table updates
     # schema evolution for the results of the step and the aggregates
     evolution: EvolutionPolicy = field(default_factory=dict)
-    # True if the sink creates missing tables; a new table has the columns of the step's result
+    # True if the sink creates missing tables; a new table gets its columns from the step's result
     creates: bool = False
     rejected_table: str = ""  # receives the rows that expectations reject
-    # prefix of scratch branches that earlier releases left behind (rule 40)
+    # prefix of scratch branches from earlier releases (rule 40 of the commit protocol)
     work_branch: str = "connect-work"
-    file_prefix: str = "connect-"  # prefix of new files, which identifies them for rule 18
+    file_prefix: str = "connect-"  # prefix of new files, by which rule 18 recognizes them
     # maximum number of attempts if other writers commit concurrently
     attempt_limit: int = 8
 
@@ -98,19 +99,19 @@ class CommitStatus(Enum):
     COMMITTED = "committed"
     CONFLICT = "conflict"  # the table does not have the expected version; open it again
     FAILED_RETRY = "failed, retry"  # too many concurrent commits by other writers; retry later
-    UNKNOWN = "unknown"  # not among the ancestors, but may still succeed; repeat the same request
+    UNKNOWN = "unknown"  # not an ancestor, but may still succeed; repeat the same request
     MISSING = "missing"  # the table does not exist
     FAILED = "failed"  # definitely not committed, for example forbidden, invalid, or out of space
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCounts:
-    """Counts of one commit."""
+    """Statistics for one commit."""
 
     added_files: int = 0
     added_rows: int = 0
     replaced_rows: int = 0  # rows that an upsert or a delete of this commit removed
-    # partial rows without an existing row, whose unavailable values are null
+    # partial rows that matched no existing row, so their unavailable values are null
     unmatched_patches: int = 0
     older_changes: int = 0  # changes that were dropped because the table has newer changes
     foreign_conflicts: int = 0  # attempts that failed because of other writers
@@ -126,7 +127,7 @@ class CommitOutcome:
     snapshot_id: int | None = None  # COMMITTED only
     reason: str = ""  # one line for users
     counts: CommitCounts = field(default_factory=CommitCounts)
-    because: str = ""  # reason for the choice of the engine
-    # number of rows by violated expectation, or 0 for a query
+    because: str = ""  # reason why this engine was chosen
+    # number of violating rows by violated expectation; 0 for an expectation that is a query
     failed: Mapping[str, int] = field(default_factory=dict)
     unpublished: bool = False  # True if the commit awaits approval

@@ -90,7 +90,7 @@ class CoordinatorState:
         self._progress = SourceProgress(settings, Epoch(0, nonce), rules)
         self._opening = TableOpening(self._progress)
         self._pending_requests: dict[str, tuple[Need, str]] = {}  # by table
-        # requests by table that were answered during a commit and are repeated after it
+        # requests by table that were answered without positions during a commit; repeated after it
         self._deferred_requests: dict[str, tuple[Need, str]] = {}
         self._cycle: CommitCycle | None = None
         self._cycles = 0
@@ -117,11 +117,11 @@ class CoordinatorState:
             topics: All source topics.
             group: The group offsets. For a connector that has never run, they may be the initial
                 positions, resolved to offsets.
-            tables: All tables of the configuration, with None for tables that do not exist.
+            tables: All configured tables, with None for each table that does not exist.
             channel_epoch: The highest epoch in the channel, which was read to its end.
             now_ms: The current time.
-            log_ends: The log end offsets, read *after* the tables. A ledger beyond the end is
-                therefore not a race, but an error, because the log has lost records.
+            log_ends: The log end offsets, read *after* the tables. A ledger beyond a log end
+                therefore cannot be a race. It is an error, because the log has lost records.
         """
         lookups = {
             name: look_up(view, self._rules) for name, view in tables.items() if view is not None
@@ -264,14 +264,14 @@ class CoordinatorState:
         return [*actions, *self._rewind_between_cycles()]
 
     def _rewind_between_cycles(self) -> list[CoordinatorAction]:
-        """Rewind partitions if a table needs it. A cycle that is being committed does so later."""
+        """Rewind partitions if a table needs it. During a commit, the cycle's end does this."""
         if self._cycle is None or self._cycle.is_collecting:
             return self._progress.rewind_where_needed()
         return []
 
     @property
     def quiet_tables(self) -> list[str]:
-        """Tables without a commit in progress, to be checked with `on_table_seen`."""
+        """Tables without a commit or request in progress. Their owner calls `on_table_seen`."""
         tables_in_cycle = self._cycle.work if self._cycle else {}
         return [
             name
@@ -283,7 +283,7 @@ class CoordinatorState:
 
     @_input
     def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
-        """Handle a view of a table without a commit in progress, which may have been rolled back.
+        """Check whether a table without a commit in progress has been rolled back.
 
         The next commit detects all other changes, such as a replaced table.
         """
@@ -301,7 +301,7 @@ class CoordinatorState:
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
 
     def _send_answer(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """Send an answer without positions during a commit to the table.
+        """Answer a request without positions while a commit to the table is in progress.
 
         The answer may contain storage credentials, which cannot wait until the end of a long cycle.
         Partitions that wait for the table continue to wait.
@@ -319,10 +319,11 @@ class CoordinatorState:
         """Handle a refused `PrepareTable`.
 
         Args:
-            name: The table.
-            error: The reason.
+            name: Table name.
+            error: Reason for the refusal.
             missing: True if the table does not exist and may not be created.
-            rows: True if the table does not exist and cannot be created from the requested rows.
+            rows: True if the table does not exist and cannot be created from the rows for which
+                it was requested.
         """
         if self._pending_requests.pop(name, None) is None:
             return []

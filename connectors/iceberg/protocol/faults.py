@@ -12,8 +12,8 @@ processes), `stop` (SIGSTOP until a test sends SIGCONT), `delay:ms`, `raise` (`F
 `raise:forbidden` (refusal by the catalog), and `raise:full` (full disk).
 
 With `@/path/of/a/file`, the items are read from a file, which may change while the process runs. In
-this case, an item applies only to the first process that reaches its point, or to all processes
-with `@n+`, and hits are counted from the last change.
+this case, an item applies only to the first process that reaches its point, or, with `@n+`, to all
+processes. Hits are counted from the last change to the file.
 
 For each hit of a point, the process first appends `name hit-number process-id` to the file in
 `CONNECT_PY_FAULTS_LOG`. Without `CONNECT_PY_FAULTS`, hits are only logged.
@@ -56,7 +56,7 @@ _ITEM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Fault at one point."""
+    """Fault to inject at one point."""
 
     action: str
     delay_ms: int
@@ -91,7 +91,7 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
 
 
 class _Faults:
-    """Fault points of this process. `hit` may be called from any thread."""
+    """Fault points in this process. `hit` may be called from any thread."""
 
     def __init__(self, spec: str, log: str | None) -> None:
         self._file = spec[1:] if spec.startswith("@") else None
@@ -128,7 +128,7 @@ class _Faults:
         self._hits.clear()
 
     def _is_first(self, name: str) -> bool:
-        """Return True if no other process has applied this item of the file."""
+        """Return True if no other process has applied this item in the file."""
         if self._file is None:
             return True
         try:
@@ -147,7 +147,7 @@ class _Faults:
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                # directed to this thread, because it must not continue
+                # sent to this thread, because it must stop before it returns
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
@@ -167,7 +167,7 @@ def fault_point(name: str) -> None:
 
 @contextmanager
 def no_fault_points() -> Iterator[None]:
-    """Ignore fault points on this thread while the block runs.
+    """Ignore fault points on this thread inside the `with` block.
 
     Use this for work that is not a step of the protocol.
     """

@@ -31,15 +31,15 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "iceberg_schema_changes_total": "Schema changes by the sink.",
         "iceberg_staged_cycles": "Reported cycles of the task that are not committed yet.",
         "iceberg_stop_at_remaining_offsets": "Remaining offsets before iceberg.ext.stop-at.",
-        "iceberg_table_data_files": "Data files of the current snapshot.",
-        "iceberg_table_delete_files": "Delete files and deletion vectors of the current snapshot.",
+        "iceberg_table_data_files": "Data files in the current snapshot.",
+        "iceberg_table_delete_files": "Delete files and deletion vectors in the current snapshot.",
         "iceberg_table_excessive": "1 if a table has more than 5,000 snapshots or 500 small files.",
         "iceberg_table_small_files": "Data files smaller than 75% of the target size.",
         "iceberg_table_snapshots": "Snapshots in the metadata of a table.",
         "iceberg_unexpected_rows_total": "Rows that violated an expectation.",
         "iceberg_unknown_values_total": "Rows with nulls for values that were not available.",
         "iceberg_unpublished": "1 if commits await approval, otherwise 0.",
-        "iceberg_unrouted_rows_total": "Rows without a table, or whose table does not exist.",
+        "iceberg_unrouted_rows_total": "Rows routed to no table or to a table that does not exist.",
         "iceberg_valid_through_seconds": "Unix time through which a table has all changes.",
         "iceberg_waiting": "1 if rows wait because of a failure, otherwise 0.",
     }
@@ -71,7 +71,7 @@ class IcebergMetrics:
         self._staged_cycles.set(cycles)
 
     def unrouted(self, topic: str, rows: int) -> None:
-        """Count rows of a topic that have no table."""
+        """Count rows from a topic that have no table."""
         self._add("iceberg_unrouted_rows_total", rows, topic=topic)
 
     # Commits
@@ -113,19 +113,19 @@ class IcebergMetrics:
         self._add("iceberg_schema_changes_total", len(changes), table=table)
 
     def pending_change(self, table: str, change: str, *, pending: bool) -> None:
-        """Set whether rows of a table wait for a schema change."""
+        """Set whether rows for a table wait for a schema change."""
         self._set("iceberg_held_changes", int(pending), table=table, change=change)
 
     # Maintenance
 
     def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
-        """Set the counts of files and snapshots of a table."""
+        """Set a table's file and snapshot counts."""
         self._set("iceberg_table_data_files", data_files, table=table)
         self._set("iceberg_table_delete_files", delete_files, table=table)
         self._set("iceberg_table_snapshots", snapshots, table=table)
 
     def small_files(self, table: str, files: int) -> None:
-        """Set the number of small data files of a table."""
+        """Set the number of small data files in a table."""
         self._set("iceberg_table_small_files", files, table=table)
 
     def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
@@ -153,12 +153,12 @@ class IcebergMetrics:
         self._set("iceberg_lag_seconds", lag_seconds, table=table)
 
     def waiting(self, reason: str, table: str, why: str | None) -> None:
-        """Set whether rows of a table wait.
+        """Set whether rows for a table are waiting.
 
         Args:
-            reason: The blocked step, which is `begin`, `open`, or `commit`.
+            reason: The blocked step: `begin`, `open`, or `commit`.
             table: The table, or empty for all tables.
-            why: The current error, or None if rows do not wait.
+            why: The current error, or None if no rows are waiting.
         """
         self._set("iceberg_waiting", int(why is not None), reason=reason, table=table)
 

@@ -1,7 +1,7 @@
-"""`LastCommits`: the newest commit to each table, stored in the offset metadata (rule 4).
+"""`LastCommits`: the newest commit to each table, stored in the offset metadata.
 
 If a catalog is restored from a backup, the ledgers of its tables are also restored. In this case,
-only the consumer group still has a record of later commits.
+only the consumer group still has a record of later commits (rule 4 of the commit protocol).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.packed import pack, unpack
 
-# maximum bytes per partition, for about 300 tables; brokers accept metadata of 4,096 bytes
+# maximum bytes per partition, enough for about 300 tables; brokers accept metadata of 4,096 bytes
 TEXT_LENGTH = 3_000
 ALL_TEXTS = 256_000  # maximum bytes for all partitions in one offset commit request
 
@@ -36,8 +36,8 @@ class LastCommits:
         """Create a set of stamps.
 
         Args:
-            since: Number of the last epoch in which all offsets were altered. Stamps in metadata of
-                earlier epochs are ignored.
+            since: Number of the last epoch in which all offsets were altered. Stamps in metadata
+                from earlier epochs are ignored.
             stamps: Stamps by hash of the table UUID.
         """
         self._since = since
@@ -82,9 +82,9 @@ class LastCommits:
         return self._stamps.get(_table_hash(uuid))
 
     def to_text(self, partitions: int) -> str:
-        """Encode the stamps for the offset metadata of a number of partitions.
+        """Encode the stamps for the offset metadata of `partitions` partitions.
 
-        The result is empty if there are no stamps, or if none of them fits the limit.
+        The result is empty if there are no stamps, or if not even one fits within the limit.
         """
         if self._encoded is None or self._encoded[0] != partitions:
             length = min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))

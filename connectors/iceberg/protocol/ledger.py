@@ -22,14 +22,14 @@ from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 # format with all partitions in readable form, which older versions of the sink can also read
 PLAIN_VERSION = 1
 LEDGER_VERSION = 2  # format with packed topics; readers also accept older versions
-# a topic with this many partitions is packed, because every snapshot repeats the ledger
+# a topic with at least this many partitions is packed, because every snapshot has a ledger
 PACKED_PARTITIONS = 100
 # with more partitions, `source_offsets` is too long to be repeated in every snapshot
 REPEATED_PARTITIONS = 1000
 
 
 def ledger_key(group: str) -> str:
-    """Return the summary key and table property name of the ledger of a connector group."""
+    """Return the summary key and table property name for a connector group's ledger."""
     return f"connect-py.ledger.{group}"
 
 
@@ -39,7 +39,7 @@ def group_of(property_key: str) -> str:
 
 
 def source_offsets_key(group: str) -> str:
-    """Return the summary key of the next offsets in readable form."""
+    """Return the summary key for the next offsets in readable form."""
     return f"kafka.connect.source-offsets.{group}"
 
 
@@ -53,7 +53,7 @@ class LedgerTooNewError(LedgerFormatError):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Offsets [base, next) of one partition, whose rows this commit completed."""
+    """Offsets [base, next) in one partition. This commit completed their rows in the table."""
 
     generation: int
     base: int  # `next` of the previous ledger in the same generation
@@ -146,7 +146,7 @@ class Ledger:
 
 
 class _Writer(NamedTuple):
-    """Origin of a ledger, which is the only required part of a superseded ledger."""
+    """Origin of a ledger. No other part of a superseded ledger is needed."""
 
     epoch: Epoch
     commit: str
@@ -236,7 +236,7 @@ class SnapshotView:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """Part of the current table metadata that the protocol needs (rule 3)."""
+    """Table metadata that determines the ledger (rule 3 of the commit protocol)."""
 
     uuid: str
     # ancestors of the commit ref, newest first; may end after the first ancestor with a ledger
@@ -248,7 +248,7 @@ class TableView:
     property: str | None
     # True if the head has data and no common ancestor with the snapshot in the property
     replaced: bool = False
-    # True if the commit ref is a missing branch; `ancestors` are from main, where it would start
+    # True if the commit ref is a missing branch; `ancestors` are those of main
     branch_missing: bool = False
 
 
@@ -257,10 +257,10 @@ class Standing(Enum):
 
     FOUND = "found"
     EXPIRED = "expired"  # the snapshots with a ledger have expired; the property is valid
-    ROLLED_BACK = "rolled back"  # a user rolled the table back; it is refilled from this ledger
+    ROLLED_BACK = "rolled back"  # by a user; refilled from the ledger that is now the newest
     # other data, which may include committed rows, replaced the table; the contents are unknown
     REPLACED = "replaced"
-    BRANCH_LOST = "branch lost"  # main may contain some of the commits of the branch
+    BRANCH_LOST = "branch lost"  # main may contain some of the branch's commits
     # the table was rolled back to a snapshot whose ledger has expired; the contents are unknown
     LOST = "lost"
     NONE = "none"  # the connector never wrote to the table, or the table was re-created
@@ -268,10 +268,10 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Version of a table that every attempt of a commit compares completely (rule 16).
+    """Version of a table. Every commit attempt compares all of it (rule 16).
 
     Commits by other writers do not change the version. It includes the snapshot in the property.
-    Otherwise, a late commit would succeed after a rollback to the snapshot that it expects.
+    Otherwise, a late commit could succeed after a rollback to the snapshot that it expects.
     """
 
     uuid: str
@@ -281,7 +281,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Ledger of a table with its state, which depends on the history of the table."""
+    """Ledger of a table, and the ledger's state according to the table's history."""
 
     standing: Standing
     version: TableVersion
@@ -361,7 +361,8 @@ def table_version(view: TableView) -> TableVersion:
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
     """Encode entries as `{"p": {"0": [generation, base, next]}}`, or packed.
 
-    The packed columns are partition numbers, generations, bases, and differences of next and base.
+    The packed columns are partition numbers, generations, bases, and differences
+    between next and base.
     """
     if len(entries) < PACKED_PARTITIONS:
         return {"p": _write_rows({p: (e.generation, e.base, e.next) for p, e in entries.items()})}

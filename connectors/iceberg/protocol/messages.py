@@ -1,12 +1,13 @@
 """Messages between the tasks and the coordinator on the channel topic.
 
 A message is one JSON object, such as `{"v":1,"type":"report",...}`. If a message is lost, repeated,
-or delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35).
-Positions in messages are absolute. Therefore, the newest message is sufficient.
+or delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35 of
+the commit protocol). Positions in messages are absolute. Therefore, the newest message is
+sufficient.
 
 Brokers reject large records. Long messages are compressed with zlib. Messages with too many
-partitions are split by partition into several messages. Every rule applies to single partitions, so
-receivers do not need to detect the split.
+partitions are split by partition into several messages. Every protocol rule applies to individual
+partitions, so receivers do not need to detect the split.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ COMPRESSED_BYTES = 10_000  # minimum size for compression; shorter messages rema
 RECORD_BYTES = 500_000
 # approximate number of tables and files per message, which limits the size before compression
 PART_CELLS = 5_000
-COLUMN_CELLS = 1_000  # minimum number of tables times partitions for attachments in columns
+COLUMN_CELLS = 1_000  # minimum of tables * partitions for columnar attachments
 TEXT_BYTES = 1 << 28  # maximum decompressed size of a record; the sink never sends larger records
 
 T = TypeVar("T")
@@ -41,7 +42,9 @@ class Need(Enum):
 
     CREATE = "create"  # the task has not opened the table; open it, or create it if allowed
     EVOLVE = "evolve"  # rows do not fit the table schema that the task uses
-    PAIR = "pair"  # the task waits for a delete that another task may have read
+    PAIR = (
+        "pair"  # an insert waits for the delete of its key change, which another task may have read
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Attach:
     """Request for the state of assigned partitions. Every attempt has a new nonce."""
 
     task: str
-    start: int  # start number of the task
+    start: int  # the worker's count of the connector's starts, from the task's configuration
     nonce: str
     partitions: Mapping[TopicPartition, str]  # topic ID from the task's description of the topic
     seen: Epoch | None = None  # highest epoch in the messages and metadata that the task has read
@@ -153,8 +156,8 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    # encoded `LastCommits` for the metadata of these floors, opaque to tasks; part of every message
-    # that contains floors
+    # encoded `LastCommits` for the metadata with which these floors are committed, opaque to tasks;
+    # part of every message that contains floors
     commits: str = ""
 
 
@@ -162,15 +165,16 @@ class Attached:
 class TableOpened:
     """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
-    `needs` contains all partitions. If it is empty, which occurs during a cycle, only the answer is
-    new, and partitions that wait for the table continue to wait.
+    `needs` contains all partitions, unless the message is sent during a commit to the table. In
+    this case, it is empty, only the answer is new, and partitions that wait for the table continue
+    to wait.
     """
 
     epoch: Epoch
     table: str
     uuid: str
     needs: Mapping[TopicPartition, int]
-    answer: str  # schema, partition spec, location, and file IO settings in JSON, opaque
+    answer: str  # opaque JSON: schema, partition spec, location, and FileIO properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ class TableRefused:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Request to drop the staged rows of partitions and to read them again.
+    """Request to drop the staged rows from partitions and to read these rows again.
 
     A message with a nonce is the response to one report and applies only to that attachment.
     """
@@ -226,7 +230,7 @@ class CommitComplete:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Bounds of this run of the connector (rule 35).
+    """Offsets at which this run of the connector stops reading (rule 35).
 
     The message is written before any offset is released, and again before it expires.
     """
@@ -281,7 +285,7 @@ def _parts(message: Message, count: int) -> list[Message]:
 
 
 def _weight(message: Message) -> int:
-    """Estimate the size of a message in tables and files. Columnar attachments count one tenth."""
+    """Estimate the number of tables and files in a message. Ten attached tables count as one."""
     match message:
         case Report():
             parts = [part for r in message.ranges.values() for part in r.tables.values()]
@@ -318,9 +322,10 @@ def _text(data: bytes) -> bytes:
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
     """Encode the needs of many partitions by table.
 
-    Each value contains the UUID of the table and, for each partition, the lag of the need behind
-    the position. Usually, all partitions have the same tables, and most lags are 0. The result is
-    empty if there are few cells, or if the partitions have different tables.
+    Each value contains the UUID of the table and, for each partition, how many offsets the
+    need is behind the position. Usually, all partitions have the same tables, and most of these
+    numbers are 0. The result is empty if there are few values, or if the partitions have different
+    tables.
     """
     tables = next(iter(attachments.values())).needs if attachments else {}
     ordered = [attachment for _, attachment in sorted(attachments.items())]
@@ -364,7 +369,7 @@ def _write(value: Any) -> dict[str, Any]:
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Create a message from JSON values. Missing members, as in older versions, have defaults."""
+    """Create a message from JSON values. Members missing in older versions get defaults."""
     names = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
     members: Any = {name: _FORMS.get(name, _UNCHANGED)[1](document[name]) for name in names}
     return kind(**members)

@@ -13,20 +13,21 @@ MARK_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """Metadata of an offset that this connector committed, with the state at that time.
+    """Metadata that this connector commits with a group offset.
 
-    An offset without metadata, for example after a reset by a tool, is ignored (rule 4).
+    An offset without metadata, for example after a reset by a tool, is ignored (rule 4 of the
+    commit protocol).
     """
 
     epoch: Epoch
     generation: int
     topic_id: str  # ID of the topic that the task read
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
-    commits: str = ""  # encoded `LastCommits` when the offset was released
+    commits: str = ""  # encoded `LastCommits` at the time when the offset was released
     bound: Bound | None = None  # None if the connector does not stop automatically
 
     def to_text(self) -> str:
-        """Encode the metadata in about 100 bytes plus the commits. Brokers accept 4,096 bytes."""
+        """Encode the metadata in about 100 bytes plus the commits. Brokers accept 4,096."""
         document: dict[str, Any] = {
             "connect-py": MARK_VERSION,
             "epoch": [self.epoch.number, self.epoch.nonce],

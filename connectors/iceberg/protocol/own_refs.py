@@ -1,4 +1,4 @@
-"""Names of the branches and tags that commits of the sink create and remove."""
+"""Names of the branches and tags that the sink's commits create and remove."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final
 
 OWN_REFS: Final = "connect-py-"  # prefix of all names
 UNPUBLISHED_PREFIX: Final = f"{OWN_REFS}unpublished-"
-BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # tag of the state that a rebuild replaced
+BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # tag on the snapshot that a rebuild replaced
 REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # branch that `connect-py rebuild` commits to
 
 
 def scratch_prefix(connect_group: str) -> str:
-    """Return the prefix of the scratch branches that earlier releases created (rule 40).
+    """Return the prefix of the scratch branches that earlier releases created.
 
-    It contains a hash, because the name of one group may be a prefix of the name of another group.
+    Commits remove these branches (rule 40 of the commit protocol). The prefix contains a hash,
+    because the name of one group may be a prefix of the name of another group.
     """
     return f"{OWN_REFS}scratch-{_digest(connect_group)}-"
 

@@ -33,7 +33,7 @@ def pack(*columns: Iterable[int]) -> str:
         if sys.byteorder == "big":
             column.byteswap()
         raw = column.tobytes()
-        # a separate block for each plane, because the byte distributions differ
+        # a separate zlib block for each byte position, because the byte distributions differ
         for index in range(_WIDTH):
             parts += packer.compress(raw[index::_WIDTH]), packer.flush(zlib.Z_BLOCK)
     parts.append(packer.flush())

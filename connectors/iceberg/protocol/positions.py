@@ -1,4 +1,4 @@
-"""Partitions, positions, epochs, and bounds: the basic values of the protocol."""
+"""Partitions, positions, epochs, and bounds: the basic values of the commit protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class Epoch(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Bound of one partition, as recorded in attachments and in offset metadata (rule 35)."""
+    """Offset at which a run stops reading one partition (rule 35 of the commit protocol).
+
+    It is recorded in attachments and in offset metadata.
+    """
 
     run: str  # see `Bounds`
     end: int  # no record at or above this offset is staged
@@ -42,7 +45,7 @@ class Bound(NamedTuple):
 class Bounds:
     """Bounds of all partitions, resolved once per run.
 
-    A run is a start of the connector with one value of the option.
+    A run is a start of the connector with one value of `iceberg.ext.stop-at`.
     """
 
     run: str

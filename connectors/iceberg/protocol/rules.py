@@ -1,8 +1,8 @@
 """`ProtocolRules`: decisions of the commit protocol that implement the rules in `docs/protocol.md`.
 
-Each method makes one decision of the state machines from plain values. The rule numbers refer to
-that page. A simulation passes a subclass that makes one decision differently, to prove that the
-protocol fails without the rule.
+Each method makes one decision for the state machines from plain values. The rule numbers refer to
+that page. A simulation passes the state machines a subclass that makes one decision differently,
+to prove that the protocol fails without the rule.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class ProtocolRules:
     def is_bound_to_table(self, uuid: str, table_uuid: str) -> bool:
         """Return True if a ledger was written to this table (rule 1).
 
-        A re-created table may have a copy of the properties of its predecessor.
+        A re-created table may have a copy of its predecessor's properties.
         """
         return uuid == table_uuid
 
     def ledger_positions(
         self, positions: Mapping[TopicPartition, int], with_rows: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the positions that a commit writes, which include all partitions (rule 2).
+        """Return the positions that a commit writes, for all partitions (rule 2).
 
-        If only the positions of partitions with rows were written, a later re-read would add rows
-        from before the start of a newly routed table.
+        If only the positions of partitions with rows were written, a later re-read would give a
+        newly routed table rows from before its start position.
         """
         return positions
 
@@ -107,7 +107,7 @@ class ProtocolRules:
     ) -> bool:
         """Return True if a ledger takes precedence over the group offset (rule 7).
 
-        This is the case if the offset is from an epoch that ended before the last commit of the
+        This is the case if the offset is from an epoch that ended before the last commit to the
         table. An owner of that epoch may have committed the offset after the table was replaced and
         opened at a lower position.
         """
@@ -141,7 +141,7 @@ class ProtocolRules:
         """
         return not has_ledger
 
-    # Reports of tasks
+    # Reports from tasks
 
     def is_from_earlier_start(self, start_number: int, current_start_number: int) -> bool:
         """Return True if a task has the configuration of an earlier start (rule 14).
@@ -157,14 +157,14 @@ class ProtocolRules:
     # A commit cycle
 
     def next_range(self, queue: deque[Range]) -> Range:
-        """Remove and return the range of a partition that a cycle commits (rule 13).
+        """Remove and return the range that a cycle commits for a partition (rule 13).
 
         Later ranges wait, because they would leave a gap if this range were refused.
         """
         return queue.popleft()
 
     def is_exact(self, lower_bound: int, first: int, needed: int) -> bool:
-        """Return True if a range with rows neither lacks nor repeats rows of a table (rule 15).
+        """Return True if a range with rows neither lacks nor repeats rows for a table (rule 15).
 
         Args:
             lower_bound: Offset below which the task dropped rows or did not read them.

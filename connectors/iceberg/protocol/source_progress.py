@@ -23,10 +23,10 @@ from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Settings of one run of a coordinator."""
+    """Settings for one run of a coordinator."""
 
-    cluster: str  # ID of the Kafka cluster of the source topics
-    start_number: int  # number of the connector's start, counted by the worker
+    cluster: str  # ID of the Kafka cluster that contains the source topics
+    start_number: int  # the worker's count of the connector's starts
     commit_interval_ms: int
     commit_timeout_ms: int
     dynamic: bool = False  # True if rows may be routed to tables that are not in the configuration
@@ -67,9 +67,11 @@ class PartitionState:
     log_start: int
     applied: int  # end of the last range that a cycle has processed
     accepted: int  # end of the last accepted range
-    mark_epoch: int | None = None  # epoch number in the metadata of the group offset at the start
+    mark_epoch: int | None = (
+        None  # epoch number in the group offset's metadata when the epoch started
+    )
     rewind: int = 0
-    # highest floor that was sent, which a task may commit, by rewind number
+    # highest floor that was sent to tasks, which may commit it; indexed by rewind number
     sent_floors: list[int] = field(default_factory=lambda: [0])
     described: bool = True  # False if the partition no longer exists, so no report is expected
     owned: bool = True  # False if the partition was added and no task has attached it yet
@@ -93,7 +95,8 @@ class TableState:
     opened: dict[TopicPartition, Position]  # start positions of the table, for the property
     needs: dict[TopicPartition, int]  # offset from which the table needs rows (E)
     bases: dict[TopicPartition, int]  # `base` of the entries in the next ledger
-    # True if commits must wait until the group offsets are at or below `needs` (rule 8)
+    # True if commits must wait until the group offsets are at or below `needs` (rule 8 of the
+    # commit protocol)
     awaits_lowered_group: bool
     answer: str | None = None
     missing: bool = False
@@ -312,7 +315,7 @@ class SourceProgress:
         )
 
     def is_below_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
-        """Return True if this epoch has sent a floor above the needs of a table (rule 8)."""
+        """Return True if this epoch has sent a floor above what a table needs (rule 8)."""
         return any(
             needed < max(self.partitions[partition].sent_floors)
             for partition, needed in needs.items()
@@ -323,8 +326,8 @@ class SourceProgress:
     ) -> bool:
         """Return True if the group offset is and remains at or below the needed offset (rule 8).
 
-        The owner has followed the rewind in the metadata of the offset. It no longer commits floors
-        that it received before this rewind.
+        The owner has followed the rewind whose number is in the offset's metadata. It no longer
+        commits floors that it received before this rewind.
         """
         if offset is None or offset.mark is None:
             return False
@@ -395,5 +398,5 @@ class SourceProgress:
 
 
 def latest(*times: int | None) -> int | None:
-    """Return the latest of the known times, or None."""
+    """Return the latest of the known times, or None if no time is known."""
     return max((time for time in times if time is not None), default=None)

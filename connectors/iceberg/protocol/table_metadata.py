@@ -1,4 +1,4 @@
-"""`TableMetadata`: Iceberg's table metadata, and the view of it that the protocol uses."""
+"""`TableMetadata`: Iceberg's table metadata, and the view of it that the commit protocol uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Snapshot = Mapping[str, Any]  # `snapshot-id`, `summary`, and optionally `parent
 
 
 class TableMetadata:
-    """One version of the metadata of a table. No method accesses the catalog."""
+    """One version of a table's metadata. No method accesses the catalog."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """Create metadata from the JSON document of Iceberg's table specification."""
@@ -75,7 +75,7 @@ class TableMetadata:
         )
 
     def with_ref(self, name: str, snapshot: int | None) -> TableMetadata:
-        """Return a copy in which a branch refers to a snapshot, or does not exist if it is None."""
+        """Return a copy in which a branch refers to `snapshot`, or is removed if that is None."""
         refs = {key: ref for key, ref in (self._document.get("refs") or {}).items() if key != name}
         if snapshot is not None:
             refs[name] = {"snapshot-id": snapshot, "type": "branch"}
@@ -83,7 +83,7 @@ class TableMetadata:
 
     @cached_property
     def snapshot_log(self) -> Sequence[tuple[int, int]]:
-        """Changes of main, oldest first, as pairs of Unix time in milliseconds and snapshot ID."""
+        """Changes to main, oldest first, as pairs of Unix time in milliseconds and snapshot ID."""
         return [
             (each["timestamp-ms"], each["snapshot-id"])
             for each in self._document.get("snapshot-log") or ()
@@ -173,7 +173,7 @@ class TableMetadata:
         return None
 
     def view(self, ref: str, key: str) -> TableView:
-        """Return the part of the metadata that the protocol needs, with the ledgers under a key."""
+        """Return the metadata that the commit protocol needs, with the ledgers under `key`."""
         head = self.head(ref)
         ancestors: list[SnapshotView] = []
         complete, ledgers, oldest = True, 0, 0

@@ -38,7 +38,10 @@ _ROLLED_BACK = (
 
 
 class TableOpening:
-    """Compares the ledger of a table with the partitions and the group (rules 7 and 8)."""
+    """Compares the ledger of a table with the partitions and the group offsets.
+
+    Rules 7 and 8 of the commit protocol define the result.
+    """
 
     def __init__(self, progress: SourceProgress) -> None:
         self._progress = progress
@@ -57,7 +60,7 @@ class TableOpening:
         ledger, cluster = lookup.ledger, self._progress.settings.cluster
         if ledger and not self._rules.is_same_cluster(ledger.cluster, cluster):
             raise failed(
-                f"table {name} has commits of a connector with the same name on Kafka cluster "
+                f"table {name} has commits from a connector with the same name on Kafka cluster "
                 f"{ledger.cluster}, but this connector reads cluster {cluster}; rename one of the "
                 "connectors"
             )
@@ -68,7 +71,7 @@ class TableOpening:
         is_restored = self._is_restored(lookup)
         if is_restored and ledger is None:
             raise failed(
-                f"table {name} has no commit of this connector, but the offset metadata contains "
+                f"table {name} has no commit from this connector, but the offset metadata contains "
                 "one: the catalog was probably restored from a backup, or the table property with "
                 "the ledger was removed; alter the offsets of all partitions to the position of "
                 "the table"
@@ -177,14 +180,16 @@ class TableOpening:
         if topic and not self._rules.is_same_topic(topic.topic_id, state.topic_id):
             if not self._progress.settings.new_topic_allowed:
                 raise failed(
-                    f"table {name} has rows of a deleted topic {partition.topic}; to read the new "
-                    "topic from its start, set iceberg.ext.recreated-topic=restart"
+                    f"table {name} has rows from a deleted topic {partition.topic}; to read the "
+                    "new topic from its start, set iceberg.ext.recreated-topic=restart"
                 )
-            # the lost commits may have contained rows of the new topic
+            # the lost commits may have contained rows from the new topic
             return 0 if is_refilled else state.log_start
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            state.generation = entry.generation  # the group no longer has this deliberate rewind
+            state.generation = (
+                entry.generation
+            )  # the group offsets have lost this deliberate rewind
             return entry.next
         if is_refilled:
             position = entry.position if entry else self._start(lookup, partition, state)
@@ -201,7 +206,7 @@ class TableOpening:
         return max(entry.next, floor)
 
     def _is_newer_than_group(self, ledger: Ledger | None, state: PartitionState) -> bool:
-        """Return True if the table was committed to in a later epoch than the group (rule 7)."""
+        """Return True if the ledger is from a later epoch than the group offset (rule 7)."""
         return ledger is not None and self._rules.is_newer_than_group(
             ledger.epoch.number, state.mark_epoch, self._progress.epoch.number
         )

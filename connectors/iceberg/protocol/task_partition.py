@@ -1,4 +1,4 @@
-"""State of one partition of a task, including its open range."""
+"""State of one partition in a task, including its open range, which is not reported yet."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class TaskPartition:
 
     @property
     def is_at_bound(self) -> bool:
-        """True if no more rows are required (rule 35).
+        """True if no more rows are required (rule 35 of the commit protocol).
 
         The position determines this, because there may be no record at the bound.
         """
         return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
-        """Return the state of the partition before it was attached."""
+        """Return a new state of the partition, in which it is not attached."""
         return TaskPartition(
             self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation
         )

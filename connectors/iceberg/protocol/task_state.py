@@ -69,14 +69,14 @@ class TaskState:
         """Create a state without partitions.
 
         Args:
-            task: Name of the task.
-            start_number: Number of the connector's start, counted by the worker. Coordinators of
-                earlier starts are ignored.
+            task: Task name.
+            start_number: The worker's count of the connector's starts. Coordinators from earlier
+                starts are ignored.
             new_nonce: Returns globally unique strings.
             max_staged_cycles: Number of reported but uncommitted cycles above which a partition is
                 paused.
             ask_interval_ms: Time after which unanswered requests are repeated.
-            rules: Decisions of the protocol.
+            rules: Decisions that implement the protocol rules.
         """
         self.task = task
         self.epoch: Epoch | None = None
@@ -85,15 +85,15 @@ class TaskState:
         self._max_staged = max_staged_cycles
         self._ask_interval_ms = ask_interval_ms
         self._rules = rules
-        self._highest_epoch: Epoch | None = None  # in offset metadata and messages
+        self._highest_epoch: Epoch | None = None  # among offset metadata and messages
         self._cycle = 0  # last reported cycle of this epoch
         self._partitions: dict[TopicPartition, TaskPartition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (UUID, opaque answer)
         # tables whose rows are skipped; requested again in the next cycle
         self._skipped_tables: set[str] = set()
-        # missing tables that some rows cannot create; requested again in the next cycle
+        # missing tables that cannot be created from some rows; requested again in the next cycle
         self._uncreated_tables: set[str] = set()
-        self._floors: dict[TopicPartition, int] = {}  # includes partitions of other tasks
+        self._floors: dict[TopicPartition, int] = {}  # includes partitions that other tasks own
         self._full = False  # True while the open ranges must not grow
 
     # Assignment
@@ -104,7 +104,9 @@ class TaskState:
         marks: Mapping[TopicPartition, OffsetMetadata | None],
         now_ms: int,
     ) -> list[TaskAction]:
-        """Add partitions. They are paused until the coordinator attaches them (rule 10).
+        """Add partitions. They are paused until the coordinator attaches them.
+
+        See rule 10 of the commit protocol.
 
         Args:
             topic_ids: Current topic IDs.
@@ -156,7 +158,10 @@ class TaskState:
         return None if need is None or need.uuid != uuid else need.next
 
     def is_skipped(self, table: str) -> bool:
-        """Return True if rows of a table are counted and skipped. Call before `filter_position`."""
+        """Return True if rows for a table are counted and skipped.
+
+        Call this method before `filter_position`.
+        """
         return table in self._skipped_tables
 
     def is_uncreated(self, table: str) -> bool:
@@ -178,7 +183,7 @@ class TaskState:
         return all(state.attached for state in self._partitions.values())
 
     def end(self, partition: TopicPartition) -> int | None:
-        """Return the bound of a partition, or None."""
+        """Return the offset at which a partition stops, or None if it has no bound."""
         state = self._partitions.get(partition)
         return state.bound.end if state is not None and state.bound is not None else None
 
@@ -192,8 +197,8 @@ class TaskState:
         """Return the offset below which all rows have been processed since the last seek.
 
         The framework may deliver rows again after an error. The task must drop rows below this
-        offset, because they would be staged twice. Rows above it are missing only if they are not
-        in the log.
+        offset, because they would be staged twice. Offsets above it that the task does not
+        receive are not in the log.
         """
         return self._partitions[partition].next
 
@@ -206,7 +211,7 @@ class TaskState:
     ) -> None:
         """Record that all rows below `following` were processed.
 
-        `timestamp_ms` is the latest time of these records.
+        `timestamp_ms` is the latest timestamp among these records.
         """
         self._partitions[partition].advance(following, timestamp_ms)
 
@@ -235,7 +240,7 @@ class TaskState:
         return self._flow({partition})
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which this task processed, or any task committed, a partition.
+        """Return the offset up to which this task has read, or all tables have, a partition's rows.
 
         The result is None if the offset is unknown.
         """
@@ -283,7 +288,8 @@ class TaskState:
         if highest_epoch is not None and self._rules.has_ended(message.epoch, highest_epoch):
             if not isinstance(message, StartCommit):
                 return []
-            # If the group and the channel were lost, only this task may know the later epoch.
+            # If the group and the channel were lost, this task may be the only one that knows the
+            # later epoch.
             return [self._attach({}, self._new_nonce())]
         actions: list[TaskAction] = []
         if message.epoch != self.epoch:
@@ -328,7 +334,7 @@ class TaskState:
         """Report all attached partitions, even those without rows (rule 11).
 
         Args:
-            cycle: The cycle.
+            cycle: Cycle number.
             files: Closed and durable files by partition and table.
             topic_ids: Topic IDs that were described *after* the last row was read. If an ID differs
                 from the ID in the attachment, the rows may be from a re-created topic.

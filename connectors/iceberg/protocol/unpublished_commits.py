@@ -1,4 +1,4 @@
-"""Commits awaiting approval (rule 34). No I/O.
+"""Commits awaiting approval (rule 34 of the commit protocol). No I/O.
 
 These commits are on a separate branch that starts at the head of the commit ref. While the branch
 is ahead of the ref, the connector commits only to the branch. A table property lists the violated
@@ -22,7 +22,7 @@ _MAX_COMMITS: Final = 100  # maximum number of commits in the property
 
 
 def unpublished_key(property_key: str) -> str:
-    """Return the property name of the connector whose ledger has this key."""
+    """Return the property name for the connector whose ledger has this key."""
     return UNPUBLISHED + group_of(property_key)
 
 
@@ -33,10 +33,10 @@ class UnpublishedCommit:
     snapshot: int
     commit: str  # commit ID
     timestamp_ms: int
-    failed: Mapping[str, int]  # number of rows by violated expectation, or 0 for a query
+    failed: Mapping[str, int]  # number of violating rows by violated expectation; 0 for a query
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of the commit in the property."""
+        """Return the JSON object that represents the commit in the property."""
         return asdict(self)
 
 
