@@ -13,8 +13,7 @@ _EMBEDDED: Final = "connect_py.embedded.commands"
 BUILT_IN_COMMANDS: Final = (
     CommandEntry(
         "doctor",
-        "Check Java, jars, ports, plugins, Kafka, topics, permissions, the catalog, and the "
-        "storage before a worker starts.",
+        "Check this machine, Kafka, the catalog, and the storage before a worker starts.",
         "connect_py.doctor.doctor_command:doctor",
     ),
     CommandEntry(
@@ -25,8 +24,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "top",
-        "Watch records per second, consumer lag, the time since the last commit, and "
-        "dead-letter records of all connectors and tasks.",
+        "Watch throughput, lag, freshness, and dead-letter records of all connectors and tasks.",
         f"{_TERMINAL}.top_command:top",
     ),
     CommandEntry(
@@ -36,8 +34,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "quickstart",
-        "Run Kafka, a worker, and a demo shop on this machine, and watch its changes arrive in "
-        "Iceberg.",
+        "Run Kafka, a worker, and a demo shop here, and watch its changes arrive in Iceberg.",
         "connect_py.quickstart.quickstart_command:quickstart",
     ),
     CommandEntry(
@@ -47,8 +44,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "java-connect",
-        "Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's. "
-        "Ctrl-C stops it.",
+        "Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's.",
         f"{_EMBEDDED}:java_connect",
     ),
     CommandEntry(
@@ -58,14 +54,12 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "archives",
-        "Create class data archives, which halve the startup time of Kafka and Spark. Takes "
-        "about 30 seconds and is needed only once.",
+        "Create class data archives, which halve the startup time of Kafka and Spark.",
         f"{_EMBEDDED}:archives",
     ),
     CommandEntry(
         "spark-archive",
-        "Package this Python environment and connect-py for Spark executors on clusters that do "
-        "not have them.",
+        "Package this Python environment and connect-py for the executors of a Spark cluster.",
         f"{_EMBEDDED}:spark_archive",
     ),
     CommandEntry(
@@ -85,8 +79,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "kafka consume",
-        "Print the records of a topic, one per line, as the value or as JSON. Consumer group "
-        "offsets do not change.",
+        "Print the records of a topic, one per line, as the value or as JSON.",
         f"{_TERMINAL}.kafka_commands:consume",
     ),
     CommandEntry(
@@ -113,8 +106,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "connectors create",
-        "Create a connector from a file after the worker has validated it. Each invalid key is "
-        "printed with its error.",
+        "Create a connector from a file after the worker has validated it.",
         f"{_CONNECTORS}:create",
     ),
     CommandEntry(
@@ -140,8 +132,7 @@ BUILT_IN_COMMANDS: Final = (
     ),
     CommandEntry(
         "connectors offsets",
-        "Show the committed offsets of a connector, or set or reset the offsets of a stopped "
-        "connector.",
+        "Show the committed offsets of a connector, or change those of a stopped connector.",
         f"{_CONNECTORS}:offsets",
     ),
 )

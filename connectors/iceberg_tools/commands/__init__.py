@@ -5,14 +5,13 @@ from connect_py.api.command import CommandEntry
 COMMANDS = (
     CommandEntry(
         "at",
-        "Show the snapshot that readers saw at a time, that contains an offset, or that a ref "
-        "points to.",
+        "Show the snapshot that was current at a time, contains an offset, or is the "
+        "head of a ref.",
         f"{__name__}.history:at",
     ),
     CommandEntry(
         "audit",
-        "Verify from a table's snapshots that offset ranges are contiguous and that no data file "
-        "was added twice.",
+        "Verify that a table contains each offset range and each data file exactly once.",
         f"{__name__}.audit:audit",
     ),
     CommandEntry(
@@ -22,8 +21,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "diff",
-        "Compare two snapshots of a table: count the inserted, updated, and deleted rows, and show "
-        "them.",
+        "Compare two snapshots of a table: count and show the inserted, updated, and deleted rows.",
         f"{__name__}.diff:diff",
     ),
     CommandEntry("dlq", "Manage the dead-letter records that an Iceberg sink stores in a table."),
@@ -50,20 +48,17 @@ COMMANDS = (
     ),
     CommandEntry(
         "gate",
-        "List, publish, or reject the commits of a table that await approval because a check with "
-        "the action `hold` failed.",
+        "List, publish, or reject the commits of a table that await approval.",
         f"{__name__}.gate:gate",
     ),
     CommandEntry(
         "held",
-        "List the schema changes that rows are waiting for because the evolution settings of the "
-        "connector contain `hold`.",
+        "List the schema changes that rows are waiting for.",
         f"{__name__}.schema_changes:schema_changes",
     ),
     CommandEntry(
         "history",
-        "List a table's snapshots with time, writer, added and removed rows, source offsets, and "
-        "completeness of the sources.",
+        "List a table's snapshots with their writers, row counts, and source offsets.",
         f"{__name__}.history:history",
     ),
     CommandEntry(
@@ -79,8 +74,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "migrate",
-        "Review a Java sink's configuration and determine its position. Nothing is changed without "
-        "--apply.",
+        "Review a Java sink's configuration and determine its position.",
         f"{__name__}.migrate:migrate",
     ),
     CommandEntry("pipeline", "Compare the connectors in a file with a worker, and apply the file."),
@@ -96,14 +90,12 @@ COMMANDS = (
     ),
     CommandEntry(
         "pipeline destroy",
-        "Delete the connectors that the pipeline manages. Tables, topics, and committed offsets "
-        "are retained.",
+        "Delete the connectors that the pipeline manages.",
         f"{__name__}.pipeline:destroy",
     ),
     CommandEntry(
         "pipeline status",
-        "Show the states of the pipeline's connectors and tasks, and the reasons for waits and "
-        "failures.",
+        "Show the states of the pipeline's connectors and tasks, with reasons for problems.",
         f"{__name__}.pipeline:status",
     ),
     CommandEntry(
@@ -124,26 +116,23 @@ COMMANDS = (
     ),
     CommandEntry(
         "rollback",
-        "Reset a table to an earlier snapshot of its history. Connectors then read the missing "
-        "records again.",
+        "Reset a table to an earlier snapshot of its history.",
         f"{__name__}.rollback:rollback",
     ),
     CommandEntry(
         "routes",
-        "Show the tables that topics are routed to, and their settings. No server is contacted, "
-        "and nothing is changed.",
+        "Show the tables that topics are routed to, and their settings.",
         f"{__name__}.routes:routes",
     ),
     CommandEntry(
         "scan",
-        "Show how many files and rows a query skips because of partitions, bounds, and bloom "
-        "filters. No rows are read.",
+        "Show how many files and rows a query skips because of partitions, bounds, and "
+        "bloom filters.",
         f"{__name__}.scan:scan",
     ),
     CommandEntry(
         "schema-changes",
-        "List the schema changes that rows are waiting for because the evolution settings of the "
-        "connector contain `hold`.",
+        "List the schema changes that rows are waiting for.",
         f"{__name__}.schema_changes:schema_changes",
     ),
     CommandEntry(
@@ -153,8 +142,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "try",
-        "Read, convert, transform, and route records, and show the resulting rows of each table. "
-        "Nothing is committed.",
+        "Read, convert, transform, and route records, and show the resulting rows of each table.",
         f"{__name__}.try_records:try_records",
     ),
 )
