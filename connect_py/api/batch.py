@@ -1,6 +1,7 @@
 """Columnar batches of records that share a topic, a key schema, and a value schema.
 
-Importing this module does not import pyarrow.
+The *row form* of a batch is a list of `SinkRecord` objects. Importing this module does not import
+pyarrow.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _T = TypeVar("_T")
-# member names from the root of the value to a member; list items are named "element"
+# member names on the path from the root value to a member; a list item is named "element"
 Path: TypeAlias = tuple[str, ...]
 
 
@@ -84,8 +85,9 @@ class Column:
 
     `data` has the Arrow type `connect_py.columns.arrow.arrow_type(schema)`, or an inferred type if
     the column is schemaless. A null in `data` is a null value of the schema unless the row is
-    marked in `tombstone`, which means that the message was null. In the row form, a tombstone has
-    no value and no schema (but see `tombstone_schema`). Tombstones therefore do not split a batch.
+    marked in `tombstone`, which means that the key or value of the message was null. In the row
+    form, a tombstone has no value and no schema (but see `tombstone_schema`). Tombstones therefore
+    do not split a batch.
 
     A converter may defer building a column until `data` or `absent` is read. To read only a few
     members of a large struct, use `member`, `null_count`, and `is_null`, which do not build the
@@ -106,8 +108,8 @@ class Column:
     schema: Schema | None  # None if schemaless, or if all rows are tombstones
     tombstone: pa.BooleanArray | None  # None if there are no tombstones
     tombstone_schema: Schema | None
-    """Schema of the rows that are marked in `tombstone`. Consumed tombstones have no schema. Rows
-    that a transformation replaced with null may have one. It is separate from `schema` because
+    """Schema of the rows that are marked in `tombstone`. Consumed tombstones have no schema, but a
+    tombstone that a transformation created may have one. It is separate from `schema` because
     tombstones do not split a batch."""
     missing: pa.BooleanArray | None
     """Mask of the rows in which this schemaless member does not exist. `data` is null in these
@@ -143,10 +145,10 @@ class Column:
 
     @property
     def absent(self) -> Mapping[Path, pa.BooleanArray]:
-        """Masks of the rows that lack a member of a schemaless column, by path of the member.
+        """Masks of the rows in which a schemaless member does not exist, keyed by the member path.
 
-        In all other rows where the member is null, it exists with the value null. Members inside
-        lists are not tracked: if list items lack members, the batch has no columnar form.
+        In all other rows, a null member exists and has the value null. Members inside lists are not
+        tracked: if list items lack members, the batch has no columnar form.
         """
         _ = self.data  # builds the column
         return self._absent
@@ -286,7 +288,7 @@ class Column:
 
 
 class Origin:
-    """Kafka origin of the rows of a batch. Transformations never change it.
+    """Kafka origin of the rows in a batch. Transformations never change it.
 
     All columns have the same length as the batch. Offsets increase within each partition;
     partitions may interleave. The raw bytes, which the dead-letter queue needs, are selected only
@@ -322,8 +324,8 @@ class Origin:
     ) -> None:
         """Create an origin.
 
-        `rows` contains the index of each row in `keys`, `values`, and `headers`. None if the rows
-        are in the same order as these sequences.
+        `rows` contains the index of each row in `keys`, `values`, and `headers`. It is None if the
+        rows are in the same order as these sequences.
         """
         self.topic = topic
         self.partitions = partitions
@@ -400,7 +402,7 @@ class Origin:
         return list(starmap(RecordOrigin, columns))
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
-        """Return the next offset to read in each partition, to be committed after these rows."""
+        """Return the offset to commit for each partition after these rows have been processed."""
         import pyarrow.compute as pc
 
         distinct = pc.unique(self.partitions).to_pylist()
@@ -414,9 +416,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one topic with one key schema and one value schema, in offset order per partition.
+    """Rows from one topic with one key schema and one value schema, in offset order per partition.
 
-    All columns have the same length, which is at least one row. A stage never modifies a batch: it
+    All columns have the same length, which is at least one row. A stage never modifies a batch. It
     returns new batches, which share the unchanged columns. Only `origin` determines committed
     offsets and dead-letter records.
     """
@@ -495,8 +497,8 @@ class Batch:
     def of(records: Iterable[SinkRecord]) -> list[Batch]:
         """Convert records to batches.
 
-        A new batch starts where the topic, origin, or schema changes and, in schemaless rows, where
-        the type of a member changes.
+        A new batch starts where a topic, the timestamp type, or a schema changes. In schemaless
+        rows, it also starts where the type of a member changes.
 
         Raises:
             NotColumnar: A row has no columnar form, for example because it contains a schemaless
@@ -538,7 +540,7 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
     except NotColumnar:
         if len(run) == 1:
             raise
-        # bisect to the row where a member changes its type
+        # bisect to find the row where the type of a member changes
         middle = len(run) // 2
         return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
 
@@ -575,7 +577,7 @@ def origin_of(run: Sequence[SinkRecord]) -> Origin:
 
 
 def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
-    """Create the key or value column of records that share one schema, and mark tombstones.
+    """Create the key or value column for records that share one schema, and mark tombstones.
 
     Raises:
         NotColumnar: See `column_of`.

@@ -3,7 +3,7 @@
 A plugin package adds checks with an entry point in the group `connect_py.checks`: a function that
 accepts a connector's configuration and the shared services of the command
 (`connect_py.api.service.SharedServices`), and returns the checks for the connector. It returns no
-checks for connectors of other plugins.
+checks for connectors from other plugins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Verdict(Enum):
     """Result of a check. The values are displayed to users."""
 
     OK = "ok"
-    WARN = "warn"  # works, or is required only in some cases
+    WARN = "warn"  # not a failure, but may need attention
     FAIL = "fail"  # the worker or the connector will not run
 
 

@@ -22,7 +22,7 @@ class SinkCluster(Protocol):
 
     @property
     def cluster_id(self) -> str:
-        """ID of the consumed Kafka cluster."""
+        """ID of the Kafka cluster from which the connector consumes."""
 
     @property
     def start_number(self) -> int:
@@ -36,7 +36,7 @@ class SinkCluster(Protocol):
         """Effective consumer group ID of the connector."""
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
-        """Return the librdkafka properties for an additional Kafka client of the plugin.
+        """Return the librdkafka properties for an additional Kafka client that the plugin creates.
 
         They include the bootstrap servers and security settings of the task's clients, and redirect
         the client's log output to the worker's log. The plugin adds client and group IDs.
@@ -79,8 +79,8 @@ class SinkCluster(Protocol):
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Fetch the first offset at or after a timestamp in each partition.
+        """Fetch the offset of the first record at or after a timestamp in each partition.
 
-        The end offset is returned for partitions without such a record. Raises the same errors as
+        For partitions without such a record, the end offset is returned. Raises the same errors as
         `committed`.
         """

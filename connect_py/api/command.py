@@ -1,16 +1,16 @@
 """Subcommands of the `connect-py` command.
 
 A plugin package adds commands with an entry point in the group `connect_py.commands`. The entry
-point refers to a command table, which is a sequence of `CommandEntry`, in a module that is cheap to
-import. Every invocation of `connect-py` reads the tables of all plugins, but imports only the
-command that it runs. A command is a function that is decorated with `command`:
+point refers to a command table, which is a sequence of `CommandEntry` objects, in a module that is
+cheap to import. Every invocation of `connect-py` reads the tables of all plugins, but imports only
+the command that it runs. A command is a function that is decorated with `command`:
 
     @command(worker=True, failure_status=2)
     def audit(context: CommandContext, table: Annotated[str, typer.Argument()]) -> None:
         \"\"\"Check the ledger of a table.\"\"\"
 
 Its first parameter is the context. The other parameters become arguments and options, as in Typer.
-A parameter whose type is a dataclass is expanded into the fields of the dataclass, which allows
+A parameter whose type is a dataclass is expanded into the fields of the dataclass. This allows
 commands to share options.
 """
 
@@ -61,12 +61,13 @@ def command(
     jars: Iterable[str] = (),
     failure_status: int = 1,
 ) -> Callable[[F], F]:
-    """Declare a function as a command of `connect-py`. The function itself is unchanged.
+    """Declare a function as a `connect-py` command. The function itself is returned unchanged.
 
     Args:
         worker: Add the options that select a running worker. See `CommandContext.worker`.
         json: Add `--json`. See `CommandContext.show`.
-        jars: Names of the jar sets, in addition to Spark's, for the Spark drivers of the command.
+        jars: Names of the jar sets that the command's Spark drivers need in addition to Spark's
+            own.
         failure_status: Exit status if the command raises an error. For a usage error, an
             unreachable worker, or a missing prerequisite, the exit status is always 2.
     """
@@ -102,7 +103,7 @@ class WorkerClient(Protocol):
         """Return the URL of the worker."""
 
     def connectors(self) -> Mapping[str, Any]:
-        """Return `info` and `status` of all connectors in the worker's group, by name.
+        """Return `info` and `status` of all connectors in the worker's group, keyed by name.
 
         Raises:
             ConnectError: No worker responds, or the worker rejects the request.
@@ -116,12 +117,12 @@ class WorkerClient(Protocol):
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Run an operation of a connector and wait for its result, which may take hours.
+        """Run a connector operation and wait for its result, which may take hours.
 
         Args:
             name: Name of the connector.
             operation: Name of the operation.
-            arguments: JSON object of the request.
+            arguments: JSON object to send in the request.
             progress: Called on the calling thread with a description of the current step.
             worker_id: Group member (`host:port`) that receives the request if it is reachable from
                 this machine.
@@ -152,7 +153,7 @@ class CommandContext(Protocol):
 
         Args:
             document: The result as a value that `json.dumps` accepts.
-            lines: The result as human-readable lines. Not consumed with `--json`.
+            lines: The result as human-readable lines. With `--json`, it is not iterated over.
         """
 
     def warn(self, message: str) -> None:
@@ -169,7 +170,7 @@ class CommandContext(Protocol):
         """
 
     def mask(self, message: str) -> str:
-        """Return a message in which all values from config providers are masked."""
+        """Return the message with all values from config providers masked."""
 
     def worker(self) -> WorkerClient | None:
         """Return a client for the worker that is selected on the command line.
@@ -184,10 +185,10 @@ class CommandContext(Protocol):
         """Return shared services that have no worker settings."""
 
     def resolve(self, connector: Mapping[str, str], worker: Path) -> dict[str, str]:
-        """Replace the placeholders of config providers, as a worker does for its tasks.
+        """Replace config provider placeholders, as a worker does for its tasks.
 
         Args:
-            connector: A configuration with placeholders such as `${env:TOKEN}`. Placeholders of
+            connector: A configuration with placeholders such as `${env:TOKEN}`. Placeholders for
                 unknown providers remain unchanged.
             worker: The worker's properties file, which configures the providers.
 

@@ -1,7 +1,7 @@
 """Definitions of config keys with their type, default, validator, importance, and documentation.
 
 The reference documentation and the validate endpoint are generated from these definitions. The
-error messages are the same as in Java Kafka Connect, because users and tools match on them.
+error messages are the same as in Java Kafka Connect because users and tools rely on their wording.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _NoDefault:
 
 NO_DEFAULT = _NoDefault()  # the key is required
 
-Parsed: TypeAlias = Any  # one of the Python forms of `Type`, or None
+Parsed: TypeAlias = Any  # a value of one of the Python types listed in `Type`, or None
 Validator: TypeAlias = Callable[[str, Parsed], None]
 """Receives the key and the parsed value. Raises `ConfigValueError` if the value is invalid."""
 
@@ -153,7 +153,7 @@ class ConfigKey:
 
 @dataclass(slots=True)
 class ConfigValue:
-    """Result of the validation of one key. `value` is None if it cannot be parsed."""
+    """Result of validating one key. `value` is None if it cannot be parsed."""
 
     name: str
     value: Parsed = None
@@ -163,7 +163,7 @@ class ConfigValue:
 
 
 class ConfigDef:
-    """An ordered collection of `ConfigKey`."""
+    """An ordered collection of `ConfigKey` objects."""
 
     def __init__(self, keys: Iterable[ConfigKey] = ()) -> None:
         self.keys: dict[str, ConfigKey] = {}
@@ -290,7 +290,7 @@ _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0
 
 
 def parse(name: str, value: object, type: Type) -> Parsed:  # noqa: A002 - Connect's name
-    """Parse a value like Kafka's ConfigDef. Surrounding whitespace is ignored. None remains None.
+    """Parse a value as Kafka's ConfigDef does. Surrounding whitespace is ignored. None stays None.
 
     Raises:
         ConfigValueError: The value does not have this type.

@@ -46,7 +46,7 @@ class ConnectorContext(WaitReporter, Protocol):
 
 
 class Connector(ABC):
-    """Base class of sink and source connectors.
+    """Base class for sink and source connectors.
 
     Each connector has one instance, which runs in the worker's connector process. Methods other
     than `cancel_operation` are never called concurrently.
@@ -65,7 +65,7 @@ class Connector(ABC):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services to start early because tasks with this configuration request them.
+        """Return the services that tasks with this configuration will request, to start them early.
 
         Called when any worker of the group starts, and immediately before `start`. Placeholders in
         `props` are resolved. A service is stopped if no task requests it within ten minutes after
@@ -113,14 +113,14 @@ class Connector(ABC):
         """Process `POST /connectors/{connector}/operations/{operation}`.
 
         Called on an instance that has not been started, in any state of the connector, on any
-        worker of the group. A plain request has a deadline of 90 seconds. A request with progress
-        reports (see `report_progress`) has no deadline.
+        worker of the group. A request without progress reports (see `report_progress`) has a
+        deadline of 90 seconds. A request with progress reports has no deadline.
 
         Args:
             props: Configuration of the connector, in which placeholders are resolved.
             operation: Name of the operation, from the path.
-            arguments: JSON object of the request. Numbers are represented as strings, exactly as in
-                the request.
+            arguments: JSON object from the request. Numbers are represented as strings, exactly as
+                in the request.
 
         Returns:
             A JSON-serializable value.
@@ -135,7 +135,7 @@ class Connector(ABC):
     def cancel_operation(self) -> None:
         """Cancel a running `operate` call because its client has disconnected.
 
-        Called on another thread.
+        Called on a different thread from the one that runs `operate`.
         """
 
 
@@ -152,7 +152,7 @@ class SinkConnector(Connector):
         """
         return None
 
-    # set only for `alter_offsets` and `operate`; its start number is 0 for `operate`
+    # set only for `alter_offsets` and `operate`; `start_number` is 0 for `operate`
     cluster: SinkCluster
     # creates pipelines for the connector's records; set only for `operate`
     pipelines: PipelineFactory

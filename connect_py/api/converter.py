@@ -35,7 +35,7 @@ class Converter(ABC):
     An instance converts either the keys or the values of one task, on the task's thread, and may
     cache data. An error fails one record and is subject to `errors.tolerance`. After a
     `RetriableError`, for example because a schema registry is unavailable, the conversion is
-    retried for `errors.retry.timeout`, during which the partitions are paused.
+    retried for up to `errors.retry.timeout`, during which the partitions are paused.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
@@ -44,7 +44,7 @@ class Converter(ABC):
     def configure(self, configs: Mapping[str, str], *, is_key: bool) -> None:
         """Configure the converter. Called once, before all other methods.
 
-        `configs` contains the properties of the converter, without their prefix.
+        `configs` contains the converter's properties, without their prefix.
 
         Raises:
             ConfigError: A property is invalid.
@@ -54,7 +54,7 @@ class Converter(ABC):
     def to_connect(
         self, topic: str, data: bytes | None, headers: RawHeaders = ()
     ) -> SchemaAndValue:
-        """Deserialize one message. This method is the reference for `to_batch`.
+        """Deserialize one message. This method defines the results that `to_batch` must return.
 
         Raises:
             DataError: The bytes are not in this format.
@@ -68,7 +68,7 @@ class Converter(ABC):
         """Serialize one value. Return None for a null message.
 
         `headers` contains the serialized headers of the message. The converter may append headers.
-        None if headers are not supported.
+        `headers` is None if headers are not supported.
 
         Raises:
             DataError: The value cannot be represented in this format.
@@ -78,7 +78,7 @@ class Converter(ABC):
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
-        """Deserialize messages of one topic to columns.
+        """Deserialize messages from one topic to columns.
 
         The runs cover all messages, in order and without gaps. A null message never ends a run.
         Each row, including a failure, is equal to the result of `to_connect`.

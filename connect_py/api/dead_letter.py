@@ -1,7 +1,7 @@
 """Dead-letter records, which are consumed records that failed, and their replays.
 
 `DeadLetter` is passed to a sink task that stores dead-letter records. `Replay` identifies the
-original dead-letter record of a record in a replay topic.
+original record from which a record in a replay topic was copied.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Replay:
     """Original position of a replayed record, and the number of replays so far.
 
     Stored in one record header. Converters and transformations receive this position as the
-    position of the record, but commits depend only on the position in the replay topic. The
-    position and the attempt identify a replay, which prevents duplicate writes.
+    position of the record, but commits depend only on the position in the replay topic. Together,
+    the position and the attempt identify a replay, so duplicate writes can be prevented.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class DeadLetter:
     timestamp_type: TimestampType
     reason: FailureReason
     stage: str  # Connect's name for the stage that failed: `VALUE_CONVERTER`, `TASK_PUT`, ...
-    class_name: str  # class of the failed converter, transformation, or task, as configured
+    class_name: str  # class of the converter, transformation, or task that failed, as configured
     error_class: str  # Java class name if there is one, otherwise the Python class name
     error_message: str | None  # including the messages of all causes, one per line
     failed_at: int  # ms since the epoch

@@ -24,7 +24,7 @@ class FailureReason(Enum):
     # reported by sinks: the message is not an event of the expected kind
     NO_CHANGE_EVENT = "no_change_event"
     DOES_NOT_FIT = "does_not_fit"  # reported by sinks: a value cannot be stored in its column
-    NULL_KEY = "null_key"  # reported by sinks: a row of a table with keys has no key
+    NULL_KEY = "null_key"  # reported by sinks: a row for a table with key columns has no key
     UNROUTED = "unrouted"  # reported by sinks: the record is not routed to any table
     SINK = "sink"  # any other error that the sink task reported
 
@@ -124,10 +124,10 @@ class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     def __init__(
         self, errors: Mapping[int, Exception], results: Sequence[Any] | None = None
     ) -> None:
-        """Create an error. `errors` contains the error of each bad row by its index in the batch.
+        """Create an error. `errors` maps the index of each bad row in the batch to its error.
 
         `results` contains the batches that `apply_batch` would have returned for the other rows.
-        Only transformations provide it. None if the other rows have not been processed.
+        Only transformations provide it. It is None if the other rows have not been processed.
         """
         if not errors:
             raise ValueError("BadRows requires at least one row")

@@ -24,9 +24,9 @@ _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageRun:
-    """Consecutive messages of one topic with one timestamp type.
+    """Consecutive messages from one topic with one timestamp type.
 
-    Contains at least one message. No message has an error.
+    Contains at least one message and no consumer errors.
     """
 
     topic: str
@@ -93,11 +93,11 @@ class MessageRun:
         return TopicPartition(self.topic, self.partitions[0].as_py()), self.offsets[0].as_py()
 
     def consumed(self) -> dict[TopicPartition, int]:
-        """Return the next offset to read after these messages, by partition."""
+        """Return the next offset to read after these messages, keyed by partition."""
         return {TopicPartition(self.topic, partition): end for partition, end in self.ends.items()}
 
     def only(self, is_selected: Callable[[TopicPartition], bool]) -> MessageRun | None:
-        """Return the messages of the selected partitions, or None if there are none."""
+        """Return the messages from the selected partitions, or None if there are none."""
         selected = {p for p in self.ends if is_selected(TopicPartition(self.topic, p))}
         if len(selected) == len(self.ends):
             return self
@@ -108,7 +108,7 @@ class MessageRun:
     def since(self, positions: Mapping[TopicPartition, int]) -> MessageRun | None:
         """Return the messages at or after these offsets, or None if there are none.
 
-        All messages of partitions that are missing from `positions` are included.
+        All messages from partitions that are missing from `positions` are included.
         """
         low = {
             p: positions.get(TopicPartition(self.topic, p), start)
@@ -140,7 +140,7 @@ class MessageRun:
 def bounds_of(
     partitions: Sequence[int], offsets: Sequence[int]
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return the first offset and the end offset of each partition of ordered messages."""
+    """Return the first and the end offset of each partition. Messages must be in offset order."""
     starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
     lasts = dict(zip(partitions, offsets, strict=True))
     return starts, {partition: last + 1 for partition, last in lasts.items()}

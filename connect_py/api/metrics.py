@@ -21,7 +21,7 @@ class Counter(Protocol):
 
 
 class PluginMetrics(Protocol):
-    """Creates metrics. The same name and labels always return the same metric.
+    """Creates metrics. Calls with the same name and labels always return the same metric.
 
     Metrics are exposed as `connect_py_<name>` until the task ends, with a delay of a few seconds.
     The labels `connector` and `task` are added to each metric. A name consists of lowercase

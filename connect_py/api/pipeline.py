@@ -30,7 +30,7 @@ class RecordFailure:
 
 @dataclass(frozen=True, slots=True)
 class PipelineOutput:
-    """Results of a pipeline, in the order of the messages."""
+    """Results from a pipeline, in message order."""
 
     deliveries: Sequence[Batch | Sequence[SinkRecord]]  # records if the rows have no columnar form
     failures: Sequence[RecordFailure]
@@ -39,7 +39,7 @@ class PipelineOutput:
 
 
 class RecordPipeline(ABC):
-    """A pipeline that returns failed records. Not thread-safe."""
+    """A pipeline that returns failed records instead of handling them. Not thread-safe."""
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
@@ -56,7 +56,7 @@ class RecordPipeline(ABC):
 
 
 class TaskPipeline(ABC):
-    """Pipeline of a task. It handles failed records according to the `errors.*` properties.
+    """Pipeline for a task. It handles failed records according to the `errors.*` properties.
 
     Not thread-safe.
     """
@@ -75,10 +75,10 @@ class TaskPipeline(ABC):
 
     @abstractmethod
     def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Send the dead-letter records below these offsets and wait until they are durable.
+        """Send dead-letter records for records below these offsets and wait until they are durable.
 
-        All other dead-letter records are discarded because the original records will be read again.
-        Return True if all sent records became durable within `seconds`.
+        All other pending dead-letter records are discarded because their original records will be
+        read again. Return True if all sent records became durable within `seconds`.
 
         Raises:
             ConnectError: A dead-letter record cannot be stored.

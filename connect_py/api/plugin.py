@@ -1,12 +1,12 @@
-"""Declaration of the plugins in a distribution.
+"""Declarations of the plugins in a distribution.
 
 An entry point in the group `connect_py.plugins` refers to a module that defines `PLUGINS`, a
-sequence of `Plugin`. Listing plugins does not import plugin code. Classes are loaded by name in the
-process that uses them. The module may also define `PRELOAD`, a sequence of names of modules that
-are slow to import. The server that forks task processes imports these modules once. They must not
-start threads or create clients when they are imported.
+sequence of `Plugin` objects. Listing plugins does not import plugin code. Classes are loaded by
+name in the process that uses them. The module may also define `PRELOAD`, a sequence of the names of
+modules that are slow to import. The server that forks task processes imports these modules once.
+They must not start threads or create clients when they are imported.
 
-Distributions are installed in the worker's environment or in a folder of `plugin.path`, for example
+Distributions are installed in the worker's environment or in a folder on `plugin.path`, for example
 with `pip install --target`.
 """
 
@@ -38,8 +38,8 @@ class Plugin:
     kind: PluginKind
     name: str
     python: str
-    # for connectors: class name of the tasks in task configurations
+    # for connectors: task class name that is written to task configurations
     task_class: str | None = None
     version: str | None = None  # None for the distribution's version
-    # set by the worker: the folder of plugin.path that contains the plugin
+    # set by the worker: the folder on plugin.path that contains the plugin
     location: str | None = None

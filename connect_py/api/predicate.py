@@ -24,7 +24,7 @@ class Predicate(ABC, Generic[R]):
     def configure(self, configs: Mapping[str, str]) -> None:
         """Configure the predicate. Called once, before all other methods.
 
-        `configs` contains the properties of the predicate, without their prefix.
+        `configs` contains the predicate's properties, without their prefix.
 
         Raises:
             ConfigError: A property is invalid.
@@ -35,7 +35,7 @@ class Predicate(ABC, Generic[R]):
         """Return True if the transformation applies to this record."""
 
     def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
-        """Return a mask without nulls, or a single result for all rows.
+        """Return the results as a mask without nulls, or as a single result for all rows.
 
         Raises:
             NotColumnar: The rows of this batch are passed to `test` and to the transformation one

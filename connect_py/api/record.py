@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """Offset of a consumer group: the next offset to read, and its metadata."""
+    """Committed offset of a consumer group, which is the next offset to read, with its metadata."""
 
     offset: int
     metadata: str = ""
@@ -128,7 +128,7 @@ class RowMembers(Protocol):
 
 
 class _OfBatch:
-    """Base class of records whose key, value, and origin can be created lazily.
+    """Base class for records whose key, value, and origin can be created lazily.
 
     `_rows` creates them. It is None if all of them exist.
     """
@@ -256,7 +256,7 @@ def sink_record(
     timestamp_type: TimestampType,
     origin: RecordOrigin,
 ) -> SinkRecord:
-    """Create a `SinkRecord` in a third of the time of its constructor."""
+    """Create a `SinkRecord` in a third of the time that its constructor takes."""
     record: Any = object.__new__(_UnfinishedSinkRecord)
     record.topic = topic
     record.partition = partition
@@ -302,7 +302,7 @@ def record_of_row(
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Create the missing members, or copy them from `twin`, an equal record. Release the batch."""
+    """Create the missing members, or copy them from `twin`, an equal record; release the batch."""
     for name, read_existing in MADE_LATER.items():
         try:
             read_existing(record)

@@ -27,10 +27,10 @@ TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
-# maximum absolute value: number of digits of Arrow's widest decimal type, whose casts do not check
-# the scale
+# maximum absolute value of a scale: the precision of Arrow's widest decimal type, whose casts do
+# not check the scale
 MAX_DECIMAL_SCALE = 76
-# maximum number of digits of a PostgreSQL numeric; values with more than 76 digits have no columnar
+# maximum number of digits in a PostgreSQL numeric; values with more than 76 digits have no columnar
 # form
 MAX_DECIMAL_PRECISION = 147_455
 # maximum nesting depth of structs, arrays, and maps in Arrow
@@ -185,7 +185,7 @@ class Schema:
             raise SchemaBuilderError(f"Invalid default value: {error}") from error
 
     def _checked_names(self) -> dict[str, Field]:
-        """Check the names and return the fields by name."""
+        """Check the names and return the fields keyed by name."""
         if not (isinstance(self.name, str | None) and isinstance(self.doc, str | None)):
             raise SchemaBuilderError("the name and the doc of a schema must be strings")
         by_name: dict[str, Field] = {}
@@ -386,7 +386,7 @@ def decimal_precision(schema: Schema) -> int | None:
 
 
 def check_decimal_scale(scale: int) -> int:
-    """Return the scale of a Decimal schema or value if Arrow supports it.
+    """Check that Arrow supports the scale of a Decimal schema or value, and return the scale.
 
     Raises:
         DataError: Arrow does not support the scale. Its casts would read past the end of a lookup
@@ -411,7 +411,7 @@ NULL = SchemaAndValue(None, None)
 
 
 class Struct:
-    """A value of a STRUCT schema, with one value per field in schema order.
+    """A value with a STRUCT schema. It has one value per field, in schema order.
 
     Like Java's `Struct.get`, `get` returns the default of the field's schema if the value is null.
     `get_without_default` returns the value unchanged.

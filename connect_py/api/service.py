@@ -6,7 +6,7 @@ new process and passes a `ServiceProgram`:
 
 1. The program listens on a Unix socket at `program.socket`, serves clients that send
    `program.secret`, and calls `program.ready()`. If it passes `liveness_seconds`, it must call
-   `program.report()` at shorter intervals. Otherwise, the worker kills it.
+   `program.report()` more often than that. Otherwise, the worker kills it.
 2. If a restart would not help, the program exits by calling `program.failed(reason)`. Users receive
    a `ConnectError` with the reason. After any other exit, the worker restarts the program
    indefinitely, with backoff.
@@ -31,16 +31,16 @@ WAIT_SECONDS: Final = 60.0
 class SharedService:
     """A program that the worker runs for a plugin.
 
-    Equal services share one process of the worker.
+    Within a worker, equal services share one process.
     """
 
     name: str  # lowercase letters, digits, and `-`; used in logs, metrics, and errors
     program: str  # a Python module with a function `main(program: ServiceProgram)`
     # constant settings, which may contain secrets
     settings: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    # worker property of the limit, for error messages
+    # worker property that sets the limit, for error messages
     limit_key: str = field(default="connect_py.services.max", compare=False)
-    # maximum number of processes with this name; None for the worker's limit
+    # maximum number of processes with this name; None to use the worker's limit
     limit: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,9 +72,9 @@ class SharedServices(Protocol):
     ) -> ServiceAddress:
         """Start a service if necessary, wait until it listens, and return its address.
 
-        After a connection breaks, pass its generation as `broken` to get the address of the next
-        process. If the old process still seems to be running, the same address is returned after
-        one second.
+        After a connection breaks, pass the generation from its address as `broken` to get the
+        address of the next process. If the old process still seems to be running, the same address
+        is returned after one second.
 
         Raises:
             RetriableError: The service was not ready within `timeout_seconds`. The worker continues
@@ -89,7 +89,7 @@ class SharedServices(Protocol):
         """Stop using a service. Not necessary when the task or connector ends."""
 
     def worker_settings(self, prefix: str) -> Mapping[str, str]:
-        """Return the resolved worker properties that start with `prefix`, by their full name."""
+        """Return the resolved worker properties that start with `prefix`, keyed by full name."""
 
 
 class ServiceProgram(Protocol):
@@ -108,7 +108,7 @@ class ServiceProgram(Protocol):
         """Settings of the service."""
 
     def ready(self, liveness_seconds: float | None = None) -> None:
-        """Report that the program is listening. For `liveness_seconds`, see the module."""
+        """Report that the program is listening. See the module docstring for `liveness_seconds`."""
 
     def failed(self, reason: str) -> NoReturn:
         """Exit immediately, without a restart. Users receive the reason as an error."""
@@ -120,7 +120,7 @@ class ServiceProgram(Protocol):
         """Attribute the log lines of this thread inside the block to a connector."""
 
     def wait_for_end(self) -> None:
-        """Block until the worker requests the exit or has exited."""
+        """Block until the worker requests an exit or has itself exited."""
 
 
 @dataclass(frozen=True, slots=True)

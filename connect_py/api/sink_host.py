@@ -14,8 +14,8 @@ from connect_py.api.service import SharedServices
 class SinkHost(SinkCluster, SharedServices, Protocol):
     """The Kafka cluster of a stopped connector, and shared services.
 
-    The start number is negative. It is lower than the start number of any worker and higher than
-    the start numbers of earlier commands.
+    The start number (`start_number`) is negative. It is lower than the start number of any worker
+    and higher than the start numbers of earlier commands.
     """
 
     @property
@@ -23,7 +23,7 @@ class SinkHost(SinkCluster, SharedServices, Protocol):
         """Creates record pipelines for the connector."""
 
     def consumer_properties(self) -> Mapping[str, str]:
-        """Return the consumer settings of the tasks, with the property names of Java clients."""
+        """Return the tasks' consumer settings, using the Java client's property names."""
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit offsets to the consumer group in one request.

@@ -20,7 +20,7 @@ SafeOffset: TypeAlias = int | OffsetAndMetadata
 
 
 class Task(ABC):
-    """Base class of sink and source tasks. All methods are called on the task's thread."""
+    """Base class for sink and source tasks. All methods are called on the task's thread."""
 
     version: str | None = None  # None for the distribution's version
 
@@ -60,7 +60,7 @@ class ErrantRecordReporter(Protocol):
 
 
 class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
-    """Services of the worker for a sink task, and access to its cluster.
+    """Services of the worker for a sink task, and access to its Kafka cluster.
 
     Methods that query the cluster or return settings may be called on any thread. Methods that
     change the consumer (`offset`, `pause`, `resume`, `timeout`, `request_commit`) may be called
@@ -69,7 +69,7 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
 
     @property
     def task(self) -> int:
-        """Number of the task, starting at 0."""
+        """Task number, starting at 0."""
 
     @property
     def metrics(self) -> PluginMetrics:
@@ -136,7 +136,7 @@ class SinkTask(Task):
         self.context = context
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        """Prepare for the records of newly assigned partitions. An error fails the task."""
+        """Prepare for the records from newly assigned partitions. An error fails the task."""
         return
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
@@ -162,7 +162,7 @@ class SinkTask(Task):
     def put(self, records: Sequence[SinkRecord]) -> None:
         """Accept records: write them now, or buffer them until `pre_commit`.
 
-        Records of one partition arrive in offset order; partitions interleave. An empty list is
+        Records from one partition arrive in offset order; partitions interleave. An empty list is
         passed on every idle poll to allow the task to perform periodic work.
 
         Raises:
@@ -183,7 +183,7 @@ class SinkTask(Task):
         self.put(batch.records())
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Store a failed record with the same durability as other records. Optional.
+        """Store a failed record as durably as other records. Implementing this method is optional.
 
         Called only if `errors.deadletterqueue.iceberg.table` is set. A connector that supports
         dead-letter records defines this key. For all other connectors, validation rejects it.
@@ -191,8 +191,8 @@ class SinkTask(Task):
         Called before the first `put` of a poll for records that failed in converters and
         transformations, and from within `report` and `report_row` for records that the task
         reports. The offsets of dead-letter records therefore interleave with the offsets of `put`,
-        and only `end_poll` confirms that the records below an offset are complete. A record that is
-        read again is passed again.
+        and only `end_poll` confirms that the records below an offset are complete. If a record is
+        read again, it is also passed again.
 
         Raises:
             ConnectError: The task fails.
@@ -202,11 +202,11 @@ class SinkTask(Task):
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Handle the end of a poll.
 
-        Each record of the poll was put, dropped, or passed as a dead-letter record.
+        Each record from the poll has been put, dropped, or passed as a dead-letter record.
 
         `consumed` contains the next offset to read for each partition with records in this poll,
         and for each partition that was read to its end past transaction markers. Partitions that
-        were revoked or rewound during the poll are omitted. Records of one partition that were
+        were revoked or rewound during the poll are omitted. Records from one partition that were
         routed to different topics arrive in several calls to `put` with interleaving offsets.
         Therefore, the records below these offsets are complete only when this method is called.
         Called after the last `put` of the poll, even if there were no records to put. The next
@@ -221,7 +221,7 @@ class SinkTask(Task):
     def pre_commit(
         self, current: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, SafeOffset]:
-        """Return the next offsets that are safe to commit, at most the offsets in `current`.
+        """Return the next offsets that are safe to commit, none higher than in `current`.
 
         A value may be an `OffsetAndMetadata`; its metadata is also committed, even if the offset is
         unchanged. The committed offset of a partition that is missing from the result does not
@@ -257,10 +257,10 @@ class TransactionContext(Protocol):
 
     Used with `transaction.boundary=connector`.
 
-    If a record is passed, the transaction ends right after this record, which a later `poll` may
-    return. Otherwise, it ends after the records of the current or next `poll`. Records of an
-    aborted transaction are discarded permanently, because their source offsets are stored anyway. A
-    task that needs to read the records again must raise an error instead.
+    If a record is passed, the transaction ends right after this record, even if a later `poll`
+    returns the record. Otherwise, it ends after the records of the current or next `poll`. Records
+    of an aborted transaction are discarded permanently, because their source offsets are stored
+    anyway. A task that needs to read the records again must raise an error instead.
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
@@ -303,7 +303,7 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 
     @property
     def task(self) -> int:
-        """Number of the task, starting at 0."""
+        """Task number, starting at 0."""
 
     @property
     def offset_storage_reader(self) -> OffsetStorageReader:
@@ -346,7 +346,7 @@ class SourceTask(Task):
         """
 
     def commit(self) -> None:
-        """Handle the commit of the offsets of an earlier poll."""
+        """Handle a commit of the offsets from an earlier poll."""
         return
 
     def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:

@@ -15,10 +15,10 @@ from connect_py.api.record import R
 class Transformation(ABC, Generic[R]):
     """A step of a connector's transformation chain.
 
-    Each use in a task has its own instance, called on the task's thread. An error raised by `apply`
-    fails the record and is subject to `errors.tolerance`. Records and batches are shared with other
-    stages. Never modify them; create new objects instead. The worker may pass all records of a
-    batch to one transformation before it passes any of them to the next.
+    Each use in a task has its own instance, which is called on the task's thread. An error raised
+    by `apply` fails the record and is subject to `errors.tolerance`. Records and batches are shared
+    with other stages. Never modify them; create new objects instead. The worker may pass all
+    records of a batch to one transformation before it passes any of them to the next.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
@@ -27,7 +27,7 @@ class Transformation(ABC, Generic[R]):
     def configure(self, configs: Mapping[str, str]) -> None:
         """Configure the transformation. Called once, before all other methods.
 
-        `configs` contains the properties of the transformation, without their prefix.
+        `configs` contains the transformation's properties, without their prefix.
 
         Raises:
             ConfigError: A property is invalid. All properties must be validated here, not when the
@@ -38,7 +38,7 @@ class Transformation(ABC, Generic[R]):
     def apply(self, record: R) -> R | None:
         """Return the resulting record, or None to drop the record. Its offset is still committed.
 
-        This is the reference for `apply_batch`: the results must be equal for each row.
+        `apply_batch` must return an equal result for each row.
         """
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:

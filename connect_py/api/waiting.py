@@ -35,7 +35,7 @@ class BoundedWaitReporter(WaitReporter, Protocol):
 
         None, the default, disables the limit.
 
-        The limit also applies to waits of the worker on behalf of the task, for example for a
-        schema registry or for a `put` call that is retried. `key` is the config key of the limit,
+        The limit also applies to the worker's waits on behalf of the task, for example for a schema
+        registry or for a `put` call that is retried. `key` is the config key that sets the limit,
         for the error message. A paused task does not fail.
         """

@@ -3,9 +3,9 @@
 Import this module only on first use, because it imports pyarrow. Integers and floats are converted
 to the Arrow types of the same width; BOOLEAN, STRING, and BYTES to bool, utf8, and binary; and
 ARRAY, MAP, and STRUCT to list, map, and struct. Decimal is converted to decimal128 (decimal256 for
-more than 38 digits) with the scale of the schema, Date to date32, Time to time32[ms], and Timestamp
-to timestamp[ms, UTC]. Fields of columns are always nullable; only the schema specifies whether a
-value is required.
+more than 38 digits) with the schema's scale, Date to date32, Time to time32[ms], and Timestamp to
+timestamp[ms, UTC]. Fields of columns are always nullable; only the schema specifies whether a value
+is required.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
 
 
 def to_array(schema: Schema, values: Sequence[Value]) -> pa.Array:
-    """Return a column of row values.
+    """Convert row values to a column.
 
     Raises:
         NotColumnar: A value does not fit the Arrow type, because it has too many digits or contains
@@ -268,7 +268,7 @@ def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
 
 
 def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
-    """Return a column of a Decimal schema from nonempty big-endian two's-complement integers.
+    """Build a column with a Decimal schema from nonempty big-endian two's-complement integers.
 
     Raises:
         NotColumnar: A number has too many digits.
@@ -288,7 +288,7 @@ def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
 
 
 def spread_indices(is_present: Sequence[bool]) -> pa.Int64Array:
-    """Return the indexes with which `take` inserts nulls into a column of only the present rows."""
+    """Return the `take` indexes that expand a column of the present rows with nulls to all rows."""
     mask = pa.array(is_present, pa.bool_())
     indexes = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return pc.if_else(mask, indexes, pa.scalar(None, pa.int64()))
@@ -328,7 +328,7 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
 
 
 def structs(schema: Schema, rows: Iterable[Sequence[Value]]) -> list[Value]:
-    """Return a `Struct` for each row of values. This takes half the time of the constructor."""
+    """Return a `Struct` for each row of values. This is twice as fast as using the constructor."""
     result: list[Value] = []
     for row in rows:
         struct = Struct.__new__(Struct)
@@ -386,11 +386,11 @@ def _present(schema: Schema | None) -> Schema:
 def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
     """Infer a column from rows without a schema.
 
-    Rows consist of dict, list, str, bytes, bool, int, float, and None. Dicts become structs with
-    the members of all rows, integers become int64, and floats become double.
+    Rows consist of dict, list, str, bytes, bool, int, float, and None. A dict becomes a struct that
+    has the members from all rows, integers become int64, and floats become double.
 
     Returns:
-        The column, and masks of the rows that lack a member, by path of the member.
+        The column, and masks of the rows that lack a member, keyed by the member's path.
 
     Raises:
         NotColumnar: The type of a member differs between rows, or the items of a list have
@@ -464,7 +464,7 @@ def _infer_struct(
     *,
     inside_list: bool,
 ) -> pa.Array:
-    # usually a single order, because a program wrote the objects
+    # usually a single order, because one program wrote all objects
     orders = dict.fromkeys(tuple(value) for value in values if value is not None)
     names = dict.fromkeys(chain.from_iterable(orders))
     for name in names:

@@ -1,4 +1,4 @@
-"""Byte strings of many messages in one block of memory."""
+"""Byte strings from many messages in one block of memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING: Final = -1  # length of a null message
 
 
 class JoinedBytes(Sequence["bytes | None"]):
-    """Keys or values of a run of messages, concatenated.
+    """The keys or values of a run of messages, concatenated.
 
     Reading `data` and `lengths` is faster than reading the items. `data` contains all items.
     `lengths` contains the length of each item as a 64-bit integer, or `NOTHING` for None.
@@ -23,7 +23,7 @@ class JoinedBytes(Sequence["bytes | None"]):
     lengths: array[int]
 
     def __init__(self, data: bytes, lengths: array[int]) -> None:
-        """Create a sequence. Without `NOTHING`, `lengths` must add up to the length of `data`."""
+        """Create a sequence. The lengths, except `NOTHING`, must add up to the length of `data`."""
         self.data = data
         self.lengths = lengths
         self._ends: list[int] | None = None

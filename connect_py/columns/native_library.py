@@ -1,4 +1,4 @@
-"""Loading the native libraries in `native/`, which are optional in a source checkout."""
+"""Loads the native libraries in `native/`, which are optional in a source checkout."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def load_library(folder: Path, name: str, version: int, consequence: str) -> cty
     """Load a native library, or log the reason and return None.
 
     Args:
-        folder: Folder of the library, next to the module that uses it.
+        folder: Folder that contains the library and the module that uses it.
         name: Name of the library.
         version: Version that the library's function `<name>_version` must return.
-        consequence: Effect of a missing library, for the log.
+        consequence: Effect of the library's absence, for the log.
     """
     # the file name contains no Python version, because the library does not use the Python C API
     path = folder / f"_{name}{EXTENSION_SUFFIXES[-1]}"

@@ -10,9 +10,10 @@ from connect_py.api.schema import Schema, Value
 
 
 def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
-    """Yield runs of consecutive records with the same topics, timestamp type, and schemas.
+    """Yield runs of consecutive records that fit into one batch.
 
-    Tombstones fit into any run.
+    The records in a run have the same topic, origin topic, timestamp type, key schema, and value
+    schema. Tombstones fit into any run.
     """
     if records and _is_one_run(records):
         yield records
@@ -42,7 +43,7 @@ def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
 def _is_one_run(records: list[SinkRecord]) -> bool:
     """Return True if a fast check proves that the records form one run.
 
-    If the result is False, they may form several runs.
+    False means that they may form several runs.
     """
     first, count = records[0], len(records)
     return (

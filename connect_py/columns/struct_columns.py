@@ -1,4 +1,4 @@
-"""Functions for struct columns: reading members, and combining rows of two columns.
+"""Functions that read members of struct columns and combine rows from two columns.
 
 Import this module only on first use, because it imports pyarrow.
 """
@@ -19,7 +19,7 @@ _Path: TypeAlias = tuple[str, ...]
 def child(data: pa.StructArray, index: int) -> pa.Array:
     """Return a child of a struct column, sliced like its parent.
 
-    The child does not contain the nulls of its parent.
+    Unlike `struct_member`, this function does not make the child null where the parent is null.
     """
     return data.field(index)
 
@@ -30,7 +30,7 @@ def is_struct(data: pa.Array) -> bool:
 
 
 def struct_member(data: pa.Array, name: str) -> pa.Array | None:
-    """Return a member of a struct column, which is null where the struct is null.
+    """Return a member of a struct column. The result is null where the struct is null.
 
     Return None if there is no such member or the column does not contain structs.
     """
@@ -90,7 +90,7 @@ def _absence(
 
 
 def _has(kind: pa.DataType, path: _Path) -> bool:
-    """Return True if structs of this type have the member, or a null type on the path to it."""
+    """Return True if this type has the member, or if the path to it crosses a non-struct type."""
     for name in path:
         if not pa.types.is_struct(kind):
             return True

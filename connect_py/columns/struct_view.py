@@ -22,7 +22,7 @@ _MUTABLE: Final = frozenset({Type.ARRAY, Type.MAP})
 
 
 class StructRows:
-    """Structs of a column, and a cache of the members that were read. Not thread-safe.
+    """The structs in a column, and a cache of the members that have been read. Not thread-safe.
 
     The structs are *intact*, which means equal to the column, until a plugin obtains a value that
     it can modify.
@@ -30,8 +30,8 @@ class StructRows:
 
     __slots__ = ("_nested", "_touched", "column", "members", "schema", "views")
 
-    views: list[StructView | None]  # by row; None for a null row
-    # values of all rows by field index; None before they are read
+    views: list[StructView | None]  # one per row; None for a null row
+    # values of all rows, by field index; None until they are read
     members: list[Sequence[Value] | None]
 
     def __init__(self, schema: Schema, column: Column) -> None:
@@ -48,7 +48,7 @@ class StructRows:
         self._touched = False
 
     def read(self, index: int) -> Sequence[Value]:
-        """Return the values of a field, which are null where the struct is null."""
+        """Return the values of a field. They are null where the struct is null."""
         from connect_py.columns import arrow
 
         field = self.schema.fields[index]
@@ -101,7 +101,7 @@ def emptied(items: list[Any]) -> list[Any]:
 
 
 class StructView(Struct):
-    """A struct in a row of a column. It can be modified like any other struct."""
+    """A struct whose values are read from a row of a column. It can be modified like any struct."""
 
     __slots__ = ("__weakref__", "_row", "_rows")
 
@@ -179,8 +179,8 @@ def shared_rows(
 ) -> tuple[StructRows, list[int | None]] | None:
     """Return the column that structs share and their rows in it, or None.
 
-    The result is None if the structs do not share a column or it is not intact. The row of a null
-    value is None or a null row.
+    The result is None if the structs do not share a column or it is not intact. For a null value,
+    the row is either None or the index of a null row.
     """
     first = next((v for v in values if v is not None), None)
     if not isinstance(first, StructView) or first.source is None:
@@ -202,7 +202,7 @@ def shared_rows(
     return rows, result
 
 
-# slot of the base class, which the property hides
+# accessors for the base class slot that the `values` property hides
 _own_values: Final = vars(Struct)["values"].__get__
 _set_own_values: Final = vars(Struct)["values"].__set__
 

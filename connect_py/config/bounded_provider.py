@@ -27,7 +27,7 @@ class BoundedProvider(ConfigProvider):
         self._provider = provider
         self._seconds = seconds
         self._lock = threading.Lock()
-        # calls that timed out, by path
+        # calls that timed out and may still be running, keyed by path
         self._hanging: dict[str, _Call] = {}
 
     def configure(self, params: Mapping[str, str]) -> None:

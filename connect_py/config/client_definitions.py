@@ -40,9 +40,9 @@ _Row: TypeAlias = tuple[str, Type, Parsed, Importance, tuple[str, ...]]
 
 @cache
 def client_config_keys(kind: str) -> Mapping[str, ConfigKey]:
-    """Return the settings of one type of client (producer, consumer, or admin) by name."""
+    """Return the settings for a producer, consumer, or admin client (`kind`), keyed by name."""
     definition = ConfigDef()
-    doc = f"Setting of the {kind}."
+    doc = f"Setting for the {kind}."
     for name, type_, default, importance, kinds in _ROWS:
         if kind in kinds:
             definition.define(name, type_, default=default, importance=importance, doc=doc)

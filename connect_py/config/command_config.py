@@ -13,7 +13,7 @@ from connect_py.secret_mask import masked
 
 
 def worker_properties(worker: Path | None) -> dict[str, str]:
-    """Return the resolved properties of a worker's file. Empty if there is no file.
+    """Return the resolved properties from a worker's file, or an empty dict if there is no file.
 
     Raises:
         ConfigError: A config provider is invalid or has no value for a placeholder.
@@ -26,7 +26,7 @@ def worker_properties(worker: Path | None) -> dict[str, str]:
 
 
 def connector_properties(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
-    """Return a connector's properties, resolved with the config providers of a worker's file.
+    """Return a connector's properties, resolved with the config providers in a worker's file.
 
     Raises the same errors as `worker_properties`.
     """

@@ -1,4 +1,4 @@
-"""Placeholders `${provider:path:key}` in configurations, and the built-in providers.
+"""Placeholders `${provider:path:key}` in configurations, and the built-in config providers.
 
 Resolved values are not expanded again. Placeholders with an unknown provider or key remain
 unchanged.
@@ -42,7 +42,7 @@ def _ttl(params: Mapping[str, str]) -> int | None:
 
 
 class AllowedPaths:
-    """Folders and files that a provider may read. Without a setting, all are allowed."""
+    """Folders and files that a provider may read. If `setting` is empty, all paths are allowed."""
 
     def __init__(self, setting: str | None) -> None:
         self._roots: list[Path] | None = None
@@ -162,7 +162,7 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Convert unexpected errors of a custom provider to ConfigError.
+    """Convert unexpected errors from a custom provider to ConfigError.
 
     Callers handle only Connect errors.
     """
@@ -195,7 +195,7 @@ class Resolved(Generic[Text]):
     """A resolved configuration and its time to live."""
 
     props: dict[str, Text]
-    ttl_ms: int | None  # shortest time to live of all values; None if unlimited
+    ttl_ms: int | None  # shortest time to live of any value; None if unlimited
 
 
 class ConfigResolver:
@@ -234,7 +234,7 @@ class ConfigResolver:
         """Return the configuration with placeholders replaced.
 
         Raises:
-            ConfigError: A provider cannot read the value of a placeholder.
+            ConfigError: A provider cannot read the value for a placeholder.
         """
         return self.transform(props).props
 
@@ -272,7 +272,7 @@ class ConfigResolver:
         return Resolved(resolved, min(ttls, default=None))
 
     def placeholder_keys(self, props: Mapping[str, str | None]) -> set[str]:
-        """Return the keys whose values contain a placeholder of a configured provider."""
+        """Return the keys whose values contain a placeholder for a configured provider."""
         return {
             key
             for key, value in props.items()
@@ -289,7 +289,7 @@ def _key(match: re.Match[str]) -> str:
 
 
 def named_providers(props: Iterable[str]) -> set[str]:
-    """Return the keys that declare providers, which connector configurations must not contain."""
+    """Return the keys that declare providers. Connector configurations must not contain them."""
     return {
         key for key in props if key == "config.providers" or key.startswith("config.providers.")
     }

@@ -35,17 +35,17 @@ CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 @dataclass(frozen=True, slots=True)
 class FrameworkDefaults:
-    """Computed defaults and recommended values of framework keys. None means unknown.
+    """Computed defaults and recommended values for framework keys. None means unknown.
 
-    `converters` and `converter_versions` are the worker's values, by config key (`key.converter`,
-    ...).
+    `converters` and `converter_versions` are the worker's settings, keyed by config key
+    (`key.converter`, ...).
     """
 
     connector_version: str | None = None
     connector_versions: Sequence[str] = ()  # installed versions, which are recommended
     converters: Mapping[str, str] = field(default_factory=dict)
     converter_versions: Mapping[str, str | None] = field(default_factory=dict)
-    # recommended converters by config key
+    # recommended converter classes, keyed by config key
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -96,7 +96,7 @@ def connector_name(name: str, value: Parsed) -> None:
 
 
 def aliases(name: str, value: Parsed) -> None:
-    """Check that a list of aliases exists and contains no duplicates."""
+    """Check that a list of aliases is not null and contains no duplicates."""
     if value is None:
         raise ConfigValueError(name, None, "entry must be non null")
     if len(set(value)) != len(value):
@@ -115,7 +115,7 @@ H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
 def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """Return the framework keys of both sinks and sources, in the order of REST responses."""
+    """Return the framework keys that sinks and sources share, in REST response order."""
     definition = (
         ConfigDef()
         .define(
@@ -162,7 +162,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.SHORT,
             display_name="Tasks max",
-            doc="Maximum number of tasks of the connector.",
+            doc="Maximum number of tasks for the connector.",
         )
         .define(
             "tasks.max.enforce",
@@ -239,7 +239,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=14,
             width=Width.MEDIUM,
             display_name="Reload Action",
-            doc="Action when a value of a config provider expires.",
+            doc="Action when a value from a config provider expires.",
         )
         .define(
             "errors.retry.timeout",
@@ -302,7 +302,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
 
 
 def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """Return all framework keys of a sink."""
+    """Return all framework keys for sinks."""
     return (
         common_config_def(defaults)
         .define(
@@ -327,7 +327,8 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
             order=4,
             width=Width.LONG,
             display_name="Topics regex",
-            doc="Regular expression of the topics to consume. It must match the entire topic name.",
+            doc="Regular expression for the topics to consume. It must match the entire topic "
+            "name.",
         )
         .define(
             "errors.deadletterqueue.topic.name",
@@ -368,7 +369,7 @@ def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
 
 
 def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
-    """Return all framework keys of a source."""
+    """Return all framework keys for sources."""
     return (
         common_config_def(defaults)
         .define(

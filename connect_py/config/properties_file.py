@@ -1,4 +1,4 @@
-"""Reading Java properties files."""
+"""Reads Java properties files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Version ranges of plugins in Maven notation."""
+"""Plugin version ranges in Maven notation."""
 
 from __future__ import annotations
 

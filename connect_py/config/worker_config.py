@@ -28,7 +28,7 @@ TOPIC_PURPOSES: Final[Mapping[str, str]] = {
     "status": "Must specify topic for connector status.",
     "offset": "Offset storage topic must be specified",
 }
-# settings of the worker's own Kafka clients, which have no client prefix
+# settings for the worker's own Kafka clients; these settings have no client prefix
 _CLIENT_KEYS: Final = ("bootstrap.servers", "client.dns.lookup", "request.timeout.ms")
 _CLIENT_PREFIXES: Final = (
     "security.",
@@ -83,11 +83,11 @@ class StorageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Configuration of a worker. `values` are parsed, and `props` are the resolved strings."""
+    """Configuration of a worker. `values` are parsed, and `props` are resolved strings."""
 
     values: Mapping[str, Parsed]
     props: Mapping[str, str]
-    # keys without a definition; code that uses key prefixes reads them from `props`
+    # keys without a definition; code that looks up keys by prefix reads them from `props`
     unknown: tuple[str, ...]
     resolver: ConfigResolver  # resolves placeholders in connector configurations
 
@@ -151,7 +151,7 @@ class WorkerConfig:
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
-        """Return the settings of the worker's own Kafka clients, with their Java names.
+        """Return the settings for the worker's own Kafka clients, using the Java client's names.
 
         These are the worker properties without a client prefix.
         """
@@ -163,7 +163,7 @@ class WorkerConfig:
         return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
     def log_levels(self) -> dict[str, str]:
-        """Return the initial log levels by logger, with Connect's level names.
+        """Return the initial log levels keyed by logger, using Connect's level names.
 
         `root` applies to loggers without a level.
         """

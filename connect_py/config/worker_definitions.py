@@ -1,4 +1,4 @@
-"""Definitions of the worker's properties for both modes.
+"""Definitions of the worker properties for standalone and distributed mode.
 
 Names, types, defaults, and errors are the same as in Java Kafka Connect.
 """
@@ -39,7 +39,7 @@ MAC_ALGORITHMS: Final[Mapping[str, str]] = {
     "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
 }
-"""Algorithms for signing requests between workers: `hashlib` names by Java name."""
+"""Algorithms for signing requests between workers: `hashlib` names, keyed by Java name."""
 MIN_KEY_BITS: Final = 40  # minimum size of a session key
 
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
@@ -124,7 +124,7 @@ def _mac_algorithms(name: str, value: Parsed) -> None:
 def log_levels(name: str, value: Parsed) -> dict[str, str]:
     """Parse log levels of the form `LEVEL` or `logger=LEVEL`.
 
-    Return Connect's level names by logger. `root` applies to loggers without a level.
+    Return Connect's level names, keyed by logger. `root` applies to loggers without a level.
     """
     levels = {}
     for item in value or ():
@@ -157,7 +157,7 @@ def _class_name(name: str, value: Parsed) -> None:
 
 
 def common_config_def() -> ConfigDef:
-    """Return the keys of both modes: converters, commits, REST, plugins, metrics, and TLS."""
+    """Return the keys for both modes: converters, commits, REST, plugins, metrics, and TLS."""
     definition = ConfigDef()
     _define(definition, _COMMON)
     _define(definition, _OURS)
@@ -167,14 +167,14 @@ def common_config_def() -> ConfigDef:
 
 
 def standalone_config_def() -> ConfigDef:
-    """Return the keys of a standalone worker."""
+    """Return the keys for a standalone worker."""
     definition = common_config_def()
     _define(definition, _STANDALONE)
     return definition
 
 
 def distributed_config_def() -> ConfigDef:
-    """Return the keys of a distributed worker."""
+    """Return the keys for a distributed worker."""
     definition = common_config_def()
     _define(definition, _SASL)
     _define(definition, _DISTRIBUTED)
@@ -182,7 +182,7 @@ def distributed_config_def() -> ConfigDef:
 
 
 def security_config_def() -> ConfigDef:
-    """Return the security settings of Kafka clients, both of the worker and of connectors."""
+    """Return the security settings for Kafka clients of the worker and of connectors."""
     definition = ConfigDef()
     _define(definition, _SSL)
     _define(definition, _SASL)
@@ -255,7 +255,7 @@ _COMMON: tuple[Row, ...] = (
         5_000,
         L,
         None,
-        "Timeout of an offset commit, in milliseconds. A commit that times out is retried.",
+        "Timeout for an offset commit, in milliseconds. A commit that times out is retried.",
     ),
     (
         "task.shutdown.graceful.timeout.ms",
@@ -280,7 +280,7 @@ _COMMON: tuple[Row, ...] = (
         "hybrid_warn",
         L,
         one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
-        "Plugin discovery mode of Java. Accepted, but has no effect.",
+        "Java's plugin discovery mode. Accepted, but has no effect.",
     ),
     (
         "config.providers",
@@ -406,7 +406,7 @@ _OURS: tuple[Row, ...] = (
         "",
         L,
         None,
-        "Connector configuration files, as for connect-standalone, of connectors that will be "
+        "Configuration files, as for connect-standalone, for connectors that will be "
         "created soon. Their shared services start with the worker. The services of existing "
         "connectors always start with the worker.",
     ),
@@ -471,7 +471,7 @@ _REST: tuple[Row, ...] = (
         None,
         "Headers that are added to every response.",
     ),
-    ("rest.extension.classes", LIST, "", L, None, "Extensions of the REST API."),
+    ("rest.extension.classes", LIST, "", L, None, "Extensions to the REST API."),
     (
         "ssl.client.auth",
         STRING,
@@ -482,8 +482,8 @@ _REST: tuple[Row, ...] = (
     ),
 )
 
-_TLS = "TLS setting of the worker's Kafka clients and HTTPS listeners."
-_TLS_UNUSED = "TLS setting of Java. Accepted, but has no effect."
+_TLS = "TLS setting for the worker's Kafka clients and HTTPS listeners."
+_TLS_UNUSED = "TLS setting for Java. Accepted, but has no effect."
 _SSL: tuple[Row, ...] = (
     ("ssl.protocol", STRING, "TLSv1.3", M, None, _TLS_UNUSED),
     ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", M, None, _TLS_UNUSED),
@@ -498,8 +498,8 @@ _SSL: tuple[Row, ...] = (
         None,
         "File with the private key and its certificates.",
     ),
-    ("ssl.keystore.password", PASSWORD, None, H, None, "Password of the key store."),
-    ("ssl.key.password", PASSWORD, None, H, None, "Password of the key in the key store."),
+    ("ssl.keystore.password", PASSWORD, None, H, None, "Password for the key store."),
+    ("ssl.key.password", PASSWORD, None, H, None, "Password for the key in the key store."),
     ("ssl.keystore.key", PASSWORD, None, H, None, "Private key in PEM format, instead of a file."),
     (
         "ssl.keystore.certificate.chain",
@@ -507,7 +507,7 @@ _SSL: tuple[Row, ...] = (
         None,
         H,
         None,
-        "Certificate chain of the private key in PEM format.",
+        "Certificate chain for the private key in PEM format.",
     ),
     (
         "ssl.truststore.type",
@@ -518,7 +518,7 @@ _SSL: tuple[Row, ...] = (
         "Type of the trust store: JKS, PKCS12, or PEM.",
     ),
     ("ssl.truststore.location", STRING, None, H, None, "File with the trusted certificates."),
-    ("ssl.truststore.password", PASSWORD, None, H, None, "Password of the trust store."),
+    ("ssl.truststore.password", PASSWORD, None, H, None, "Password for the trust store."),
     (
         "ssl.truststore.certificates",
         PASSWORD,
@@ -541,10 +541,10 @@ _SSL: tuple[Row, ...] = (
     ("ssl.trustmanager.algorithm", STRING, "PKIX", L, None, _TLS_UNUSED),
 )
 
-_LOGIN = "SASL setting of the worker's Kafka clients."
-_LOGIN_UNUSED = "SASL setting of Java clients. Accepted, but has no effect."
-_BEARER = "OAuth setting of the worker's Kafka clients."
-_BROKER = "OAuth setting of brokers. Accepted, but has no effect."
+_LOGIN = "SASL setting for the worker's Kafka clients."
+_LOGIN_UNUSED = "SASL setting for Java clients. Accepted, but has no effect."
+_BEARER = "OAuth setting for the worker's Kafka clients."
+_BROKER = "OAuth setting for brokers. Accepted, but has no effect."
 _VALIDATE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
 _RETRIEVE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
 _SASL: tuple[Row, ...] = (
@@ -831,7 +831,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
         at_least(0),
         "Maximum timeout for establishing a connection, in milliseconds.",
     ),
-    ("request.timeout.ms", INT, 40_000, M, at_least(0), "Timeout of a request, in milliseconds."),
+    ("request.timeout.ms", INT, 40_000, M, at_least(0), "Timeout for a request, in milliseconds."),
     (
         "connections.max.idle.ms",
         LONG,

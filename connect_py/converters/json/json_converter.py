@@ -83,7 +83,7 @@ class JsonConverter(ValueAndHeaderConverter):
             Type.STRING,
             default=None,
             importance=Importance.HIGH,
-            doc="Connect schema of all messages, in JSON. If it is set, messages contain only the "
+            doc="Connect schema for all messages, in JSON. If it is set, messages contain only the "
             "payload.",
         )
     )

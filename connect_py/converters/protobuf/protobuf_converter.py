@@ -62,7 +62,7 @@ class ProtobufConverter(RegistryConverter):
             Type.BOOLEAN,
             default=True,
             importance=Importance.MEDIUM,
-            doc="Read absent optional fields of proto2 as null instead of their default.",
+            doc="Read absent optional proto2 fields as null instead of their default.",
         )
         .define(
             "wrapper.for.nullables",

@@ -90,7 +90,8 @@ CONFIG_DEF: Final = (
         Type.BOOLEAN,
         default=True,
         importance=Importance.LOW,
-        doc="Reject values that do not match the schema of use.schema.id or use.schema.guid.",
+        doc="Reject values that do not match the schema that use.schema.id or use.schema.guid "
+        "specifies.",
     )
     .define(
         "subject.name.strategy.kafka.cluster.id",
