@@ -41,8 +41,9 @@ class ConfigChanges:
         """Create the component.
 
         Args:
-            changed: Set while the running connectors and tasks may differ from the configured ones.
-            on_session_key: Called with each session key on the reader's thread.
+            changed: Event that is set while the running connectors and tasks may differ from the
+                configured ones.
+            on_session_key: Called on the reader's thread with each new session key.
         """
         self._startup = startup
         self._queue = queue
@@ -54,7 +55,7 @@ class ConfigChanges:
         self._on_session_key = on_session_key
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Handle changes from the config topic. Called on the reader's thread."""
+        """Process changes from the config topic. Called on the reader's thread."""
         for change in changes:
             if isinstance(change, SessionKeyChanged):
                 self._on_session_key(change.key)

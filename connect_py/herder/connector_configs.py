@@ -76,7 +76,8 @@ def without_nulls(config: Config) -> dict[str, str]:
     """Return the configuration if no value is null.
 
     Raises:
-        ConfigError: A value is null. The message is Kafka Connect's and names the first such key.
+        ConfigError: A value is null. The message is the one from Kafka Connect and names the first
+            such key.
     """
     for key, value in config.items():
         if value is None:
@@ -89,7 +90,7 @@ def without_nulls(config: Config) -> dict[str, str]:
 def startable_configs(configs: Mapping[str, Config]) -> dict[str, dict[str, str]]:
     """Return the configurations that contain no null values.
 
-    A connector with a null value reports the error when it is started.
+    A connector whose configuration contains a null value reports the error when it is started.
     """
     return {
         name: without_nulls(config)

@@ -89,10 +89,10 @@ def distributed_herder(
     Args:
         config: Configuration of the worker.
         plugins: Installed plugins.
-        clients: Creates the clients of the internal topics.
+        clients: Creates the Kafka clients for the internal topics.
         cluster_id: ID of the Kafka cluster.
         advertised_url: URL at which other workers reach this one, `http://host:port`.
-        commit: Version of connect-py, returned by `GET /` next to Kafka Connect's version.
+        commit: Version of connect-py, returned by `GET /` along with Kafka Connect's version.
         create_worker: Creates the worker from its listener, the source offset store, and the
             source task gate.
         leader_calls: Sends requests to the leader. If it is None, this worker must always be the
@@ -111,12 +111,12 @@ def distributed_herder(
     changed.set()
 
     def wake() -> None:
-        """Wake both threads after a new record or an ownership change. Thread-safe."""
+        """Wake the herder's and the leader's thread after a new record or an ownership change."""
         queue.wake()
         leader_queue.wake()
 
-    # The group and its topics. Some components depend on each other. Lambdas therefore refer to
-    # components that are created below. They are called only after the herder has started.
+    # The group and its topics. Some components depend on each other, so lambdas refer to components
+    # that are created below. The lambdas are called only after the herder has started.
     group = WorkerGroup(
         advertised_url,
         Timings.of(config),

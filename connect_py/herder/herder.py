@@ -2,7 +2,8 @@
 
 Requests return a `concurrent.futures.Future`, so HTTP handlers never block. The herder completes
 the future on its own thread. A request that fails sets one of these errors on its future:
-`NotFoundError`, `AlreadyExistsError`, or `ConnectError` of the API, or one of the classes below.
+`NotFoundError`, `AlreadyExistsError`, or `ConnectError` from `connect_py.api.errors`, or one of the
+classes below.
 Methods that read a snapshot (connectors, statuses, topics, plugins) return immediately. The
 snapshots are valid after `state_read` has completed.
 """
@@ -38,7 +39,7 @@ class RequestConflictError(ConnectError):
 
 
 class RequestTargetError(RequestConflictError):
-    """The request must be handled by the leader, or by the owner of a connector or task.
+    """The request must be handled by the leader, or by the worker that runs a connector or task.
 
     `url` is the advertised URL of that worker. It is None if the worker is unknown, in which case
     the REST API reports a conflict.
@@ -54,7 +55,7 @@ class UnavailableError(ConnectError):
 
 
 class InitialState(Enum):
-    """State in which a connector is created."""
+    """Initial state of a new connector."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -67,7 +68,7 @@ class InitialState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Current or last activity of a thread, reported by requests that time out.
+    """Current or last activity of a thread, reported when a request times out.
 
     Times are in milliseconds since the epoch.
     """
@@ -86,7 +87,7 @@ class StagedFuture(Future[T]):
         self._awaited: Future[Any] | None = None
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Report the stage of another future, which this one depends on."""
+        """Report the stage of `future`, on which this future depends."""
         self._awaited = future
 
     def stage(self) -> Stage | None:
@@ -115,7 +116,7 @@ class RunningOperation:
         self._step = step
 
     def started(self, cancel: Callable[[], None]) -> None:
-        """Record that the operation was sent to its connector; `cancel` cancels it there."""
+        """Record that the operation was sent to its connector, where `cancel` cancels it."""
         with self._lock:
             self._cancel = cancel
             canceled = self._canceled
@@ -223,7 +224,7 @@ class ConfigInfos:
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
     level: str  # one of Kafka Connect's level names, in upper case
-    last_modified: int | None  # ms since the epoch of the last change by a request
+    last_modified: int | None  # time of the last change by a request, in ms since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker of the group."""
+    """A worker in the group."""
 
     url: str  # advertised URL
     worker_id: str
@@ -244,7 +245,7 @@ class WorkerInfo:
 
 
 class Herder(ABC):
-    """Manages the connectors and tasks of a worker or of its group. Thread-safe."""
+    """Manages the connectors and tasks of one worker or of its whole group. Thread-safe."""
 
     @abstractmethod
     def server_info(self) -> ServerInfo: ...
@@ -254,7 +255,7 @@ class Herder(ABC):
         return ()
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """Return the workers of the group, sorted."""
+        """Return the workers in the group, sorted by URL."""
         return ()
 
     @abstractmethod
@@ -309,7 +310,7 @@ class Herder(ABC):
 
     @abstractmethod
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Change some keys of a configuration. A value of None removes the key."""
+        """Change some keys in a configuration. A value of None removes the key."""
 
     @abstractmethod
     def delete_connector(self, name: str) -> Future[None]: ...
@@ -356,13 +357,13 @@ class Herder(ABC):
 
     @abstractmethod
     def connector_offsets(self, name: str) -> Future[list[ConnectorOffset]]:
-        """Return the committed offsets of a connector, which may be in any state."""
+        """Return the committed offsets of a connector. The connector may be in any state."""
 
     @abstractmethod
     def alter_connector_offsets(
         self, name: str, offsets: Sequence[ConnectorOffset] | None
     ) -> Future[str]:
-        """Change offsets of a stopped connector, or reset all offsets if `offsets` is None.
+        """Change a stopped connector's offsets, or reset all of them if `offsets` is None.
 
         The result is a message for the user.
 
@@ -407,7 +408,7 @@ class Herder(ABC):
 
     @abstractmethod
     def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
-        """Return the installed plugins in the order of the REST API."""
+        """Return the installed plugins in the order in which the REST API lists them."""
 
     @abstractmethod
     def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
@@ -424,7 +425,7 @@ class Herder(ABC):
 
     @abstractmethod
     def logger_levels(self) -> dict[str, LoggerLevel]:
-        """Return the effective levels of the loggers of this worker, sorted by name.
+        """Return the effective levels of this worker's loggers, sorted by name.
 
         Loggers that are off are omitted.
         """
@@ -462,7 +463,7 @@ class Herder(ABC):
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        """Stop a connector at the request of its task on another worker.
+        """Stop a connector at the request of one of its tasks on another worker.
 
         The future also completes if the request is outdated. It fails with the same errors as
         `put_task_configs`.

@@ -18,16 +18,17 @@ log = logging.getLogger(__name__)
 
 
 class LoggerLevels:
-    """Reads and sets logger levels under Kafka Connect's logger names. Thread-safe.
+    """Reads and sets logger levels, using Kafka Connect's logger names. Thread-safe.
 
-    Changes are forwarded to child processes. A logger exists once this process has used it or a
+    Changes are forwarded to child processes. A logger is listed once this process has used it or a
     child process has logged a message with it.
     """
 
     def __init__(self, clock: Clock, forward: Callable[[Mapping[str, int | None]], None]) -> None:
         """Create the object and forward the current levels to the child processes.
 
-        The child processes do not receive the command-line options that set these levels.
+        This is necessary because the child processes do not receive the command-line options that
+        set these levels.
 
         Args:
             clock: Source of the modification times.
@@ -45,7 +46,7 @@ class LoggerLevels:
         forward({"" if name == ROOT else name: level for name, level in levels.items()})
 
     def _loggers(self) -> dict[str, logging.Logger]:
-        # copy in one step, because other threads may add loggers
+        # copy the dict in one step, because other threads may add loggers
         loggers = logging.Logger.manager.loggerDict.copy().items()
         return {
             ROOT: logging.getLogger(),

@@ -1,6 +1,6 @@
 """Signatures of requests between workers.
 
-A signature is an HMAC of the raw request body with the session key from the config topic.
+A signature is an HMAC of the raw request body, computed with the session key from the config topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from connect_py.api.errors import ConnectError
 
 AUTHORIZATION_HEADER: Final = "X-Connect-Authorization"
 ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
-HASHES: Final[Mapping[str, str]] = {  # by Java's algorithm name in lower case
+HASHES: Final[Mapping[str, str]] = {  # hash name by Java's algorithm name in lower case
     "hmacmd5": "md5",
     "hmacsha1": "sha1",
     "hmacsha224": "sha224",
@@ -53,7 +53,7 @@ class RequestSignature:
     def of(
         body: bytes, authorization: str | None, algorithm: str | None
     ) -> RequestSignature | None:
-        """Parse the two headers. Return None if either is missing.
+        """Parse the two signature headers. Return None if either is missing.
 
         Raises:
             ValueError: The algorithm is not supported, or the signature is not valid base64.

@@ -68,7 +68,7 @@ class StandaloneRouter(RequestRouter):
     """Runs every request on the herder's thread."""
 
     def __init__(self, executor: HerderExecutor, ready: Future[None]) -> None:
-        """Create the router. The worker is healthy when `ready` completes."""
+        """Create the router. The worker is healthy once `ready` has completed."""
         self._executor = executor
         self._ready = ready
 
@@ -181,10 +181,10 @@ def standalone_herder(
         plugins: Installed plugins.
         cluster_id: ID of the Kafka cluster.
         advertised_url: URL of the REST API, `http://host:port`.
-        commit: Version of connect-py, returned by `GET /` next to Kafka Connect's version.
+        commit: Version of connect-py, returned by `GET /` along with Kafka Connect's version.
         create_worker: Creates the worker from its listener and the source offset store.
-        ready: Completes when the connectors from the command line have been created. The worker is
-            healthy after that.
+        ready: Completes when the connectors from the command line have been created. From
+            then on, the worker is healthy.
         clock: Source of time.
 
     Raises:
@@ -200,8 +200,8 @@ def standalone_herder(
     changed = threading.Event()
     changed.set()
 
-    # The stores. Some components depend on each other. Lambdas therefore refer to components that
-    # are created below. They are called only after the herder has started.
+    # The stores. Some components depend on each other, so lambdas refer to components that are
+    # created below. The lambdas are called only after the herder has started.
     storage = LocalStorage(OFFSETS, Path(config.offset_file), clock)
     offset_store = OffsetStore(OFFSETS, storage)
     offset_store.start()

@@ -97,7 +97,7 @@ def scan(locations: Sequence[Path]) -> list[PluginTable]:
         decoded = [_decode(entry) for entry in json.loads(output)]
         for table in decoded:
             log.info(
-                "plugins of %s, version %s: %s",
+                "plugins in %s, version %s: %s",
                 location,
                 table.version,
                 ", ".join(p.name for p in table.plugins),
@@ -121,7 +121,7 @@ def _decode(entry: dict[str, Any]) -> PluginTable:
 
 
 def _tables(location: Path) -> Iterator[PluginTable]:
-    """Yield the plugin tables of the distributions in a folder.
+    """Yield the plugin tables from the distributions in a folder.
 
     Runs in the scanning process. Broken distributions are reported and skipped.
     """
@@ -138,7 +138,7 @@ def _tables(location: Path) -> Iterator[PluginTable]:
 
 
 def main(location: Path) -> None:
-    """Print the plugins of one folder to standard output as JSON.
+    """Print the plugins in one folder to standard output as JSON.
 
     Output that the plugins print is redirected to standard error.
     """

@@ -18,7 +18,8 @@ from connect_py.plugins.plugin_table import GROUP, PluginTable, read_table
 CONNECTORS = (PluginKind.SINK, PluginKind.SOURCE)
 KAFKAS = "org.apache.kafka."
 
-# Longest suffix first: the alias of the header converter "SimpleHeaderConverter" is "Simple".
+# The longest suffix is first, so the alias of "SimpleHeaderConverter" is "Simple", not
+# "SimpleHeader".
 _SUFFIXES: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.SINK: ("Connector",),
     PluginKind.SOURCE: ("Connector",),
@@ -36,14 +37,14 @@ class UnknownPluginError(NotFoundError):
 
 
 class AmbiguousPluginError(ConnectError):
-    """Several plugins have this alias. The message is Kafka Connect's and lists their names."""
+    """Several plugins have this alias. The message is Kafka Connect's, and lists their names."""
 
 
 class PluginRegistry:
     """Looks up plugins by full name, simple name, or alias. Immutable and thread-safe.
 
-    Creating a registry imports only the modules of entry points. `load` imports a plugin class in
-    the process that uses it.
+    Creating a registry imports only the modules that the entry points name. `load` imports a plugin
+    class in the process that uses it.
     """
 
     def __init__(self, tables: Iterable[PluginTable]) -> None:
@@ -61,7 +62,7 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, paths: Iterable[str] = ()) -> Self:
-        """Create a registry of the installed distributions and the folders of `plugin.path`.
+        """Create a registry of the plugins in installed distributions and in `plugin.path` folders.
 
         A distribution whose plugin table cannot be read is logged and skipped.
         """
@@ -70,7 +71,7 @@ class PluginRegistry:
             try:
                 tables.append(read_table(entry, _version(entry)))
             except Exception:
-                log.exception("failed to load plugins of %s (%s)", entry.name, entry.value)
+                log.exception("failed to load plugins from %s (%s)", entry.name, entry.value)
         locations = plugin_locations(paths)
         return cls([*tables, *(scan(locations) if locations else ())])
 
@@ -108,8 +109,9 @@ class PluginRegistry:
         """Return the plugin with this name and kind (any kind by default).
 
         If several plugins share an alias, Kafka's own plugin takes precedence, because a
-        configuration may be older than the other plugins. If several versions are installed, the
-        newest version in the range `versions` is returned. By default, any version matches.
+        configuration may have been written before the other plugins were installed. If several
+        versions are installed, the newest version in the range `versions` is returned. By default,
+        any version matches.
 
         Raises:
             UnknownPluginError: No plugin matches.
@@ -139,9 +141,10 @@ class PluginRegistry:
         raise UnknownPluginError(f"Class {name} could not be found.")
 
     def _newest(self, plugins: Sequence[Plugin], versions: str | None) -> Plugin:
-        """Return the newest version in the range.
+        """Return the plugin with the newest version in the range.
 
-        Between equal versions, an installed plugin takes precedence over one in a folder.
+        If two plugins have the same version, an installed plugin takes precedence over a plugin in
+        a `plugin.path` folder.
         """
         if versions is not None:
             version_range = VersionRange.parse(versions)
@@ -178,7 +181,7 @@ class PluginRegistry:
 
 
 def load_class(python: str, location: str | None = None) -> type[Any]:
-    """Import the class `module:Class`, from the folder `location` unless it is None.
+    """Import the class `module:Class`, from the folder `location` if it is not None.
 
     Raises:
         ConnectError: The module cannot be imported or does not contain the class.

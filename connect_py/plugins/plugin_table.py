@@ -1,4 +1,4 @@
-"""`PluginTable`: the plugins that the entry point of a distribution declares."""
+"""`PluginTable`: the plugins that one entry point of a distribution declares."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class PluginTable:
 
 
 def read_table(entry: EntryPoint, version: str | None, location: str | None = None) -> PluginTable:
-    """Return the plugins that an entry point declares. Imports only the module of the entry point.
+    """Return the plugins that an entry point declares. Imports only the entry point's module.
 
     Raises:
         ConfigError: PLUGINS contains an object that is not a `Plugin`.
-        Exception: Any error that the import of the module raises.
+        Exception: Any error that importing the module raises.
     """
     module = import_from(entry.module, location)
     plugins = tuple(getattr(module, "PLUGINS", ()))

@@ -1,8 +1,8 @@
 """`Channel`: exchanges calls, replies, and notifications between two processes.
 
 Both ends of the connection use this class. Messages are plain data that can be pickled. Each call
-receives exactly one reply, in any order; notifications receive none. If the channel closes, the
-calls in progress fail with the reason, and their outcome is unknown.
+receives exactly one reply. Replies may arrive in any order. Notifications receive no reply. If the
+channel closes, the calls in progress fail, and their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Channel:
     """One end of a connection. A single thread calls `receive`; all other methods are thread-safe.
 
     A buffered channel never blocks the sender, because a dedicated thread writes the messages in
-    order. The worker's ends are buffered, because a suspended or busy child does not read and the
-    buffer of a pipe is small. On an unbuffered channel, the calling thread writes the message. The
+    order. The worker's ends are buffered, because a suspended or busy child does not read and pipe
+    buffers are small. On an unbuffered channel, the calling thread writes the message. The
     children's ends are unbuffered, so a child blocks while the worker is suspended, and no message
     that it has sent is lost when it exits.
     """
@@ -97,7 +97,7 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Return True if this end was closed, or has detected that the other end was closed."""
+        """Return True if this end has been closed or has detected that the other end was closed."""
         return self._closed_because is not None
 
     def fileno(self) -> int:
@@ -107,8 +107,8 @@ class Channel:
     def call(self, request: object) -> Future[Any]:
         """Send a request and return a future for the reply.
 
-        If the channel closes first, the future fails with the reason, by default a
-        ChannelClosedError. The callbacks of the future run on the reading thread.
+        If the channel closes first, the future fails with the `reason` that was passed to `close`,
+        or with a ChannelClosedError by default. The future's callbacks run on the reading thread.
         """
         reply: Future[Any] = Future()
         reply.set_running_or_notify_cancel()
@@ -139,11 +139,11 @@ class Channel:
     def receive(self, handle: Handler) -> bool:
         """Wait for one message and process it.
 
-        Returns False at the end of the channel. The caller must then close the channel.
+        Returns False if the channel has ended. The caller must then close it.
         """
         try:
             data = self._connection.recv_bytes()
-        except (EOFError, OSError, TypeError):  # TypeError if another thread closed it
+        except (EOFError, OSError, TypeError):  # TypeError if another thread has closed it
             return False
         try:
             message = pickle.loads(data)
@@ -201,9 +201,9 @@ class Channel:
             self._messages.put(_END)
 
     def close(self, reason: Exception | None = None) -> None:
-        """Close this end when all queued messages have been written or the other end is closed.
+        """Close this end once all queued messages are written or the other end has been closed.
 
-        Calls in progress fail with the reason. May be called repeatedly and from any thread.
+        Calls in progress fail with `reason`. May be called repeatedly and from any thread.
         """
         error = reason or ChannelClosedError("the channel was closed")
         with self._lock:

@@ -17,7 +17,7 @@ from connect_py.process.channel import Channel, Handler
 from connect_py.process.child_runtime import EXIT_LEASE_ENDED, Heartbeat
 
 CHECK_SECONDS: Final = 1.0  # interval of the liveness check
-EXIT_SECONDS: Final = 3.0  # time to exit after the last message; the process is killed afterward
+EXIT_SECONDS: Final = 3.0  # time to exit after the last message before the process is killed
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class RunningProcess(Protocol):
 
     @property
     def output(self) -> Connection[Any, Any] | None:
-        """Pipe with the captured output, or None if it is not captured. The caller closes it."""
+        """Pipe with the captured output, or None if none is captured. The caller closes it."""
 
     def send_kill(self) -> None:
         """Send SIGKILL without waiting. Does nothing if the process has exited."""
@@ -78,8 +78,8 @@ class Child:
             clock: Source of monotonic time.
             liveness_seconds: Time without a message after which the process is killed, or None for
                 no limit. `require_messages` changes it.
-            on_heartbeat: Called with the report of each heartbeat.
-            on_output: Called with each line of the captured output.
+            on_heartbeat: Called with the report in each heartbeat.
+            on_output: Called with each line of captured output.
         """
         self._launch = launch
         self._clock = clock
@@ -117,12 +117,12 @@ class Child:
         return self._killed_because is not None
 
     def require_messages(self, seconds: float | None) -> None:
-        """Kill the process after this time without a message. None removes the limit."""
+        """Kill the process if no message arrives for this long. None removes the limit."""
         self._liveness_seconds = seconds
         self._silent_seconds = 0.0
 
     def expect_exit(self, seconds: float = EXIT_SECONDS) -> None:
-        """Kill the process if it is still running after this time."""
+        """Kill the process if it is still running after this many seconds."""
         if self._exit_deadline is None:
             self._exit_deadline = self._clock.monotonic() + seconds
 
@@ -161,10 +161,11 @@ class Child:
         return True
 
     def step(self, handle: Handler, timeout: float, *wake: int) -> None:
-        """Wait for a message, output, the exit, or a `wake` descriptor, and process the event.
+        """Wait for a message, output, process exit, or a readable `wake` descriptor, and handle it.
 
-        Kills the process if its liveness timeout or exit deadline has passed. Each wait counts
-        toward the liveness timeout only up to `timeout`, because a suspended worker cannot read.
+        Kills the process if its liveness timeout or exit deadline has passed. A wait without a
+        message counts toward the liveness timeout for at most `timeout` seconds, because it may
+        take longer if the worker was suspended and could not read messages.
         """
         process = self._process
         assert process is not None
@@ -205,7 +206,7 @@ class Child:
             self._output.end()
 
     def close(self, reason: Exception) -> None:
-        """Close the channel after `finish`. Calls in progress fail with the reason."""
+        """Close the channel after `finish`. Calls in progress fail with `reason`."""
         self._theirs.close()
         if self._output_pipe is not None:
             self._output_pipe.close()

@@ -44,7 +44,7 @@ class ChildProcess:
         """Start the program in its own session, which protects it from Ctrl-C in the terminal.
 
         Args:
-            command: Absolute path of an executable, and its arguments.
+            command: Absolute path of the executable, followed by its arguments.
             log_path: File to which standard output and standard error are appended. If it is None,
                 the child inherits both from this process.
             detached: True if the child may outlive this process, for daemons with a PID file.
@@ -53,7 +53,7 @@ class ChildProcess:
             output_path: New file that receives only standard output.
             captured: True to write standard output and standard error to the pipe `output`, which
                 the caller reads.
-            connection: Pipe that the child inherits. Its file descriptor is part of the command.
+            connection: Pipe that the child inherits. `command` must contain its file descriptor.
 
         Raises:
             OSError: The program could not be started.
@@ -124,7 +124,7 @@ class ChildProcess:
 
         The child is reaped only after that.
         """
-        if self._detached or not hasattr(os, "waitid"):  # macOS has it since Python 3.13
+        if self._detached or not hasattr(os, "waitid"):  # macOS has `waitid` only since Python 3.13
             process.wait()
         else:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -79,7 +79,7 @@ def run_child(
     This function is the entry point of a forked process. It imports the main function by name, so
     the worker does not need to import it.
     """
-    # The fork server's environment is the one with which it was started.
+    # This process has inherited the environment with which the fork server was started.
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
@@ -124,7 +124,7 @@ class _ChannelHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._channel.notify(LogLine.of(record))
-        except Exception:  # noqa: BLE001 - logging must not fail its caller
+        except Exception:  # noqa: BLE001 - logging must not raise an error in its caller
             self.handleError(record)
 
 
@@ -142,7 +142,7 @@ def set_levels(levels: Mapping[str, int | None]) -> None:
 def serve_worker(channel: Channel, handle: Handler, make_report: Callable[[], Any]) -> None:
     """Start one thread that processes the worker's messages and one that sends heartbeats.
 
-    The process exits when the channel ends. `make_report` returns the report of a heartbeat.
+    The process exits when the channel ends. `make_report` returns the report for each heartbeat.
 
     If several leases have already arrived, only the last one is applied, because earlier ones may
     have expired while this process was starting.
@@ -216,7 +216,7 @@ def collect_rarely() -> None:
 
     A task has thousands of messages in memory, none of which is part of a reference cycle. With the
     default thresholds, the collector traverses them several times per poll, which takes 10% to 20%
-    of the CPU time.
+    of the task's CPU time.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
@@ -236,7 +236,7 @@ def keep_freed_memory() -> None:
 
 
 def exit_now() -> None:
-    """Exit immediately with status 0, even if threads of plugins are still running."""
+    """Exit immediately with status 0, even if plugin threads are still running."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -49,7 +49,7 @@ class ForkServer:
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        """Create the server without starting it. `preload` lists more modules to preload."""
+        """Create the server without starting it. `preload` lists additional modules to preload."""
         self._context = multiprocessing.get_context("forkserver")
         self._preload = [*PRELOAD, *preload]
 
@@ -62,7 +62,10 @@ class ForkServer:
     def launch(
         self, name: str, main: str, argument: object, connection: Connection[Any, Any]
     ) -> ForkedProcess:
-        """Start a child that runs `main(channel, argument)` with its end of a pipe."""
+        """Start a child that runs `main(channel, argument)`.
+
+        `name` is the process name. `connection` is the child's end of a pipe, which `channel` uses.
+        """
         process = self._context.Process(
             target=run_child,
             args=(main, dict(os.environ), connection, argument),

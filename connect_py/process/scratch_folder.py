@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-# file descriptor of the lock on each folder of this process
+# file descriptor of the lock on each of this process's folders
 _locks: dict[Path, int] = {}
 
 
@@ -23,8 +23,8 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Path:
     """Create a folder for this process, and remove the folders of killed processes.
 
     The caller must remove the new folder. Its name consists of `prefix`, the process ID, and random
-    characters. A lock on the folder shows that the process is still running. The default of
-    `parent` is the system's folder for temporary files.
+    characters. A lock on the folder shows that the process is still running. `parent`
+    defaults to the system's temporary directory.
     """
     parent = parent or Path(tempfile.gettempdir())
     with _lock:

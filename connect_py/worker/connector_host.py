@@ -41,7 +41,7 @@ from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.worker_listener import WorkerListener
 
 CONNECTOR_MAIN: Final = "connect_py.worker.connector_process:run_connector_process"
-STOP_SECONDS: Final = 5.0  # timeout for stopping a connector, which is abandoned afterward
+STOP_SECONDS: Final = 5.0  # time to stop a connector before it is abandoned
 STOPPING: Final = "the worker is stopping"
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 class _HostedConnector:
     """A connector instance that is running or has failed on this worker."""
 
-    user: int  # number of the service user; distinguishes instances with the same name
+    user: int  # see `ServiceUserRequest`; distinguishes instances with the same name
     failed: bool = False
 
 
@@ -73,7 +73,7 @@ class ConnectorHost:
     ) -> None:
         """Create the host without starting the process.
 
-        `create_user` creates a user of shared services with the given label.
+        `create_user` creates a service user with this label.
         """
         self._worker_props = worker_props
         self._create_user = create_user
@@ -83,18 +83,19 @@ class ConnectorHost:
         self._clock = clock
         self._liveness_seconds = liveness_seconds
         self._lock = threading.RLock()
-        # service user of each instance and request in progress; None until it uses a service
+        # service users of instances and of requests in progress, by user number; None until a user
+        # first requests a service
         self._users: dict[int, ServiceUser | None] = {}
         # progress callbacks of operations, by user number
         self._progress: dict[int, Callable[[str], None]] = {}
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
-        # requests for the next process, because the lease of the current one has expired
+        # requests that wait for the next process, because the lease of the current one has expired
         self._next: list[tuple[Request, Future[Any]]] = []
         self._child: Child | None = None
         self._thread: threading.Thread | None = None
-        self._retired = False  # True if the process has been killed at the end of its lease
+        self._retired = False  # True if the process was killed when its lease expired
         self._closing = False
 
     @property
@@ -122,7 +123,7 @@ class ConnectorHost:
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
-        """Return the names of all connectors of this host, including failed connectors."""
+        """Return the names of all connectors on this host, including failed connectors."""
         with self._lock:
             return frozenset(self._instances)
 
@@ -148,7 +149,7 @@ class ConnectorHost:
         """Stop an instance and deregister it immediately.
 
         The future completes when the instance has stopped or failed to stop, or after 5 s. The
-        listener is notified even if a new instance is started.
+        listener is notified even if a new instance has already been started.
         """
         with self._lock:
             instance = self._instances.pop(name, None)
@@ -355,7 +356,7 @@ class ConnectorHost:
         return None
 
     def _request_ended(self, number: int) -> None:
-        """End the user of a request, unless the request has started an instance."""
+        """End the service user of a request, unless the request has started an instance."""
         with self._lock:
             if all(instance.user != number for instance in self._instances.values()):
                 self._end_user(number)
@@ -366,7 +367,7 @@ class ConnectorHost:
             self._users.pop(number, None)
 
     def _close_user(self, number: int) -> None:
-        """Release the services of a user, which may use services again later."""
+        """Release a user's services. The user may request services again later."""
         with self._lock:
             user = self._users.get(number)
             if user is not None:
@@ -378,7 +379,7 @@ class ConnectorHost:
         with self._lock:
             instance = self._instances.get(event.name)
             if instance is None or instance.user != event.user:
-                return  # the event of an abandoned instance
+                return  # the event is from an abandoned instance
             if isinstance(event.event, State):
                 instance.failed = event.event is State.FAILED
         with log_context(event.name, scope="worker"):

@@ -1,7 +1,8 @@
-"""`ConnectorHosts`: runs the connectors of each `plugin.path` folder in a separate process.
+"""`ConnectorHosts`: runs the connectors from each `plugin.path` folder in a separate process.
 
 The folders may contain different versions of the same package, which a single process cannot
-import. One more process runs the installed connectors.
+import. Another process runs the installed connectors, which are those in the
+worker's own Python environment.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ConnectorHosts:
             return self._installed  # the process reports the error, which fails the connector
 
     def host_of(self, location: str | None) -> ConnectorHost:
-        """Return the host of a `plugin.path` folder. None selects the installed connectors."""
+        """Return the host for a `plugin.path` folder. None selects the installed connectors."""
         with self._lock:
             if location not in self._hosts:
                 host = self._hosts[location] = self._make_host(location)
@@ -56,12 +57,12 @@ class ConnectorHosts:
     def holder(self, name: str) -> ConnectorHost:
         """Return the host that runs a connector.
 
-        If none runs it, return the host of the installed connectors.
+        If no host runs it, return the host for the installed connectors.
         """
         return next((host for host in self._all() if name in host.names()), self._installed)
 
     def start(self) -> None:
-        """Start the process of the installed connectors. The other processes start on demand."""
+        """Start the process for the installed connectors. The other processes start on demand."""
         self._installed.start()
 
     def close(self, timeout: float) -> None:

@@ -31,7 +31,10 @@ _users = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class ServiceUserRequest:
-    """A request that may use shared services, as the service user with this unique number."""
+    """Request whose processing may use shared services.
+
+    `user` is a unique number that identifies the request as a user of these services.
+    """
 
     user: int = field(default_factory=lambda: next(_users), kw_only=True)
 
@@ -73,7 +76,7 @@ class MakeTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class Validate(ServiceUserRequest):
-    """Validates a configuration. The reply is a pair of definitions and values."""
+    """Validates a configuration. The reply is a tuple of definitions and values."""
 
     plugin: Plugin
     props: Mapping[str, str | None]
@@ -81,14 +84,14 @@ class Validate(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Requests the configuration definitions of a plugin."""
+    """Requests a plugin's config key definitions."""
 
     plugin: Plugin
 
 
 @dataclass(frozen=True, slots=True)
 class ListServices:
-    """Lists the services that tasks of these connectors will need.
+    """Lists the services that the tasks of these connectors will need.
 
     The reply is a list of `ConnectorService`. `connectors` contains the name, plugin, and
     configuration of each connector. A connector whose class raises an error is logged and skipped.
@@ -99,7 +102,7 @@ class ListServices:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorService:
-    """A service that tasks of a connector will need."""
+    """A service that a connector's tasks will need."""
 
     connector: str
     service: SharedService
@@ -107,7 +110,7 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector(ServiceUserRequest):
-    """Calls a method of a new instance of a connector class. The reply is its result.
+    """Calls a method on a new instance of a connector class. The reply is its return value.
 
     The arguments are plain data.
     """
@@ -119,7 +122,7 @@ class CallConnector(ServiceUserRequest):
 
 @dataclass(frozen=True, slots=True)
 class Operate(ServiceUserRequest):
-    """Calls `operate` of a new instance of a connector class. The reply is its result."""
+    """Calls `operate` on a new instance of a connector class. The reply is its return value."""
 
     plugin: Plugin
     name: str
@@ -140,10 +143,13 @@ class CancelOperation:
 
 @dataclass(frozen=True, slots=True)
 class AlterOffsets(ServiceUserRequest):
-    """Calls `alter_offsets` of a new instance of a connector class. The reply is its result.
+    """Calls `alter_offsets` on a new instance of a connector class.
+
+    The reply is its return value.
 
     `offsets` is a mapping for a sink and a list of pairs for a source. A `ConnectError` or
-    `NotImplementedError` of the connector keeps its class; other errors become a `RuntimeError`.
+    `NotImplementedError` from the connector keeps its class. Any other error becomes a
+    `RuntimeError`.
     """
 
     plugin: Plugin
@@ -186,7 +192,10 @@ class Reconfigure:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorEvent:
-    """New state, waiting reason, or request of an instance. FAILED includes a stack trace."""
+    """New state, waiting reason, or reconfiguration request of an instance.
+
+    `trace` is the stack trace of a FAILED state.
+    """
 
     name: str
     user: int
@@ -199,7 +208,7 @@ class ConnectorEvent:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """Request of a service user: a call for `AcquireService`, otherwise a notification."""
+    """Request from a service user. Only an `AcquireService` request is a call and has a reply."""
 
     user: int
     name: str  # connector name

@@ -30,8 +30,8 @@ from connect_py.worker.connector_messages import AlterOffsets
 
 REQUEST_SECONDS: Final = 90.0  # maximum duration of a user's request
 READ_SECONDS: Final = 30.0
-COPY_SECONDS: Final = 10.0  # for the copy only; the change itself is already stored
-THREADS: Final = 4  # requests that may wait for Kafka or a connector at the same time
+COPY_SECONDS: Final = 10.0  # time to copy a stored change to the worker's offsets topic
+THREADS: Final = 4  # maximum number of requests that wait for Kafka or a connector concurrently
 
 Props: TypeAlias = Mapping[str, str]
 SinkOffsets: TypeAlias = Mapping[TopicPartition, int | None]
@@ -44,9 +44,9 @@ T = TypeVar("T")
 class ConnectorOffsets:
     """Reads and changes committed offsets on dedicated threads, and returns futures.
 
-    Configurations are passed unresolved. Before a change, the caller must check that the connector
-    is stopped, and must fence the tasks of a source with exactly-once support. The consumer group
-    of a sink cannot be changed while tasks are running.
+    Callers pass unresolved configurations. Before a change, the caller must check that the
+    connector is stopped. It must also fence the tasks of a source connector that has exactly-once
+    support. A sink's consumer group cannot be changed while tasks are running.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ConnectorOffsets:
         ):
             return [ConnectorOffset(partition, offset) for partition, offset in store.offsets()]
 
-    # Changing the offsets of a sink
+    # Changing a sink's offsets
 
     def alter_sink(
         self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
@@ -104,8 +104,8 @@ class ConnectorOffsets:
         Args:
             name: Name of the connector.
             config: Configuration of the connector.
-            offsets: Offset of the next record to read by partition, or None to reset the partition.
-                If the mapping is None, all offsets are reset.
+            offsets: Offset of the next record to read for each partition, or None to reset the
+                partition. If the mapping is None, all offsets are reset.
             start_number: Config topic offset of the record that last started or changed the
                 connector.
 
@@ -146,7 +146,7 @@ class ConnectorOffsets:
                     _alter_group(admin, group, new_offsets)
             return _message(offsets is None, bool(response) or isinstance(response, Mapping))
 
-    # Changing the offsets of a source
+    # Changing a source's offsets
 
     def alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
@@ -229,7 +229,7 @@ class ConnectorOffsets:
 
     @contextlib.contextmanager
     def _store(self, name: str, props: Props) -> Iterator[ConnectorOffsetStore]:
-        """Open the connector's store and read it to the end."""
+        """Open the connector's offset store and read it to the end."""
         if self._stores is None:
             raise ConnectError("this worker does not store offsets of source connectors")
         with self._stores.open(name, props, READ_SECONDS) as store:
@@ -279,7 +279,10 @@ def _wrapped_errors(message: str, *, keep: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _wrapped_group_errors(connector: str, *, reset: bool) -> Iterator[None]:
-    """Wrap the errors of changing a consumer group, which fails while the group has members."""
+    """Wrap errors from a change of consumer group offsets.
+
+    The change fails while the group has members.
+    """
     verb = "reset" if reset else "alter"
     try:
         yield

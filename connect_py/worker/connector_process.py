@@ -51,10 +51,10 @@ from connect_py.worker.connector_messages import (
     Validate,
 )
 
-# subject of the waiting reason of a connector whose `task_configs` fails
+# subject of the waiting reason that is reported for a connector whose `task_configs` fails
 TASK_CONFIGS: Final = "task configurations"
-VALIDATORS: Final = 4  # validations that may run, or hang, at the same time
-# operations that may run at the same time, on their own threads because they may take hours
+VALIDATORS: Final = 4  # maximum number of validations that run (or hang) concurrently
+# maximum number of concurrent operations; they have their own threads, as they may take hours
 OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ConnectorServices(WorkerSharedServices):
     def __init__(
         self, user: int, name: str, channel: Channel, worker_props: Mapping[str, str]
     ) -> None:
-        """Create the services of one user.
+        """Create the services for one service user.
 
         Args:
             user: Number of the service user (see `ServiceUserRequest`).
@@ -111,8 +111,8 @@ class ConnectorInstance:
     ) -> None:
         """Create the instance without creating its connector.
 
-        `create` loads the class and creates the connector. It is called by `make`, and may be slow,
-        fail, or hang.
+        `create` loads the class and creates the connector. `make` calls it. It may be slow, fail,
+        or hang.
         """
         self._make = create
         self.services = services
@@ -155,7 +155,7 @@ class ConnectorInstance:
     # Called on the instance's thread
 
     def make(self) -> None:
-        """Create the connector. Errors of its class or constructor are reported and re-raised."""
+        """Create the connector. Errors from its class or constructor are reported and re-raised."""
         try:
             self._connector = self._make()
         except Exception as error:
@@ -251,7 +251,7 @@ class ConnectorInstance:
 
 
 class ConnectorProcess:
-    """Receives requests on the reading thread, and runs each one on a thread that may hang."""
+    """Receives requests on the reading thread, and runs each on another thread, as it may hang."""
 
     def __init__(self, channel: Channel, spec: ConnectorProcessSpec) -> None:
         self._channel = channel
@@ -259,10 +259,10 @@ class ConnectorProcess:
         self._worker_props = spec.worker_props
         self._instances: dict[str, ConnectorInstance] = {}
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
-        # a separate thread, because a hanging connector must not block validations
+        # a separate thread, because a connector that hangs must not block validations
         self._service_lister = ThreadPoolExecutor(1, "services")
         self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
-        # operations by user number; None while waiting for a thread
+        # operations by service user number; None while an operation waits for a thread
         self._operations: dict[int, tuple[Connector, ConnectorServices] | None] = {}
         self._operations_lock = threading.Lock()
 
@@ -412,7 +412,7 @@ class ConnectorProcess:
         with self._operations_lock:
             operation = self._operations.pop(user, None)
         if operation is None:
-            return  # the operation has ended, or will not be started
+            return  # the operation has ended or will not be started
         connector, services = operation
         services.stop()  # the operation may be waiting for a service
         try:
@@ -452,12 +452,12 @@ class ConnectorProcess:
 
 
 def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:
-    """Return the definitions without their functions, which cannot be pickled."""
+    """Return the config keys without their functions, which cannot be pickled."""
     return [dataclasses.replace(key, validator=None, recommender=None) for key in config_def]
 
 
 def plain_value(value: ConfigValue) -> ConfigValue:
-    """Return a copy of a value that consists of plain data."""
+    """Return a copy of a config value as plain data."""
     return ConfigValue(
         value.name,
         value.value,

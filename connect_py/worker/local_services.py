@@ -22,7 +22,7 @@ class LocalServices(WorkerSharedServices):
         registry: ServiceRegistry | None = None,
         location: str | None = None,
     ) -> None:
-        """Create the user. The services of a shared `registry` run until the registry is closed."""
+        """Create the user. Services in a shared `registry` run until the registry is closed."""
         self._owns_registry = registry is None
         self._registry = registry or ServiceRegistry()
         self._user = self._registry.user(label, location)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessTaskHost:
-    """Implements `TaskHost`. Kills the process after a session timeout without a heartbeat."""
+    """Implements `TaskHost`. Kills the process if its heartbeats stop for `liveness_seconds`."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.client_log import client_log
 from connect_py.plurals import pluralize
 
-THREADS: Final = 8  # producers that are fenced at the same time
+THREADS: Final = 8  # maximum number of producers that are fenced concurrently
 FENCE_SECONDS: Final = 30.0
 GRANT_SECONDS: Final = 5.0
 GRANT_TRANSACTION_MS: Final = 10_000
@@ -48,8 +48,8 @@ def _fence(clients: ClientConfigs, task: int) -> None:
 def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
     """Return the reason why the client may not use a transactional ID. Blocks.
 
-    Returns None if it may use the ID or the cluster does not respond. The check acquires the ID,
-    which must not be in use.
+    Returns None if the client may use the ID or the cluster does not respond. The ID must not be in
+    use, because the check acquires it.
     """
     settings = {
         **clients.producer(),

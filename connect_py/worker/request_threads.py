@@ -1,4 +1,4 @@
-"""`RequestThreads`: provides the threads on which requests of source tasks wait for Kafka."""
+"""`RequestThreads`: provides the threads on which requests from source tasks wait for Kafka."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class _Pool:
 class RequestThreads:
     """Provides separate threads for each connector. Thread-safe; never blocks.
 
-    If the requests of one connector hang, for example because its own cluster is down, the tasks of
-    other connectors are not affected.
+    If the requests of one connector hang, for example because its own Kafka cluster is down, the
+    tasks of other connectors are not affected.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class RequestThreads:
         self._closed = False
 
     def enter(self, connector: str) -> Executor:
-        """Return the threads of a connector. Each call must be paired with a call of `leave`."""
+        """Return the threads of a connector. Each call must be paired with a call to `leave`."""
         with self._lock:
             pool = self._pools.get(connector)
             if pool is None:

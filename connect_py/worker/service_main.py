@@ -2,8 +2,8 @@
 
     python -P -m connect_py.worker.service_main DESCRIPTOR MODULE [LOCATION]
 
-DESCRIPTOR is the file descriptor of a pipe to the worker. LOCATION is the `plugin.path` folder of
-MODULE.
+DESCRIPTOR is the file descriptor of a pipe to the worker. LOCATION is the `plugin.path` folder that
+contains MODULE.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class ServiceRegistry:
             maximum: Maximum number of running services with the same name.
             clock: Source of monotonic time.
             times: Time limits.
-            folder: Parent folder of the socket folder. The default is the system's folder for
-                temporary files.
+            folder: Parent folder of the socket folder. Defaults to the system's temporary
+                directory.
         """
         self._maximum = maximum
         self._times = times or ServiceTimes()
@@ -77,7 +77,7 @@ class ServiceRegistry:
     def user(self, label: str, location: str | None = None) -> ServiceUser:
         """Create a service user for a task or connector.
 
-        `location` is the `plugin.path` folder of its plugin.
+        `location` is the `plugin.path` folder that contains its plugin.
         """
         return ServiceUser(self, label, location)
 
@@ -149,8 +149,8 @@ class ServiceRegistry:
         """Start a service before it is needed.
 
         The service stops after `ServiceTimes.prestart` if it has no user by then. It is not started
-        if the number of services with its name has reached the limit, because it could displace a
-        service in use.
+        if the number of services with its name has reached the limit, because starting it could
+        displace a service in use.
         """
         with self._lock:
             exists = service_key(service, user.location) in self._runners
@@ -169,7 +169,8 @@ class ServiceRegistry:
     ) -> Future[ServiceAddress]:
         """Start a service if necessary and add the user to it.
 
-        The future completes with the address when the service is ready.
+        The future completes with the address when the service is ready. `broken` is the instance
+        number of a process that the user cannot reach, or None.
         """
         with self._lock:
             if user.closed:
@@ -250,7 +251,7 @@ class ServiceRegistry:
 
 
 class _SocketFolder:
-    """Private folder for the sockets of the services. Created on first use. Thread-safe."""
+    """Private folder for the services' sockets. Created on first use. Thread-safe."""
 
     def __init__(self, parent: Path) -> None:
         is_short = len(os.fsencode(parent)) <= LONGEST_PARENT
@@ -270,14 +271,14 @@ class _SocketFolder:
 
 
 class ServiceUser(UserState):
-    """One run of a task or connector that uses services. It releases them when it is closed."""
+    """One run of a task or connector, as a user of services. Closing it releases the services."""
 
     def __init__(self, registry: ServiceRegistry, label: str, location: str | None) -> None:
         super().__init__(label, location)
         self._registry = registry
 
     def notify(self, message: RequestService | ReleaseService) -> None:
-        """Process a notification of the task or connector. Never blocks."""
+        """Process a notification from the task or connector. Never blocks."""
         try:
             if isinstance(message, ReleaseService):
                 self._registry.release(self, message.service)

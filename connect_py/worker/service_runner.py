@@ -33,7 +33,7 @@ from connect_py.process.channel import Handler
 from connect_py.process.child import Child, exit_reason
 from connect_py.process.child_process import ChildProcess
 
-# names that a service may report; the excluded names are used by the worker's own metrics
+# metric names that a service may report; the worker's own metrics use the excluded names
 METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")
 LONGEST_WAIT: Final = 60.0
 
@@ -71,7 +71,7 @@ class UserState:
     """State of one service user."""
 
     label: str
-    location: str | None  # `plugin.path` folder of its plugin
+    location: str | None  # `plugin.path` folder that contains the user's plugin
     closed: bool = False
     failures: dict[tuple[object, ...], ConnectError] = field(default_factory=dict)
     """Failures of the user's services by service key. The user's next request raises them."""
@@ -124,7 +124,8 @@ class ServiceRunner:
     ) -> None:
         """Start the runner.
 
-        When the runner ends, it calls `ended` with the lock held. It accepts no users afterward.
+        When the runner ends, it calls `ended` with the lock held. The runner accepts no users after
+        that.
         """
         self.service = service
         self.instance = next(parts.instances)
@@ -142,7 +143,7 @@ class ServiceRunner:
         self._keep_until = 0.0
         self._closing = False
         self._ended = False
-        self._failures = 0  # since the last stable process
+        self._failures = 0  # number of failures since the last stable process
         self._last_failure = ""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -177,7 +178,7 @@ class ServiceRunner:
     def wait_for(
         self, user: UserState, broken: int | None, timeout: float
     ) -> Future[ServiceAddress]:
-        """Return a future for the address, which the runner's thread completes."""
+        """Return a future for the address. The runner's thread completes it."""
         now = self._clock.monotonic()
         reply: Future[ServiceAddress] = Future()
         reply.set_running_or_notify_cancel()
@@ -286,7 +287,7 @@ class ServiceRunner:
                 os.read(self._wake_read, 1 << 12)
 
     def _next_deadline(self) -> float:
-        """Return the number of seconds until a timeout must be checked."""
+        """Return the number of seconds until the next timeout must be checked."""
         now = self._clock.monotonic()
         with self._lock:
             times = [waiter.deadline for waiter in self._waiters]
@@ -365,7 +366,7 @@ class ServiceRunner:
             child.finish(handle)
             child.close(ConnectError("the service has ended"))
             with self._lock:
-                # clear the address again, because a last message may have set it
+                # clear the address again, because one of the last messages may have set it
                 self.address, self.metrics = (None, {})
             socket.unlink(missing_ok=True)
         if state.failed is not None and child.status == EXIT_FAILED:
@@ -446,9 +447,9 @@ class ServiceRunner:
 def launch_service(
     program: str, location: str | None, connection: Connection[Any, Any]
 ) -> ChildProcess:
-    """Start a process of a service.
+    """Start a process for a service.
 
-    `location` is the `plugin.path` folder of its program, or None.
+    `location` is the `plugin.path` folder that contains `program`, or None.
     """
     command = [
         sys.executable,

@@ -19,9 +19,10 @@ _BELOW_WORKERS: Final = -(2**52)  # remains negative after adding the millisecon
 
 
 def _start_number() -> int:
-    """Return a start number that is lower than every worker's and higher than earlier commands'.
+    """Return a start number that is lower than any worker's and higher than any earlier command's.
 
-    Because the numbers differ, different runs are never confused with each other.
+    A start number identifies one start of a connector's tasks. Because the numbers differ, a run of
+    a command is never confused with the tasks on a worker or with another run.
     """
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 
@@ -48,7 +49,7 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
     def consumer_properties(self) -> Mapping[str, str]:
         settings = self._configs.consumer_properties()
         if self._selection.has_replays:
-            settings["isolation.level"] = "read_committed"  # as in the consumers of the tasks
+            settings["isolation.level"] = "read_committed"  # as in the tasks' consumers
         return settings
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -28,7 +28,7 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.request_threads import RequestThreads
 
-# long, because an open transaction of a killed producer blocks readers for one minute
+# long, because a transaction that a killed producer left open blocks readers for one minute
 READ_SECONDS: Final = 120.0
 
 log = logging.getLogger(__name__)
@@ -45,16 +45,17 @@ class SourceTaskGate(Protocol):
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - named as in Kafka Connect
         """Verify that the task with this start number is assigned to this worker.
 
-        The future fails with TaskNotWantedError if it is not.
+        `start_number` is the config topic offset of the record that last started or changed the
+        connector. The future fails with TaskNotWantedError if the task is not assigned.
         """
 
 
 class SourceTaskSession:
-    """Processes the requests of one task on the threads of its connector, where they may block.
+    """Processes the requests of one task on its connector's threads, where they may block.
 
     Offset writes may still be in progress after the task has ended. They could overwrite offsets
-    that the next run or a user writes. Therefore, the next run must not start before `ended`
-    returns True.
+    that the next run of the task or a user writes. Therefore, the next run must not start before
+    `ended` returns True.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class SourceTaskSession:
     def _release(self) -> None:
         """Release the store.
 
-        Runs on a thread that may block, because it waits for a request that is opening the store.
+        Runs on a thread that may block, because it waits for any request that is opening the store.
         """
         with self._lock:
             self._store = None
@@ -161,7 +162,7 @@ class SourceTaskSession:
         try:
             return self._executor.submit(work)
         except RuntimeError:
-            log.debug("dropped a request of a task because the worker is stopping")
+            log.debug("dropped a request from a task because the worker is stopping")
             return None
 
     def _process_and_track(self, request: SourceTaskCall) -> Future[Any]:
@@ -234,7 +235,7 @@ class SourceTaskSession:
         with self._lock:
             if self._store is None:
                 if self._closed or self._stores is None:
-                    raise ConnectError("this worker does not store offsets of this task")
+                    raise ConnectError("this worker does not store offsets for this task")
                 opening = self._stores.open(
                     self._spec.id.connector, self._spec.connector_config, READ_SECONDS
                 )

@@ -13,7 +13,7 @@ from connect_py.task.messages import FromTask, TaskSpec
 TaskListener: TypeAlias = Callable[[FromTask], Future[Any] | None]
 """Receives the messages of one task, in order, on a thread of the host.
 
-No messages follow `Stopped`, `Failed`, or a call of `cancel`. The listener must not block. It
+No messages follow `Stopped`, `Failed`, or a call to `cancel`. The listener must not block. It
 returns a future for the result of a `TaskCall`.
 """
 
@@ -41,7 +41,7 @@ class TaskHost(Protocol):
     def extend_lease(self, until: float | None) -> None:
         """Set the time by which the task must have exited, or None if it need not exit.
 
-        The time is on the machine's monotonic clock.
+        The time is in seconds on the machine's monotonic clock.
         """
 
     def stop(self) -> None:

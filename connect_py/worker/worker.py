@@ -56,7 +56,7 @@ from connect_py.worker.worker_tasks import (
     WorkerTasks,
 )
 
-START_THREADS: Final = 8  # starts and stops that may block at the same time
+START_THREADS: Final = 8  # maximum number of starts and stops that block concurrently
 TOPIC_KEYS: Final = ("topics", "topics.regex")
 TASK_CLASS: Final = "task.class"
 EXACTLY_ONCE: Final = "exactly.once.source.support"
@@ -80,9 +80,9 @@ class TooManyTasksError(ConnectError):
 
 
 class Worker:
-    """Runs the connectors in one child process, and each task in its own process.
+    """Runs the connectors in a child process, and each task in its own process.
 
-    Connectors from a `plugin.path` folder share a process for that folder. All methods are
+    The connectors from each `plugin.path` folder share a separate process. All methods are
     thread-safe, and only `stop` blocks: the other methods return a future or notify the listener.
     Configurations are passed unresolved and are resolved when they are used. `offsets` reads and
     changes the committed offsets of connectors.
@@ -109,12 +109,13 @@ class Worker:
             listener: Receives the events of connectors and tasks.
             resolve: Resolves connector and task configurations.
             clock: Source of time.
-            source_offsets: Store of source offsets. If it is None, source tasks fail.
-            offset_stores: Stores for offset requests of source connectors. If it is None, these
-                requests fail.
+            source_offsets: Store for source offsets. If it is None, source tasks fail.
+            offset_stores: Stores that handle offset requests for source connectors. If it is None,
+                these requests fail.
             gate: Permits source tasks to write in transactions. If it is None, they do not use
                 transactions.
-            make_task_host: Creates the host of a task. By default, each task runs in a process.
+            make_task_host: Creates the host of a task. By default, each task runs in its own
+                process.
         """
         self._props = dict(props)
         self._plugins = plugins
@@ -164,7 +165,7 @@ class Worker:
         return ProcessTaskHost(spec, on_message, self._server, self._clock, self._liveness_seconds)
 
     def _session(self, spec: TaskSpec) -> TaskSession:
-        """Create the session of a task with a resolved configuration."""
+        """Create the session for a task whose configuration has been resolved."""
         offsets = SourceTaskSession(
             spec, self._source_offsets, self._offset_stores, self._gate, self._request_threads
         )
@@ -240,7 +241,7 @@ class Worker:
     def _check_connector(self, name: str, config: Props) -> None:
         """Record the connector's attributes, and check its topic creation rules.
 
-        The rules are checked here because validation does not check them, as in Java.
+        As in Java, validation does not check the rules, so they are checked here.
 
         Raises:
             ConfigError: The topic creation rules are invalid.
@@ -329,7 +330,7 @@ class Worker:
         and for sinks also `topics` and `topics.regex`.
 
         Errors: NotFoundError (the connector is not running on this worker), TooManyTasksError, and
-        any error of the connector.
+        any error from the connector.
         """
         response = self._connectors.holder(name).task_configs(name, max_tasks)
         return mapped(
@@ -411,7 +412,7 @@ class Worker:
         return self._tasks.stop(ids)
 
     def running_connectors(self) -> frozenset[str]:
-        """Return the connectors on this worker, even if they are failed, paused, or stopped."""
+        """Return the connectors on this worker, including failed, paused, and stopped ones."""
         return self._connectors.names()
 
     def running_tasks(self) -> frozenset[ConnectorTaskId]:
@@ -429,7 +430,7 @@ class Worker:
         Validates only the connector's own keys. The caller validates the keys of the framework, the
         converters, and the transformations.
 
-        Errors: UnknownPluginError, AmbiguousPluginError, and any error of `validate`.
+        Errors: UnknownPluginError, AmbiguousPluginError, and any error from `validate`.
         """
         try:
             plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
@@ -456,15 +457,15 @@ class Worker:
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a new connector instance. The arguments must be plain data.
 
-        Used for requests that do not need a running connector. Errors: any error of the method,
-        converted to ConnectError if it cannot be pickled.
+        Used for requests that do not need a running connector. Errors: any error that the method
+        raises, converted to ConnectError if it cannot be pickled.
         """
         return self._request(plugin, CallConnector(plugin, method, arguments))
 
     def operate(
         self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]
     ) -> Future[Any]:
-        """Run an operation of a connector. `config` is its unresolved configuration.
+        """Run a connector operation. `config` is the connector's unresolved configuration.
 
         The future fails with the same errors as `Connector.operate`.
         """

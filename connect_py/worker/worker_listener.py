@@ -9,7 +9,7 @@ from connect_py.storage.status_table import StatusId
 
 
 class WorkerListener(Protocol):
-    """Receives the events of connectors and tasks, and publishes them as statuses.
+    """Receives events from connectors and tasks, and publishes them as statuses.
 
     Methods are called on threads of the worker. The calls for each connector or task are ordered;
     calls for different connectors and tasks may be concurrent. Methods must not block or raise
@@ -24,12 +24,12 @@ class WorkerListener(Protocol):
         - FAILED: It has failed with the error in `trace`, or its process has exited. The tasks of a
           failed connector are not affected.
         - RESTARTING: It has stopped for a restart that a user requested.
-        - UNASSIGNED: It has stopped or was revoked from this worker, or it was canceled because it
+        - UNASSIGNED: It has stopped, has been revoked from this worker, or was canceled because it
           did not stop.
         """
 
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - named as in Kafka Connect
-        """Handle a new waiting reason of a connector or task, or None if it no longer waits."""
+        """Handle a new waiting reason of a connector or task; None means that it no longer waits."""
 
     def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - named as in Kafka Connect
         """Handle a change in the warnings of a running task."""
@@ -40,7 +40,8 @@ class WorkerListener(Protocol):
     def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - named as in Kafka Connect
         """Handle a task's request to stop its connector.
 
-        `start_number` identifies the task set of the task.
+        `start_number` is the config topic offset of the record that last started or changed the
+        connector before this task was started.
         """
 
     def on_reconfiguration_requested(self, name: str) -> None:

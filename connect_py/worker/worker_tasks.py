@@ -1,4 +1,4 @@
-"""`WorkerTasks`: starts and stops the tasks of a worker, with one run of each task at a time."""
+"""`WorkerTasks`: starts and stops a worker's tasks, with at most one run of each task at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from connect_py.worker.task_host import TaskHost, TaskListener
 from connect_py.worker.worker_listener import WorkerListener
 
 KILL_SECONDS: Final = 5.0  # time for a killed process to exit
-WRITE_SECONDS: Final = 35.0  # time for pending offset writes, which the client fails after 30 s
+WRITE_SECONDS: Final = 35.0  # time for pending offset writes; the client fails them after 30 s
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
@@ -86,13 +86,13 @@ class WorkerTasks:
 
         Args:
             executor: Runs the starts and stops of tasks. The caller closes it.
-            listener: Receives the events of the tasks.
+            listener: Receives the tasks' events.
             metrics: Metrics of the worker.
             clock: Source of monotonic time.
             resolve: Resolves connector and task configurations.
             graceful_seconds: Time within which tasks must stop.
             make_host: Creates the host of a task.
-            make_session: Creates the session of a task with a resolved configuration.
+            make_session: Creates the session for a task whose configuration has been resolved.
         """
         self._executor = executor
         self._listener = listener
@@ -205,7 +205,7 @@ class WorkerTasks:
                 session = self._make_session(resolved)
                 listener = partial(_process_message, self._listener, session, spec)
                 with ExitStack() as closing, self._lock:
-                    closing.callback(session.close)  # unless the host is started
+                    closing.callback(session.close)  # called unless the host is started
                     if slot.abandoned:
                         return
                     host = self._make_host(resolved, listener)
