@@ -169,8 +169,8 @@ class ServiceRegistry:
     ) -> Future[ServiceAddress]:
         """Start a service if necessary and add the user to it.
 
-        The future completes with the address when the service is ready. `broken` is the instance
-        number of a process that the user cannot reach, or None.
+        The future completes with the address when the service is ready. `broken` is the generation
+        of an earlier address that the user cannot reach, or None.
         """
         with self._lock:
             if user.closed:

@@ -29,7 +29,7 @@ class WorkerListener(Protocol):
         """
 
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - named as in Kafka Connect
-        """Handle a new waiting reason of a connector or task; None means that it no longer waits."""
+        """Handle a new reason why a connector or task waits, or None if it no longer waits."""
 
     def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - named as in Kafka Connect
         """Handle a change in the warnings of a running task."""

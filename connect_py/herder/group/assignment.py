@@ -1,7 +1,7 @@
 """Sticky and balanced distribution of connectors and tasks to the members of a worker group.
 
-The functions are pure. They perform no I/O, read no clock, and do not depend on the iteration order
-of mappings.
+An item is a connector or a task. The functions are pure. They perform no I/O, read no clock, and do
+not depend on the iteration order of mappings.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from connect_py.storage.control_records import NO_ITEMS, Item, Items, sort_key
 
 @dataclass(frozen=True, slots=True)
 class MemberLoad:
-    """Current items of one member, as input of the balance."""
+    """Current items of one member, from which the balance is computed."""
 
     url: str
-    items: Items = NO_ITEMS  # assigned to the member and not lost
-    # True if the member may have failed or is not eligible: it retains its items but receives none
+    items: Items = NO_ITEMS  # items that are assigned to the member and not lost
+    # True if the member may have failed or is not eligible: it retains its items but receives no
+    # others
     frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PendingItems:
-    """Lost items that wait for their worker to return. Passed from round to round."""
+    """Lost items that wait for their worker to return. Each round passes them to the next round."""
 
-    # URL of the worker that ran each item last
+    # URL of the last worker that ran each item
     awaited: Mapping[Item, str] = field(default_factory=dict)
     until: float | None = None  # end of the wait on the leader's monotonic clock
 
@@ -59,8 +60,8 @@ def balance_items(
     Args:
         configured: All configured connectors and tasks.
         loads: Members by ID.
-        lost: Items whose worker has left since the last call, with the URL of that worker.
-        pending: `Balance.pending` of the last call.
+        lost: Items whose worker has left since the last call, with that worker's URL.
+        pending: `Balance.pending` from the last call.
         now: Seconds on a monotonic clock.
         max_delay: Maximum wait for lost items, in seconds.
     """
@@ -138,7 +139,8 @@ class _ItemKind:
     def _least(self, item: Item) -> str:
         """Return the least loaded member.
 
-        Among members with the same load, it is the member with the fewest items of this connector.
+        If several members have the same load, return the one with the fewest items of the same
+        connector.
         """
         name = _connector(item)
         return min(
@@ -153,7 +155,8 @@ class _ItemKind:
     def _move(self, source: str, target: str) -> None:
         """Move one item between members.
 
-        It is an item of the connector whose surplus on the source over the target is largest.
+        The item belongs to the connector whose number of items on `source` exceeds its number on
+        `target` the most.
         """
         source_counts, target_counts = (
             self._counts_by_connector[source],

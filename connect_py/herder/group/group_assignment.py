@@ -12,7 +12,10 @@ from connect_py.storage.control_records import NO_ITEMS, AssignmentVersion, Item
 
 
 class GroupAssignment(WorkAssignment):
-    """Last share of the group's connectors and tasks. Changed only by the herder's thread."""
+    """Last share that this worker applied: its connectors and tasks in the group's assignment.
+
+    Changed only by the herder's thread.
+    """
 
     def __init__(self, group: WorkerGroup, store: ConfigStore, changed: threading.Event) -> None:
         """Create an empty assignment.
@@ -41,7 +44,7 @@ class GroupAssignment(WorkAssignment):
         return share.version != self._applied_version
 
     def begin(self, share: Share) -> None:
-        """Start to apply a share. Its items replace those of the previous share."""
+        """Start to apply a share. Its items replace the items of the previous share."""
         if self.is_new(share):
             self._changed.set()
             self._generation = max(self._generation, share.generation)
@@ -61,7 +64,7 @@ class GroupAssignment(WorkAssignment):
 
     def claim(self, items: Items) -> Items:
         if self._store.snapshot().offset < self._group.share().config_offset:
-            # the assignment is based on a newer configuration than this worker has read
+            # the assignment is based on a newer configuration than the one this worker has read
             self._changed.set()
             return NO_ITEMS
         return self._group.claim(items)

@@ -162,9 +162,9 @@ class GroupLoop(HerderLoop):
             self._queue.wait(TICK_SECONDS)
 
     def _prestart_services(self) -> None:
-        """Start the shared services of connectors before their tasks are assigned.
+        """Start the connectors' shared services before the tasks are assigned.
 
-        The assignment of the tasks takes several seconds.
+        Assigning the tasks takes several seconds, in which the services can already start.
         """
         state = self._connectors.state()
         started = [

@@ -1,4 +1,4 @@
-"""`GroupMember`: membership of this worker in the consumer group `{group.id}` on the control topic.
+"""`GroupMember`: this worker's membership in the consumer group `{group.id}` on the control topic.
 
 The owner of partition 0 is a candidate for leadership. It is the leader only if it also owns the
 leader's transactional producer.
@@ -16,7 +16,7 @@ from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
 
-POLL_SLICE_SECONDS = 0.2  # maximum delay of a stop, because a poll cannot be interrupted
+POLL_SLICE_SECONDS = 0.2  # maximum delay of `stop`, because a poll cannot be interrupted
 LEAVE_SECONDS = 5.0
 
 
@@ -48,7 +48,7 @@ class GroupMember:
         self.problem: str | None = None  # reason why this worker cannot be a member
 
     def start(self) -> None:
-        """Start to join in the background."""
+        """Start joining in the background."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -60,7 +60,7 @@ class GroupMember:
     def _run(self) -> None:
         try:
             consumer = Consumer(self._settings, logger=client_log)
-        except KafkaException as error:  # invalid combination of settings
+        except KafkaException as error:  # the combination of settings is invalid
             self._fail(f"failed to join the worker group: {error.args[0].str()}")
             return
         try:

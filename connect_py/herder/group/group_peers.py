@@ -1,4 +1,4 @@
-"""`GroupPeers`: describes a worker group and handles signed requests from its workers."""
+"""`GroupPeers`: lists the workers in a group and handles their signed requests."""
 
 from __future__ import annotations
 

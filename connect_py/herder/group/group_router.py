@@ -56,7 +56,7 @@ class GroupRouter(RequestRouter):
         self._assignment = assignment
         self._requested = requested
         self._connectors = connectors
-        # requests that are waiting for an assignment; used only on the herder's thread
+        # requests that wait until this worker has an assignment; used only on the herder's thread
         self._waiting: list[Callable[[], None]] = []
         # stage that is reported while this worker has no assignment
         self._rebalance_stage: ExitStack | None = None
@@ -78,7 +78,7 @@ class GroupRouter(RequestRouter):
         return response
 
     def submit_to_leader(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action on the leader's thread, where a slow write delays only other writes."""
+        """Run an action on the leader's thread, where slow writes delay only other writes."""
 
         def submit() -> Future[T]:
             if not self._leadership.expected:
@@ -97,7 +97,7 @@ class GroupRouter(RequestRouter):
         """Run an action if this worker runs a connector or task.
 
         The action runs after a pending start, stop, or reassignment has completed. It also runs if
-        the connector or task does not exist, because any worker can report that.
+        the connector or task does not exist, because any worker can report that error.
         """
 
         def can_run() -> bool:
@@ -140,7 +140,7 @@ class GroupRouter(RequestRouter):
             run()
 
     def fail_waiting(self) -> None:
-        """Queue the waiting requests, which fail because the worker is stopping.
+        """Queue the waiting requests. They will fail because the worker is stopping.
 
         Called on the herder's thread.
         """

@@ -26,7 +26,7 @@ from connect_py.storage.topic_admin import TopicAdmin
 
 log = logging.getLogger(__name__)
 
-# maximum time during startup in which the internal topics may be unreadable
+# maximum time for which the internal topics may be unreadable during startup
 STARTUP_SECONDS = 15 * 60.0
 STARTUP_PAUSE_SECONDS = 10.0
 READ_SECONDS = 30.0
@@ -82,7 +82,7 @@ class GroupStores:
         refusals: StartRefusals,
         stopping: threading.Event,
     ) -> bool:
-        """Create or check the topics, and read them to their ends within 15 minutes.
+        """Create or check the topics, and read them to their ends, within 15 minutes.
 
         Returns False if the worker is stopping.
 
@@ -128,7 +128,7 @@ class GroupStores:
         return False
 
     def check_refusals(self, refusals: StartRefusals) -> None:
-        """Check if the cluster has denied a permission for one minute.
+        """Check whether the cluster has denied a permission for at least one minute.
 
         Raises:
             RefusedError: The cluster has denied a permission for that long.

@@ -1,4 +1,4 @@
-"""`GroupView`: the state of the group that one worker has read from the control topic."""
+"""`GroupView`: the group's state as read from the control topic by one worker."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from connect_py.storage.control_records import Assignment, Epoch, Heartbeat
 
 @dataclass(slots=True)
 class MemberMetadata:
-    """Latest heartbeat of a member, and the time at which it was read."""
+    """Latest heartbeat from a member, and the time at which it was read."""
 
     heartbeat: Heartbeat
-    at: float  # monotonic seconds; not earlier than the time at which the heartbeat was sent
-    since: int  # order of arrival; members that joined later have higher numbers
+    at: float  # read time in monotonic seconds, which is never earlier than the send time
+    since: int  # arrival number of the member; members that joined later have higher numbers
 
 
 class GroupView:
-    """Applies the records of the control topic in order. Applying a record twice has no effect.
+    """Applies the records in the control topic in order. Applying a record twice has no effect.
 
     Not thread-safe.
     """
@@ -53,7 +53,7 @@ class GroupView:
     def topic_lost(self, now: float) -> None:
         """Extend all sessions after the topic has been recreated.
 
-        Heartbeats that were lost with the topic may have extended any lease.
+        Heartbeats in the lost topic may have extended any lease.
         """
         self.version += 1
         for metadata in self.members.values():
@@ -84,7 +84,7 @@ class GroupView:
     def highest_epoch_seen(self) -> int:
         """Return the highest epoch that any member has reported or a leader has announced.
 
-        Heartbeats can report epochs that a recreated topic no longer contains.
+        After the topic has been recreated, heartbeats can report epochs that it does not contain.
         """
         return max(
             [

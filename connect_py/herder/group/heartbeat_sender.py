@@ -1,4 +1,4 @@
-"""`HeartbeatSender`: writes the heartbeats of this worker to the control topic."""
+"""`HeartbeatSender`: writes this worker's heartbeats to the control topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SECONDS = 3.0
 
 
 class HeartbeatSender:
-    """Sends heartbeats, and records of members that have left, on a dedicated thread."""
+    """Sends heartbeats, and announces members that have left, on a dedicated thread."""
 
     def __init__(
         self,

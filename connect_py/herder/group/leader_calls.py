@@ -1,4 +1,4 @@
-"""`LeaderCalls`: interface for HTTP requests to the leader, implemented by the REST layer."""
+"""`LeaderCalls`: interface for HTTP requests to the leader. The REST layer implements it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LeaderCalls(Protocol):
         """
 
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
-        """Request that the leader fence the producers of older source tasks.
+        """Request that the leader fence the producers of a connector's older source tasks.
 
         Raises the same errors as `put_task_configs`.
         """

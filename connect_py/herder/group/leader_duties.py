@@ -1,4 +1,4 @@
-"""`GroupDuties`: the leader's duties other than the assignment."""
+"""`GroupDuties`: the leader's duties other than assigning connectors and tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupDuties:
         self._config = config
         self._stores = stores
         self._clock = clock
-        # configured connectors and tasks, with their offset in the config topic
+        # configured connectors and tasks, and the config topic offset up to which they were read
         self._configured: tuple[Items, int] = (NO_ITEMS, -2)
 
     def configured(self) -> tuple[Items, int]:

@@ -1,4 +1,4 @@
-"""`LeaderRequests`: sends requests of this worker to the leader of its group."""
+"""`LeaderRequests`: sends this worker's requests to the leader of its group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from connect_py.storage.config_store import ConfigStore
 
 
 class LeaderRequests:
-    """Runs requests on the leader's thread if this worker leads, otherwise sends them over HTTP.
+    """Runs requests on the leader's thread if this worker is the leader, or sends them over HTTP.
 
     HTTP requests are signed with the session key. Thread-safe.
     """
@@ -68,7 +68,7 @@ class LeaderRequests:
         )
 
     def fence_zombies(self, name: str) -> Future[None]:
-        """Fence the producers of older tasks of a source connector."""
+        """Fence the producers of a source connector's older tasks."""
         if self._leadership.leads:
             return self._leadership.submit(lambda: self._fencing.fence(name))
         sign = self._session_keys.headers

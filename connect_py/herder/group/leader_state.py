@@ -1,7 +1,9 @@
 """State of one leader term: live members, the items that each may run, and the next assignment.
 
-An item is a connector or a task. The state performs no I/O and reads no clock: `leadership.py`
-updates it and writes its decisions.
+An item is a connector or a task. A term is the time during which one worker leads the group,
+identified by an epoch number. During a term, the leader writes a series of assignments, which are
+called rounds. The state performs no I/O and reads no clock: `leadership.py` updates it and writes
+its decisions.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ class Decision:
     assignment: Assignment
     # members whose session has definitely expired
     removed: tuple[str, ...]
-    # items without an owner, with the URL of the worker that ran each of them last
+    # items without an owner, with the URL of the last worker that ran each of them
     lost: Mapping[Item, str]
 
 
 class LeaderState:
-    """Decides the assignments of one term. Not thread-safe.
+    """Decides on the assignments during one term. Not thread-safe.
 
     Create the state only after the previous leader has been fenced and the control topic has been
     read to its end.
 
     Safety rests on one rule: an item is assigned to a member only if no other member can be running
     it. A member can be running the items in its last heartbeat, the items that were assigned to it
-    since, and, until it has applied an assignment of this term, every item that an earlier leader
+    since, and, until it has applied an assignment from this term, every item that an earlier leader
     may have assigned to it.
     """
 
@@ -58,9 +60,9 @@ class LeaderState:
 
         Args:
             epoch: The epoch of this term.
-            view: The group as read from the control topic; it changes during the term.
+            view: The group as read from the control topic. It changes during the term.
             timings: Timeouts of the group.
-            now: Monotonic seconds.
+            now: Current time in monotonic seconds.
             trusted: True if every member that may have a lease has a record in the topic.
         """
         self.epoch = epoch
@@ -70,8 +72,8 @@ class LeaderState:
         self._generation = epoch.generation
         previous = view.assignment
 
-        # Members that are part of the previous assignment (or UNKNOWN) but have sent no heartbeat,
-        # with the time since which the leader has been waiting for one.
+        # Members in the previous assignment (or UNKNOWN) that have sent no heartbeat, with the time
+        # at which the leader started to wait for one.
         self._silent_since: dict[str, float] = {}
         if not trusted:
             self._silent_since[UNKNOWN] = now
@@ -86,7 +88,7 @@ class LeaderState:
         self._members_to_remove: list[str] = []
         # Departed members whose items have not been collected yet, with their URLs.
         self._departed_members: dict[str, str] = {}
-        # Members that still have items to stop, with the time of the request.
+        # Members that still have items to stop, with the time at which the stop was requested.
         self._revoking_since: dict[str, float] = {}
 
         # Items that are assigned to each member and not lost.
@@ -96,7 +98,7 @@ class LeaderState:
         self._target_items = dict(self._assigned_items)
         # Rounds that at least one member has not applied yet.
         self._unconfirmed_rounds: dict[int, Mapping[str, MemberAssignment]] = {}
-        # Owners as of the last round of this term.
+        # Owner of each item after the last round in this term.
         self._owners: dict[Item, str] = {}
         self._last_content: (
             tuple[Mapping[str, MemberAssignment], frozenset[tuple[Item, str]]] | None
@@ -112,7 +114,7 @@ class LeaderState:
                 if member in view.departed_members:
                     self._departed_members[member] = assigned_member.url
 
-        # Version of the view and config offset at the last decision.
+        # Version of the view, and config offset, at the time of the last decision.
         self._last_versions = (-1, -1)
         self._next_decision_at = now
         self._behind_since: float | None = None
@@ -120,8 +122,8 @@ class LeaderState:
     def _inherit_assignments(self, previous: Assignment | None) -> dict[str, Items]:
         """Return the items that earlier leaders assigned to each member.
 
-        For a member that reports a later assignment than the previous one, the report is used. If
-        there is no previous assignment, only the reports are used. If two members claim an item for
+        If a member reports a later assignment than `previous`, its report is used. If `previous` is
+        None, only the reports are used. If two members claim an item for
         the same version, it is assigned to neither. If they claim it for different versions, it is
         assigned to the member with the later version.
         """
@@ -160,7 +162,7 @@ class LeaderState:
 
     @property
     def superseded(self) -> bool:
-        """Return True if a member has seen a later leader, which ends this term."""
+        """Return True if a member has seen a later leader. This term has then ended."""
         return self._view.highest_epoch_seen() > self.epoch.number
 
     def needs_catch_up(self, now: float) -> bool:
@@ -182,7 +184,7 @@ class LeaderState:
     def may_run(self, member: str) -> Items | None:
         """Return the items that a member can be running, or None if it can be running any item.
 
-        They include the items of assignments that have been written but not applied yet.
+        The result includes the items in assignments that have been written but not applied yet.
         """
         metadata = self._view.members.get(member)
         if metadata is not None and metadata.heartbeat.applied.epoch == self.epoch.number:
@@ -191,7 +193,7 @@ class LeaderState:
         elif self.may_follow_earlier_leader(member) or (
             metadata is not None and metadata.heartbeat.assigned | metadata.heartbeat.stopping
         ):
-            return None  # also if its first heartbeat arrived after the term had started
+            return None  # also the case if its first heartbeat arrived after the term had started
         else:
             items, applied_round = set(), 0
         for round_, assignments in self._unconfirmed_rounds.items():
@@ -202,7 +204,7 @@ class LeaderState:
     def may_follow_earlier_leader(self, member: str) -> bool:
         """Return True if a member may still be running items that an earlier leader assigned to it.
 
-        This is no longer the case when the member has applied an assignment of this term, or its
+        This is no longer the case once the member has applied an assignment from this term or its
         session has expired.
         """
         return member in self._inherited_members
@@ -217,7 +219,7 @@ class LeaderState:
         Args:
             configured: All connectors and tasks, as read from the config topic by this leader.
             config_offset: Offset up to which this leader has read the config topic.
-            now: Monotonic seconds.
+            now: Current time in monotonic seconds.
             read_up_to: Time up to which the control topic has been read, in monotonic seconds.
         """
         versions = (self._view.version, config_offset)
@@ -294,7 +296,7 @@ class LeaderState:
         awaited_items: Mapping[Item, str],
         now: float,
     ) -> Assignment:
-        """Start the next round of this term and return its assignment."""
+        """Start the next round in this term and return its assignment."""
         self._round += 1
         self._unconfirmed_rounds[self._round] = assignments
         items_of_silent_members = {
@@ -324,7 +326,7 @@ class LeaderState:
         The generation orders the statuses of an item: the UNASSIGNED status with the new generation
         must take precedence over the last status of the previous owner. In all other cases, the
         generation does not increase, because Java workers that take over the group continue with
-        their own generation. Their statuses are ignored if our generation is higher.
+        their own generation, and their statuses are ignored if our generation is higher.
         """
         owners = {
             item: member
@@ -341,8 +343,8 @@ class LeaderState:
     def _refresh_time(self) -> float:
         """Return the time at which the last round must be written again even if it is unchanged.
 
-        A live member that has not applied the round within a session timeout may have missed it.
-        In addition, old records are deleted from the control topic.
+        The reasons are that a live member that has not applied the round within a session timeout
+        may have missed it, and that the control topic's retention deletes old records.
         """
         version = AssignmentVersion(self.epoch.number, self._round)
         applied_by_all = all(
@@ -404,7 +406,7 @@ class LeaderState:
                 self._departed_members.setdefault(member, self._urls[member])
 
     def _track_revocations(self, now: float) -> None:
-        """Record when each member started to stop revoked items, and schedule its timeout."""
+        """Record when each member began to stop revoked items, and schedule its timeout."""
         self._revoking_since = {
             member: self._revoking_since.get(member, now)
             for member in self._view.members
@@ -435,7 +437,7 @@ class LeaderState:
         }
 
     def _has_stopped_revoked(self, member: str) -> bool:
-        """Return True if a member can be running no items other than its assigned items."""
+        """Return True if a member cannot be running any items except its assigned items."""
         may_run = self.may_run(member)
         return may_run is not None and may_run <= self._assigned_items.get(member, NO_ITEMS)
 
@@ -459,7 +461,7 @@ class LeaderState:
     def _collect_lost_items(self, eligible_members: set[str]) -> dict[Item, str]:
         """Remove the items of departed and slow members from their assignments.
 
-        Returns these items with the URL of the worker that ran each of them last.
+        Returns these items with the URL of the last worker that ran each of them.
         """
         former_owners = dict(self._departed_members)
         self._departed_members.clear()
@@ -474,7 +476,7 @@ class LeaderState:
         return lost_items
 
     def _assignable_items(self) -> Mapping[str, MemberAssignment]:
-        """Return the target items of each member that can be assigned now.
+        """Return those target items of each member that can be assigned now.
 
         An item is not assigned to a member while another member may be running it.
         """

@@ -1,6 +1,6 @@
 """`Leadership`: acquires and retains the leadership of the group, and writes the leader's records.
 
-It runs on a dedicated thread.
+It runs on a dedicated thread. `leader_state.py` defines terms and rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-# time to discover other workers, and time for an administrator to grant a missing ACL
+# time to discover other workers, and for an administrator to grant a missing ACL
 ALONE_SECONDS = 15.0
 STOP_SECONDS = 5.0
 # if the last epoch may be unknown, the next epoch is chosen at random within this distance
@@ -48,10 +48,10 @@ class LeaderDuties(Protocol):
     """Callbacks during a leader's term. Called on the leader's thread."""
 
     def configured(self) -> tuple[Items, int]:
-        """Return all configured connectors and tasks, and the config topic offset of this state."""
+        """Return all configured connectors and tasks, and the config topic offset they are from."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """Handle the loss of connectors and tasks by the workers with these URLs.
+        """Handle connectors and tasks that the workers with these URLs have lost.
 
         Called before another worker can start them.
         """
@@ -61,11 +61,11 @@ class LeaderDuties(Protocol):
 
 
 class NotLeaderError(ConnectError):
-    """The worker is not the leader of the group, or is not the leader yet."""
+    """The worker is not the leader of the group, or has not become the leader yet."""
 
 
 class Leadership:
-    """Acquires the leadership of the group and does the work of the leader.
+    """Acquires the leadership of the group and performs the leader's work.
 
     The owner of partition 0 of the control topic is a candidate. It becomes the leader by fencing
     the transactional producer of the previous leader. A term has these steps:
@@ -99,9 +99,9 @@ class Leadership:
             on_change: Called on the leader's thread when a term starts or ends.
             on_refused: Called on the leader's thread if the cluster denies an operation that a
                 leader needs.
-            on_alone: Called on the leader's thread with the reason when this worker leads without
-                transactions, because it is the only worker of its group. If it is None, this
-                worker never leads without transactions.
+            on_alone: Called on the leader's thread, with the reason, when this worker leads without
+                transactions, which only a worker that is alone in its group may do. If `on_alone`
+                is None, this worker never leads without transactions.
         """
         self._on_refused = on_refused
         self._on_alone = on_alone
@@ -271,7 +271,7 @@ class Leadership:
         self._on_change()
 
     def _go_alone(self, error: NoTransactionsError) -> None:
-        """Lead without transactions if this worker is the only worker of the group.
+        """Lead without transactions if this worker is the only worker in the group.
 
         Raises:
             NoTransactionsError: There are other workers, or it is too early to rule them out.
@@ -297,8 +297,8 @@ class Leadership:
     def _renew(self, state: LeaderState) -> None:
         """Acquire a new producer after a transaction with an unknown outcome.
 
-        The control topic is read first, because the acquisition must not fence another worker that
-        has become the leader.
+        The control topic is read first, because acquiring the producer must not fence another
+        worker that has become the leader.
         """
         self._control.refresh(CATCH_UP_SECONDS)
         if self._group.superseded(state):

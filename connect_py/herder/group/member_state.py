@@ -1,6 +1,7 @@
-"""`MemberState`: the membership of one worker, with its lease, its items, and its heartbeats.
+"""`MemberState`: one worker's membership in the group, with its lease, items, and heartbeats.
 
-An item is a connector or a task. The state performs no I/O and reads no clock.
+An item is a connector or a task. A lease is the time for which a member may run its items without
+another acknowledged heartbeat. The state performs no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from connect_py.storage.control_records import (
 # number of session timeouts after which a member that is missing from the assignment rejoins with
 # a new ID, because the leader may have removed it
 REJOIN_AFTER_SESSIONS = 3
-# a change may be reported after the heartbeat interval divided by this number
+# the minimum delay before a change is reported is the heartbeat interval divided by this number
 CHANGE_SPEEDUP = 30
 
 
 class Phase(Enum):
     """Phase of a membership."""
 
-    WAITING = auto()  # waits until the session of an earlier member with the same URL expires
+    WAITING = auto()  # waits for the session of an earlier member with the same URL to expire
     MEMBER = auto()
     ENDING = auto()  # the lease has expired: stops all items, and then rejoins with a new ID
     LEAVING = auto()  # the worker is shutting down
@@ -52,7 +53,7 @@ class MemberState:
         self._new_id = new_id
         self._started_at = now
         self._former_ids: set[str] = set()  # earlier member IDs of this process
-        # member IDs to announce as left, because all of their items have stopped
+        # member IDs whose departure must be announced, because all of their items have stopped
         self._ids_to_announce: list[str] = []
         self.phase = Phase.WAITING
         self.epoch = 0
@@ -61,14 +62,14 @@ class MemberState:
 
     def _start_new_id(self, now: float) -> None:
         self.id = self._new_id()
-        # time since which no assignment has contained this member; None if the last one does
+        # time since which assignments have not contained this member; None if the last one does
         self._omitted_since: float | None = now
         self._number = 0
-        # send times of heartbeats that have not been acknowledged, by number
+        # send time of each heartbeat that has not been acknowledged, by number
         self._sent: dict[int, float] = {}
-        # send times of heartbeats that have not been read back, by number
+        # send time of each heartbeat that has not been read back, by number
         self._unread: dict[int, float] = {}
-        self._sent_at: float | None = None  # time of the last heartbeat
+        self._sent_at: float | None = None  # send time of the last heartbeat
         self._has_changes = True
         self._stopping_since: float | None = None
         self._let_lease_expire = False
@@ -161,12 +162,12 @@ class MemberState:
         ):
             self._let_lease_expire = True  # a revoked item has not stopped in time
         if self._unread and now - min(self._unread.values()) > self._timings.rebalance_timeout:
-            # heartbeats can be written, but reading the topic makes no progress
+            # heartbeats can be written, but the reader of the topic makes no progress
             self._let_lease_expire = True
         return self._let_lease_expire and self.lease_until is not None
 
     def acknowledged(self, member: str, number: int, now: float) -> None:
-        """Extend the lease. It starts when the acknowledged heartbeat was sent."""
+        """Extend the lease, counted from the time at which the acknowledged heartbeat was sent."""
         sent = self._sent.pop(number, None) if member == self.id else None
         if (
             sent is None
@@ -193,7 +194,7 @@ class MemberState:
     def read_back(self, heartbeat: Heartbeat, now: float) -> None:
         """Process a heartbeat that was read from the topic.
 
-        If it is a heartbeat of this member, the member has also read all earlier records.
+        If this member sent the heartbeat, the member has also read all earlier records.
         """
         if heartbeat.member == self.id:
             self.acknowledged(heartbeat.member, heartbeat.number, now)
@@ -204,7 +205,7 @@ class MemberState:
     def deadline(self) -> float | None:
         """Return the time by which all items on this worker must have been terminated.
 
-        Returns None without a lease. The deadline must be met even if this process hangs.
+        Returns None if there is no lease. The deadline must be met even if this process hangs.
         """
         return None if self.lease_until is None else self.lease_until + self._timings.grace
 
@@ -261,11 +262,11 @@ class MemberState:
         return version.epoch < self.epoch or version <= self.applied
 
     def apply_epoch(self, number: int) -> None:
-        """Process the epoch of a new leader. Assignments of earlier leaders are ignored."""
+        """Process the epoch of a new leader. Assignments from earlier leaders are then ignored."""
         self.epoch = max(self.epoch, number)
 
     def set_running(self, items: Items, view: GroupView, now: float) -> None:
-        """Set the items that have been started and may not have stopped yet."""
+        """Set the items that have been started and may still be running."""
         if items != self.running:
             self.running = items
             self._has_changes = True
@@ -301,7 +302,7 @@ class MemberState:
         self.set_running(self.running, view, now)
 
     def members_to_announce(self) -> list[str]:
-        """Remove and return the former member IDs to announce as left before the next heartbeat."""
+        """Remove and return the member IDs whose departure must precede the next heartbeat."""
         members, self._ids_to_announce = self._ids_to_announce, []
         return members
 

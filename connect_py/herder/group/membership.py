@@ -33,7 +33,7 @@ class Membership:
         self._stopping = stopping
 
     def await_lone_leader(self) -> None:
-        """Wait until the lease of another worker that leads without transactions has expired.
+        """Wait until the lease of any other worker that leads without transactions has expired.
 
         Raises:
             RefusedError: That worker is still running.
@@ -56,10 +56,11 @@ class Membership:
         return self._group.join() and share.joined and share.working
 
     def check(self) -> None:
-        """Check that this worker can be a member of the group, and rejoin if necessary.
+        """Check that this worker can be a member of the group. Rejoin the group if necessary.
 
         Raises:
-            ConnectError: It cannot be a member, for example because another worker has its URL.
+            ConnectError: The worker cannot be a member, for example because another worker has the
+                same URL.
         """
         if self._member.problem is not None:
             raise ConnectError(self._member.problem)

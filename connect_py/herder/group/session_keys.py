@@ -22,8 +22,8 @@ def successor(
 ) -> SessionKey | None:
     """Return a new session key if one is due, otherwise None.
 
-    A new key is due if there is none, or if the current key is too old or its algorithm or size
-    differs from the configuration.
+    A new key is due if there is no key, the current key is too old, or its algorithm or size does
+    not match the configuration.
 
     Args:
         current: The current key.
@@ -46,8 +46,8 @@ def successor(
 class SessionKeys:
     """Signs and verifies requests with the current session key.
 
-    The previous key is accepted during a grace period, because workers do not read a new key at the
-    same time.
+    The previous key is accepted during a grace period, because workers read a new key at
+    different times.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SessionKeys:
             self._key = key
 
     def headers(self, body: bytes) -> dict[str, str]:
-        """Return the headers that sign a request of this worker.
+        """Return the headers that sign a request from this worker.
 
         Raises:
             ConnectError: No key has been read yet.

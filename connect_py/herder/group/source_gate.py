@@ -16,7 +16,7 @@ READ_SECONDS = 30.0
 
 
 class SourceGate(SourceTaskGate):
-    """Implements `SourceTaskGate`. Methods are called on threads of the worker and may block."""
+    """Implements `SourceTaskGate`. Methods are called on the worker's threads and may block."""
 
     def __init__(
         self,

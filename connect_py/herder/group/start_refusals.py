@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 class StartRefusals:
     """Tracks denied permissions.
 
-    Any thread may report a denied permission. The herder's thread checks them during startup.
+    Any thread may report a denied permission. The herder's thread checks the reports during
+    startup.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -39,7 +40,7 @@ class StartRefusals:
             self._since.pop(refusal, None)
 
     def check(self) -> None:
-        """Check if a permission has been denied for one minute.
+        """Check whether a permission has been denied for at least one minute.
 
         Raises:
             RefusedError: A permission has been denied for that long. The message lists all denied

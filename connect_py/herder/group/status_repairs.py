@@ -38,11 +38,11 @@ class StatusRepairs:
         self._cleanup = cleanup
         self._clock = clock
         self._repaired_at = 0.0
-        # config offset and items of the other workers at the last cleanup
+        # config offset, and items on other workers, at the time of the last cleanup
         self._cleaned_up: tuple[int, Items] | None = None
 
     def run(self) -> None:
-        """Republish statuses of this worker that a slow former owner may have overwritten.
+        """Republish this worker's statuses that a slow former owner may have overwritten.
 
         If this worker is the leader, also remove obsolete statuses.
         """

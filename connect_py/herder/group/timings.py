@@ -12,18 +12,18 @@ from connect_py.config.worker_config import DistributedConfig
 class Timings:
     """Timeouts that are the same on all workers of a group.
 
-    Each worker measures them with its own monotonic clock.
+    Each worker measures the timeouts with its own monotonic clock.
     """
 
     # a member that has sent no heartbeat for this long has stopped all connectors and tasks
     session_timeout: float
     heartbeat_interval: float
     rebalance_timeout: float  # maximum time for a member to apply an assignment
-    max_delay: float  # maximum time that lost items wait for their worker to return
+    max_delay: float  # maximum time for which lost items wait for their worker to return
 
     @classmethod
     def of(cls, config: DistributedConfig) -> Self:
-        """Return the timeouts from a worker configuration."""
+        """Return the timeouts in a worker configuration."""
         return cls(
             config["session.timeout.ms"] / 1000,
             config["heartbeat.interval.ms"] / 1000,
@@ -33,7 +33,7 @@ class Timings:
 
     @property
     def lease(self) -> float:
-        """Time for which a member may run its items after sending an acknowledged heartbeat."""
+        """Time for which a member may run its items after it sent an acknowledged heartbeat."""
         return self.session_timeout - self.heartbeat_interval
 
     @property

@@ -1,6 +1,6 @@
 """`WorkerGroup`: thread-safe membership and leadership state of one worker.
 
-It protects the state objects with a lock. The reader of the control topic updates them.
+A lock protects the state objects, which the control topic's reader thread updates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from connect_py.storage.control_records import (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Connectors and tasks of this worker in the assignment that it has applied."""
+    """Share of the connectors and tasks that the last applied assignment gives to this worker."""
 
     version: AssignmentVersion
     generation: int
@@ -56,7 +56,7 @@ class WorkerGroup:
         """Create the group state.
 
         Args:
-            url: URL at which other workers reach the REST API of this worker.
+            url: URL at which other workers reach this worker's REST API.
             timings: Timeouts of the group.
             clock: Source of monotonic time.
             config_offset: Returns the offset up to which the config topic has been read.
@@ -71,7 +71,7 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
-        # serializes lease callbacks, because the end of an older lease must not be reported last
+        # serializes the lease callbacks, so an older lease is never reported after a newer one
         self._lease_callback_lock = threading.Lock()
         self._view = GroupView()
         self._member: MemberState | None = None
@@ -149,7 +149,7 @@ class WorkerGroup:
             return self._member.join(self._view, now)
 
     def share(self) -> Share:
-        """Return the share of this worker, which contains no items if the lease has expired."""
+        """Return this worker's share, which contains no items if the lease has expired."""
         with self._lock:
             member, last = self._member, self._view.assignment
             if member is None:
@@ -183,10 +183,10 @@ class WorkerGroup:
             return claimed
 
     def set_running(self, items: Items) -> None:
-        """Set the items that have been started or claimed and may not have stopped yet.
+        """Set the items that have been started or claimed and may still be running.
 
-        A call without a change does not wake any thread. Such calls are frequent during a broker
-        outage.
+        A call that changes nothing does not wake any thread, because such calls are frequent during
+        a broker outage.
         """
         with self._lock:
             member = self._member
@@ -209,7 +209,7 @@ class WorkerGroup:
     # Member methods for the heartbeat sender
 
     def members_to_announce(self) -> Sequence[str]:
-        """Remove and return the former member IDs to announce as left before the next heartbeat."""
+        """Remove and return the member IDs whose departure must precede the next heartbeat."""
         with self._lock:
             return [] if self._member is None else self._member.members_to_announce()
 
@@ -231,13 +231,13 @@ class WorkerGroup:
         self._notify()
 
     def undelivered(self, member: str, number: int) -> None:
-        """Process the failure of a heartbeat that was not written."""
+        """Process a heartbeat that was definitely not written."""
         with self._lock:
             if self._member is not None:
                 self._member.lost(member, number)
 
     def check_lease(self) -> None:
-        """Check if the lease has expired. Called frequently by the heartbeat sender."""
+        """Check whether the lease has expired. The heartbeat sender calls this frequently."""
         with self._lock:
             member = self._member
             if (
@@ -285,8 +285,8 @@ class WorkerGroup:
     def lone_leader(self, *, surely: bool) -> str | None:
         """Return the URL of another worker that leads without transactions.
 
-        If `surely` is true, return it only if that worker has sent a heartbeat since the start of
-        this worker.
+        If `surely` is true, return the URL only if that worker has sent a heartbeat since this
+        worker started.
         """
         with self._lock:
             epoch = self._view.epoch
@@ -299,7 +299,7 @@ class WorkerGroup:
     def has_other_workers(self) -> bool:
         """Return True if there are other workers whose session has not expired.
 
-        Workers that have sent no heartbeat since the start of this worker are ignored.
+        Workers that have sent no heartbeat since this worker started are ignored.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -316,9 +316,9 @@ class WorkerGroup:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Return True if an item has no worker but will soon be assigned to one.
+        """Return True if an item has no owner but will soon be assigned to one.
 
-        Returns False for an item that waits for its last worker to return.
+        Returns False for an item that is waiting for its last owner to return.
         """
         with self._lock:
             last = self._view.assignment
@@ -340,9 +340,9 @@ class WorkerGroup:
     # Leader methods
 
     def history(self) -> tuple[int, int, bool]:
-        """Return the highest epoch, the highest generation, and a flag.
+        """Return the highest epoch, the highest generation, and whether the history is complete.
 
-        The flag is True if the topic contains an epoch and a complete assignment.
+        The history is complete if the topic contains an epoch and a complete assignment.
         """
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment

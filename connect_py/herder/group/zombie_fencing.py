@@ -1,6 +1,6 @@
-"""`ZombieFencing`: fences the tasks of earlier task sets of a source connector.
+"""`ZombieFencing`: fences the tasks in a source connector's earlier task sets.
 
-Tasks of a new task set must not write until this is complete.
+The tasks in a new task set must not write until the earlier tasks have been fenced.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 class _Round:
     """A round of fencing in progress, with the requests that wait for it."""
 
-    start_number: int  # start number of the new task set
+    start_number: int  # config topic offset of the change that started the new task set
     waiting: list[Future[None]] = field(default_factory=list)
 
 
 class ZombieFencing:
-    """Fences zombie tasks of exactly-once sources. Used only on the leader's thread.
+    """Fences the zombie tasks of exactly-once source connectors. Used only on the leader's thread.
 
-    The task count record in the config topic contains the number of producers of the last task set
-    that may have written. The config topic also shows if a newer task set has been published since
-    then. The effect of a leader crash depends on the last completed step:
+    The task count record in the config topic contains the number of producers in the last task set
+    that may have written. The config topic also shows whether a newer task set has been published
+    since then. The effect of a leader crash depends on the last completed step:
 
     1. The producers have been fenced. The next leader fences them again.
     2. The new task count record has been written. Tasks may start without further fencing.
@@ -48,7 +48,8 @@ class ZombieFencing:
     ) -> None:
         """Create the component.
 
-        `fence_producers` fences the transactional IDs of the first N tasks of a connector.
+        `fence_producers` takes a connector name and a number N, and fences the transactional IDs of
+        the connector's first N tasks.
         """
         self._configs = configs
         self._queue = queue
@@ -56,9 +57,9 @@ class ZombieFencing:
         self._active: dict[str, _Round] = {}
 
     def fence(self, name: str) -> Future[None]:
-        """Fence the old tasks of a source connector.
+        """Fence a source connector's old tasks.
 
-        The future completes when tasks of the current task set may write.
+        The future completes when the tasks in the current task set may write.
         """
         state = self._configs.snapshot()
         if name not in state.pending_fencing:
@@ -66,7 +67,7 @@ class ZombieFencing:
             return done(None)
         before, count = state.task_count_records.get(name), state.task_counts.get(name, 0)
         if before is None or before == count == 1:
-            # There has been no producer, or there is one, which the new task's producer fences.
+            # There was no producer, or only one, which the new task's producer fences itself.
             self._configs.put_task_count_record(name, count)
             return done(None)
         start_number = _start_number(state, name)
@@ -93,7 +94,7 @@ class ZombieFencing:
                 self._configs.put_task_count_record(name, state.task_counts.get(name, 0))
             except FencedError as fenced:
                 _complete(name, active, fenced)
-                raise  # ends the term of the leader
+                raise  # ends the leader's term
             except ConnectError as problem:
                 error = problem
         _complete(name, active, error)
