@@ -61,7 +61,7 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _fits(schema: Schema, values: Sequence[Value]) -> bool:
-    """Return True if each value is null or has exactly the Python type of its schema.
+    """Return True if each value is null or has exactly the Python type that `schema` requires.
 
     Nested values are checked recursively.
     """

@@ -27,6 +27,7 @@ class TaskSpec:
     connector_config: Mapping[str, str]
     task_config: Mapping[str, str]
     target: TargetState
+    # offset of the config topic record that last started or changed the connector
     start_number: int
     plugins: Sequence[PluginTable]
     # log level by logger name; "" is the root logger
@@ -35,10 +36,10 @@ class TaskSpec:
 
 
 class TaskNotWantedError(ConnectError):
-    """Raised if the task with this start number is not assigned to this worker."""
+    """Raised if the task is not assigned to this worker with the start number of its `TaskSpec`."""
 
 
-# From the worker to the task.
+# Messages from the worker to the task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Stop:
     """Stop the task gracefully. A stop cannot be canceled."""
 
 
-# From the task to the worker.
+# Messages from the task to the worker.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The reason that the task is waiting has changed; None if it is no longer waiting."""
+    """The reason why the task is waiting has changed. None if it is no longer waiting."""
 
     waiting: Waiting | None
 
@@ -133,7 +134,7 @@ class WriteSourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MakeOffsetKeys:
-    """Create the keys of source partitions in the offset topic.
+    """Create the keys that identify source partitions in the offset topic.
 
     The response is a list of encoded keys in the order of `partitions`.
     """
@@ -153,12 +154,12 @@ class CopySourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FenceZombies:
-    """Fence the producers of all earlier task sets of the connector."""
+    """Fence all producers from the connector's earlier task sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Verify that the task with its start number is assigned to this worker.
+    """Verify that the task is still assigned to this worker with the same start number.
 
     The response is the name of the task's offset topic. The call fails with a TaskNotWantedError
     if the task is not assigned.
@@ -173,7 +174,7 @@ class AcquireService:
     """
 
     service: SharedService
-    broken: int | None  # generation of the service that the sender cannot reach
+    broken: int | None  # generation of the service instance that the sender cannot reach, if any
     timeout_seconds: float
 
 
@@ -181,7 +182,8 @@ class AcquireService:
 class RequestService:
     """Start a shared service.
 
-    There is no response. If `hold` is False, the sender does not count as a user yet.
+    There is no response. If `hold` is False, the sender is not yet counted as a user of the
+    service.
     """
 
     service: SharedService

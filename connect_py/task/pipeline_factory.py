@@ -1,4 +1,4 @@
-"""`TaskPipelineFactory`: opens the record pipeline of a connector outside of a task."""
+"""`TaskPipelineFactory`: opens a connector's record pipeline outside a task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WAIT_SECONDS: Final = 60.0  # maximum wait for a server that a converter uses
 
 @dataclass(frozen=True, slots=True)
 class TaskPipelineFactory(PipelineFactory):
-    """Opens pipelines from the resolved configurations of a connector and its worker."""
+    """Opens pipelines with the resolved configurations of a connector and its worker."""
 
     connector: Mapping[str, str]
     worker: Mapping[str, str]

@@ -66,8 +66,8 @@ class RecordPipeline:
     ) -> None:
         """Create the pipeline.
 
-        Records in `replay_topic` are dead-letter records that are retried as records of their
-        original topic.
+        Records in `replay_topic` are dead-letter records. They are retried as if they came from
+        their original topic.
         """
         self._replay_topic = replay_topic
         self._converters = converters
@@ -86,7 +86,7 @@ class RecordPipeline:
         """
         results: list[Delivery] = []
         for run in runs:
-            if run.topic == self._replay_topic:  # only a few records, from many topics
+            if run.topic == self._replay_topic:  # few records, but from many topics
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
                     results.append(rows)

@@ -25,7 +25,7 @@ from connect_py.task import exact_columns
 
 MIN_ROWS: Final = 50  # converting a smaller batch to columns costs more than it saves
 # Fraction of a batch below which retained records are created one by one. This costs 20 to 50 times
-# as much per record as creating all of them.
+# as much per record as creating all records of the batch at once.
 FEW: Final = 0.02
 
 
@@ -170,7 +170,7 @@ class RowsOfBatch:
         return lambda whole: whole.where(selected)
 
     def _is_unchanged(self, name: str, group: Sequence[SinkRecord]) -> bool:
-        """Return True if each record still has the original object of its row."""
+        """Return True if each record still has the original key, value, or origin of its row."""
         originals, getter = self._columns.get(name), MADE_LATER[name]
         for record in group:
             try:
@@ -224,7 +224,8 @@ class RowsOfBatch:
     def release(self) -> None:
         """Release the batch. Call this once, after the last use.
 
-        Records that plugins still reference are completed first.
+        Records that plugins still reference first receive copies of the data that they have not
+        read yet.
         """
         retained = [
             r

@@ -38,7 +38,7 @@ class TaskControl(WorkerClient):
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait for this long or until a stop is requested.
+        """Wait for `seconds` seconds or until a stop is requested.
 
         Raises:
             TaskStoppedError: A stop was requested.

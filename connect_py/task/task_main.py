@@ -112,7 +112,7 @@ class TaskMain:
         self._control.notify(Stopped())
 
     def send_waiting(self) -> None:
-        """Send the reason that the task is waiting if it has changed.
+        """Send the reason why the task is waiting if the reason has changed.
 
         Thread-safe. Works while the task's thread is busy.
         """
@@ -264,7 +264,7 @@ class TaskMain:
         )
 
     def _reader_settings(self) -> Settings:
-        """Return the settings of a consumer for the cluster that the task's producer writes to."""
+        """Return settings for a consumer in the cluster that the task's producer writes to."""
         spec = self._spec
         configs = ClientConfigs(
             spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task
@@ -324,8 +324,8 @@ class TaskMain:
                 metrics,
                 self._waits,
             )
-            # the last call to the task, even if it failed to start, while the consumer is still
-            # in the group
+            # `stop` is the last call to the task, even if the task failed to start. It is made
+            # while the consumer is still in the group
             closing.callback(task.stop)
             self._errors = runner.errors
             self._sink = runner

@@ -40,7 +40,7 @@ class TaskPlugins:
         return self._registry.connector_of(self._config)
 
     def task(self, task_config: Mapping[str, str]) -> tuple[Task, str]:
-        """Create the task. Return it with its class name in configurations."""
+        """Create the task. Return it with its class name, as used in configurations."""
         connector = self.connector()
         connector_class = self._registry.load(connector)
         cls = connector_class.task_class
@@ -59,7 +59,7 @@ class TaskPlugins:
         return task, name
 
     def _load_task_class(self, class_name: str) -> type[Task]:
-        """Return the task class in a configuration from another connector class or worker."""
+        """Return a task class that another connector class or worker wrote to the task's config."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == class_name:
                 task_class: type[Task] = self._registry.load(plugin).task_class
@@ -95,7 +95,7 @@ class TaskPlugins:
         configs = with_prefix(source, f"{key}.")
         configs.pop("plugin.version", None)
         configs["converter.type"] = key.removesuffix(".converter")
-        # some converters also convert headers, and are configured as value converters for them
+        # some converters also convert headers; for headers, they are configured as value converters
         if isinstance(instance, Converter):
             instance.configure(configs, is_key=key == "key.converter")
         elif isinstance(instance, HeaderConverter):
@@ -109,7 +109,7 @@ class TaskPlugins:
     ) -> TransformationChain:
         """Create the transformations in the order of `transforms`.
 
-        Each use of a predicate has its own instance.
+        Each use of a predicate gets its own instance.
         """
         links = []
         for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):

@@ -6,7 +6,7 @@ import itertools
 import threading
 from typing import Final
 
-import pyarrow  # noqa: F401 - prepare_child limits the threads of pyarrow only if it is imported
+import pyarrow  # noqa: F401 - prepare_child limits pyarrow's threads only if pyarrow is imported
 
 from connect_py.log_context import LogContext
 from connect_py.metrics.task_report import TaskReport

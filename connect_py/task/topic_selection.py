@@ -12,7 +12,7 @@ from connect_py.error_handling.error_config import REPLAY_TOPIC
 from connect_py.java.regex import JavaRegexError, compile_java_regex
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-# POSIX classes equivalent to Unicode categories, because topic names are ASCII
+# POSIX classes that are equivalent to Unicode categories in topic names, which are ASCII
 _OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}
 
 

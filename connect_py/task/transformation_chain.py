@@ -22,11 +22,11 @@ from connect_py.task.rows_of_batch import RowsOfBatch
 
 Delivery: TypeAlias = Batch | list[SinkRecord]  # a batch of columns, or rows
 
-# minimum number of links with a batch form for which converting rows to columns reduces the cost
+# minimum number of consecutive links with a batch form that justifies converting rows to columns
 LINKS_THAT_PAY: Final = 2
 # maximum number of calls with parts of a batch; beyond it, processing row by row costs less
 MAX_HALVINGS: Final = 100
-# combines a partition below 2^16 and an offset below 2^47 into a key with the same order
+# shift that combines a partition below 2^16 and an offset below 2^47 into one integer sort key
 PARTITION_SHIFT: Final = 47
 
 log = logging.getLogger(__name__)
@@ -179,9 +179,9 @@ class TransformationChain:
                 batch = remaining
 
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
-        """Find the rows that make a batch fail by bisection.
+        """Find, by bisection, the rows that make a batch fail.
 
-        Return None if there are too many such rows, or if one can be processed as a row.
+        Return None if there are too many such rows, or if one of them succeeds in row form.
         """
         ranges = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}
@@ -325,7 +325,7 @@ def _without(batch: Batch, bad: BadRows) -> Batch | None:
 def report_rows(
     errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows
 ) -> None:
-    """Report the bad rows of a batch in order. Raises the errors of `ErrorHandler.report`."""
+    """Report the bad rows of a batch in order. Raises the same errors as `ErrorHandler.report`."""
     for row in sorted(bad.errors):
         errors.counters.failures += 1
         origin = batch.origin.slice(row, row + 1).records()[0]

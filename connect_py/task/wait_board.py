@@ -13,7 +13,7 @@ from connect_py.clock import Clock
 from connect_py.model import Waiting
 
 SHOWN_AFTER_SECONDS: Final = 3.0  # shorter waits are not shown in the status
-REASON_SECONDS: Final = 10.0  # minimum time between two statuses that differ only in their reason
+REASON_SECONDS: Final = 10.0  # minimum time between status updates that differ only in reason
 REASON_LENGTH: Final = 500  # characters
 # numbers, such as IDs and ports, are ignored when two reasons are compared
 _NUMBERS: Final = re.compile(r"\d+")
@@ -75,7 +75,7 @@ class WaitBoard:
             else:
                 self._warnings[subject] = warning[:REASON_LENGTH]
             if self._warnings != previous:
-                # under the lock to preserve the order across threads
+                # called under the lock to preserve the order across threads
                 self._send_warnings(tuple(self._warnings.values()))
 
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
@@ -90,7 +90,7 @@ class WaitBoard:
             if not self._has_changed(waiting, now):
                 return
             self._sent, self._sent_at = waiting, now
-            self._send(waiting)  # under the lock to preserve the order across threads
+            self._send(waiting)  # called under the lock to preserve the order across threads
 
     def _oldest(self, latest: float) -> Waiting | None:
         old = [wait for wait in self._waits.values() if wait.since <= latest]

@@ -22,7 +22,7 @@ _STOPPING_SECONDS: Final = 1.0
 
 
 class TaskStoppedError(Exception):
-    """Raised if a stop is requested during a wait. Callers exit cleanly and change no state."""
+    """Raised if a stop is requested during a wait. Callers exit without changing any state."""
 
 
 class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
@@ -35,7 +35,7 @@ class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
 class WorkerClient:
     """Sends calls and notifications to the worker. Thread-safe.
 
-    A stop request ends the waits of all threads, except in `call`.
+    A stop request ends all waits on all threads, except waits in `call`.
     """
 
     def __init__(

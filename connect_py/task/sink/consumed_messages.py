@@ -22,7 +22,7 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 
 
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Split messages into runs with the same topic and timestamp type.
+    """Split messages into runs of consecutive messages with the same topic and timestamp type.
 
     For speed, the messages of a run are not processed one by one in Python.
     """

@@ -37,7 +37,7 @@ class KafkaSinkCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Return the cluster ID, which is requested once. Raises the same errors as `topic_id`."""
+        """Return the cluster ID, requested only once. Raises the same errors as `topic_id`."""
         if self._cluster_id is None:
             self._cluster_id = self._admin.cluster_id()
         return self._cluster_id
@@ -51,12 +51,12 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        # No thread polls the log of an admin client between requests. Errors are part of the
-        # responses.
+        # An admin client is not polled between requests, so its log lines would not be delivered.
+        # Its responses contain all errors.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
         settings = {**log, **self._clients.of(kind)}
         if kind == "consumer" and self._topics.has_replays:
-            settings["isolation.level"] = "read_committed"  # same as the task's own consumer
+            settings["isolation.level"] = "read_committed"  # same level as the task's own consumer
         return settings
 
     def topic_id(self, topic: str) -> str:

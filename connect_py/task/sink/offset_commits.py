@@ -32,7 +32,7 @@ class _Commit:
 class Positions:
     """Positions of a task in its partitions. Each position is the next offset to read."""
 
-    # all records before this position were put or dropped
+    # all records before this position have been put or dropped
     current: dict[TopicPartition, int] = field(default_factory=dict)
     # the group's committed offsets
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)

@@ -33,11 +33,11 @@ class PartitionPauses:
         self._paused.difference_update(partitions)
 
     def drop_revoked(self) -> None:
-        """Drop the task's requests for partitions that it no longer owns."""
+        """Drop the task's pause requests for partitions that it no longer owns."""
         self._by_task &= self._consumer.assigned
 
     def apply(self, everything: bool) -> None:
-        """Apply changes to the consumer. Pauses all partitions if `everything` is True."""
+        """Apply the changes to the consumer. Pause all partitions if `everything` is True."""
         assigned = self._consumer.assigned
         target = set(assigned) if everything else self._by_task & assigned
         now = self._paused & assigned

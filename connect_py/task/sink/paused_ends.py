@@ -18,7 +18,7 @@ from connect_py.metrics.client_statistics import ClientStatistics
 
 log = logging.getLogger(__name__)
 
-# Also how long a pause must last before its log end offset is read. Most pauses are shorter.
+# A partition's log end offset is first read after a pause of this length. Most pauses are shorter.
 UPDATE_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 1.0  # maximum delay of a poll if a leader does not respond
 

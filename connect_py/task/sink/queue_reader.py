@@ -68,7 +68,7 @@ def _library() -> Any:
     )
     if functions is None:
         return None
-    # provides the functions of librdkafka, because the extension module links to it
+    # also provides librdkafka's functions, because the extension module is linked to librdkafka
     client = ctypes.CDLL(cimpl.__file__)
     try:
         pointers = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
@@ -92,7 +92,7 @@ def _library() -> Any:
 
 
 class QueueReader:
-    """Reads the messages that one client fetches from the followed partitions.
+    """Reads the messages that one client fetches from the partitions passed to `follow`.
 
     Used on the client's thread.
     """
@@ -104,9 +104,9 @@ class QueueReader:
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """Return the client settings that load the native library, or none if it is unavailable.
+        """Return client settings that load the native library, or {} if it is not available.
 
-        `configured` is the user's value of `plugin.library.paths`.
+        `configured` is the user's value for `plugin.library.paths`.
         """
         functions = _library()
         if functions is None:
@@ -117,7 +117,7 @@ class QueueReader:
 
     @classmethod
     def of_new_client(cls) -> Self | None:
-        """Return a reader of the client that this thread created last.
+        """Return a reader for the client that this thread created most recently.
 
         Return None if the client was created without `settings`.
         """
@@ -131,10 +131,10 @@ class QueueReader:
             self._functions.reader_follow(self._reader, tp.topic.encode(), tp.partition)
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
-        """Wait for a message, read the available messages, and return their number.
+        """Wait for a message, read the available messages, and return how many were read.
 
-        Reads at most `limit` messages and about `size` bytes. Messages of an earlier poll that were
-        not retrieved are dropped.
+        Reads at most `limit` messages and about `size` bytes. Messages from an earlier poll that
+        were not retrieved are dropped.
         """
         count: int = self._functions.reader_poll(
             self._reader, limit, size, max(0, round(timeout * 1000))
@@ -155,7 +155,7 @@ class QueueReader:
             )
 
     def runs(self) -> list[MessageRun]:
-        """Return the messages of the last poll."""
+        """Return the messages from the last poll."""
         runs = []
         numbers = (ctypes.c_int64 * _RUN_NUMBERS)()
         while self._functions.reader_run(self._reader, numbers):

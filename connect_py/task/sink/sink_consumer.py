@@ -65,8 +65,8 @@ _TEMPORARY: Final = frozenset(
     }
 )
 
-# Client error after the election of a leader with a shorter log. The group is the end of that log,
-# or -1 if it is unknown.
+# Client error after the election of a leader with a shorter log. The regex group captures the end
+# of that log, or -1 if it is unknown.
 _TRUNCATED: Final = re.compile(
     r"(?:log truncation detected at|No epoch found) .*: broker end offset is (-?\d+)"
 )
@@ -77,7 +77,10 @@ Committed: TypeAlias = Callable[
 
 
 class RebalanceListener(Protocol):
-    """Receives rebalance events from `poll`, on its thread. `poll` raises the listener's errors."""
+    """Receives rebalance events on the thread that calls `poll`.
+
+    Errors from the listener propagate through `poll`.
+    """
 
     def on_assigned(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Handle newly assigned partitions.
@@ -94,8 +97,8 @@ class RebalanceListener(Protocol):
     def on_position_lost(self, partition: TopicPartition) -> bool:
         """Handle a position that the log no longer contains.
 
-        Return False if the consumer should resume at the truncation offset or at the position of
-        `auto.offset.reset`.
+        Return False if the consumer should resume at the truncation offset or at the position that
+        `auto.offset.reset` selects.
         """
 
 
@@ -125,13 +128,14 @@ class SinkConsumer:
         # next offset to return, by assigned partition
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # assigned partitions without a message so far, which the reader must follow (again)
+        # assigned partitions without messages so far; the reader must start following them, or
+        # follow them again
         self._unread: set[TopicPartition] = set()
         # partitions that the client has stopped reading and does not accept seeks for
         self._stopped_partitions: set[TopicPartition] = set()
-        # partitions whose log does not contain the next offset, with the error
+        # error message by partition, for partitions whose log does not contain the next offset
         self._lost: dict[TopicPartition, str] = {}
-        # log ends that were reached since the last call of `ends`
+        # log ends that were reached since the last call to `ends`
         self._ends: dict[TopicPartition, int] = {}
         self._error: BaseException | None = None
         self._closing = False
@@ -174,7 +178,7 @@ class SinkConsumer:
 
     @property
     def cut_off(self) -> str | None:
-        """Return the reason why no broker is connected, or None.
+        """Return the reason why no broker is connected, or None if a broker is connected.
 
         The result is based on the client's latest statistics.
         """
@@ -190,7 +194,7 @@ class SinkConsumer:
         )
 
     def topics(self, timeout: float) -> dict[str, int]:
-        """Return all existing topics with their number of partitions, within `timeout` seconds.
+        """Return the partition count of each existing topic, within `timeout` seconds.
 
         Raises:
             RetriableError: The cluster does not respond.
@@ -210,7 +214,7 @@ class SinkConsumer:
 
         Waits for the first message, then returns the available messages, up to `POLL_BYTES`.
 
-        Messages of partitions that were assigned or revoked during the call are dropped, and are
+        Messages from partitions that were assigned or revoked during the call are dropped, and are
         read again if necessary. If the log does not contain the next offset, this call returns the
         records before it, and the next call notifies the listener.
 
@@ -249,10 +253,10 @@ class SinkConsumer:
             self._raise_error()
             if stray is not None:
                 self._reread(stray)
-            # the queue may contain messages of the previous assignment
+            # the queue may contain messages from the previous assignment
             if self._revoked_in_poll or self._moved_in_poll:
                 return []
-            # the client removes the forwarding when it stops reading, which takes some time
+            # when the client stops reading a partition, it removes the forwarding with some delay
             if self._unread:
                 reader.follow(self._unread)
             remaining = deadline - time.monotonic()
@@ -268,7 +272,7 @@ class SinkConsumer:
         return runs
 
     def _reread(self, message: Consumed) -> None:
-        """Read a message of the main queue again because its partition is not forwarded."""
+        """Reread a message from the main queue, because its partition is no longer forwarded."""
         is_record = self._is_record(message)
         tp = TopicPartition(message.topic(), message.partition())
         if tp in self._assigned:
@@ -284,7 +288,7 @@ class SinkConsumer:
         messages: list[Consumed] = [first]
         size = len(first)
         while len(messages) < limit and size < POLL_BYTES:
-            # estimate from the size of the messages so far
+            # estimate how many messages fit, based on the size of the messages so far
             fitting = -(-(POLL_BYTES - size) * len(messages) // max(size, 1))
             requested = min(limit - len(messages), fitting)
             more = self._consumer.consume(requested, 0)
@@ -301,8 +305,9 @@ class SinkConsumer:
     def ends(self) -> dict[TopicPartition, int]:
         """Return the next offsets of partitions whose log end was reached since the last call.
 
-        All records before these offsets have been returned. Transaction markers and aborted records
-        between the last record and the log end are skipped. Only this method reports them.
+        All records before these offsets have been returned. The offsets also skip any transaction
+        markers and aborted records between the last record and the log end. `poll` does not report
+        these.
         """
         ends, self._ends = self._ends, {}
         return ends
@@ -335,7 +340,7 @@ class SinkConsumer:
         if tp not in self._assigned:
             return
         self._stopped_partitions.add(tp)
-        # may refer to the previous assignment; otherwise, the client reports the error again
+        # the error may refer to the previous assignment; if not, the client reports it again
         if tp in self._moved_in_poll:
             self._seeks.setdefault(tp, self._moved_in_poll[tp])
         elif tp not in self._seeks:
@@ -344,7 +349,7 @@ class SinkConsumer:
     def _find_positions(self) -> None:
         """Notify the listener of lost positions. Reset the positions that it does not handle.
 
-        The client's error may refer to a position before a seek or of an earlier assignment.
+        The client's error may refer to a position from before a seek or from an earlier assignment.
         Therefore, the listener is called only if the log does not contain the current position.
         After a truncation, the log after the truncation offset is different and may have any
         length. If a broker does not respond, its partition waits while other partitions are read.
@@ -357,7 +362,7 @@ class SinkConsumer:
             try:
                 low, high = self._starts.range(tp, FIND_SECONDS)
             except KafkaException as error:
-                self._lost[tp] = reason  # after the other partitions
+                self._lost[tp] = reason  # tried again after the other partitions
                 self._check_temporary(error.args[0], f"failed to find the position of {tp}")
                 return
             offset = self._next[tp]
@@ -455,7 +460,7 @@ class SinkConsumer:
         except Exception as error:  # noqa: BLE001 - must not unwind through the client; poll raises it
             self._error = self._error or error
         finally:
-            # Otherwise, the client would still pause the partition after its next assignment, and
+            # Otherwise, the client would keep the partition paused after its next assignment, and
             # this task would not resume it.
             self.resume([tp for tp in revoked if tp in self._paused])
             for owned in (self._assigned, self._unread, self._paused, self._stopped_partitions):
@@ -474,7 +479,7 @@ class SinkConsumer:
             else:
                 self._consumer.unassign()
 
-    # Requests of the loop
+    # Requests from the loop
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Pause assigned partitions until `resume`."""
@@ -549,7 +554,7 @@ class SinkConsumer:
     def commit_and_wait(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> KafkaError | None:
-        """Send a commit and wait for its result. Return the first error or None."""
+        """Send a commit and wait for its result. Return the first error, or None on success."""
         try:
             outcome = self._consumer.commit(offsets=_client_offsets(offsets), asynchronous=False)
         except KafkaException as error:
@@ -589,7 +594,7 @@ def _client(settings: dict[str, Any]) -> tuple[Consumer, QueueReader | None]:
     """Create a client, with a `QueueReader` if the client accepts plugins.
 
     The native library registers a client even if its creation fails later. Therefore, a reader is
-    requested only after the client was created.
+    requested only after the client has been created.
     """
     reading = QueueReader.settings(settings.get(PLUGINS))
     if not reading:

@@ -33,9 +33,10 @@ from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
 from connect_py.task.worker_client import TaskStoppedError
 
-# maximum delay of a stop, because a poll of the client cannot be woken up
+# maximum duration of a client poll, which cannot be interrupted and therefore delays a stop
 POLL_SLICE_SECONDS: Final = 0.2
-# maximum per poll; Arrow calls have a fixed cost, but each decoded message needs 4 kB
+# maximum number of records per poll; a higher value spreads the fixed cost of Arrow calls over more
+# records, but each decoded message needs 4 kB of memory
 POLL_RECORDS: Final = 4000
 # initial and maximum delay before a batch is put again; the task may set a different delay
 REDELIVERY_SECONDS: Final = (0.2, 5.0)
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """Settings of the loop of a sink or source task."""
+    """Settings for the loop of a sink or source task."""
 
     commit_interval_ms: int = 60_000
     commit_timeout_ms: int = 5_000
@@ -94,14 +95,14 @@ class SinkTaskRunner:
         """Create the runner.
 
         Args:
-            task: The task.
-            task_config: Its configuration.
+            task: Task to run.
+            task_config: Configuration of the task.
             topics: Topics to subscribe to.
             settings: Intervals and limits.
             control: Requests from the worker.
             clock: Source of time.
             create_pipeline: Creates the pipeline; called with a function that waits between
-                attempts of an operation.
+                attempts at an operation.
             create_consumer: Creates the consumer; called with this runner, which is the rebalance
                 listener.
             metrics: Metrics of the task.
@@ -118,11 +119,11 @@ class SinkTaskRunner:
         self._offsets = Positions()
         # records of the last poll that have not been put yet
         self._pending: deque[Delivery] = deque()
-        # end offsets of the last poll, which become current after all records have been put
+        # next offsets after the last poll; they become current after all its records have been put
         self._consumed: dict[TopicPartition, int] = {}
         # partitions that were revoked or rewound while the last poll was being processed
         self._withdrawn: set[TopicPartition] = set()
-        # while one of these is True, nothing is read
+        # while either of these is True, nothing is read
         self._batch_waits = False  # a batch is waiting to be put again
         self._waiting = False  # an operation on a record is waiting to be retried
         self._redeliver_at = 0.0
@@ -148,7 +149,7 @@ class SinkTaskRunner:
     def run(self) -> None:
         """Start the task, loop until a stop is requested, and commit the final offsets.
 
-        Raises the errors of the task.
+        Raises the task's errors.
         """
         self._task.start(self._task_config)
         # Subscribe only now. The client joins the group in the background, and a slow start of the
@@ -182,7 +183,8 @@ class SinkTaskRunner:
         self._commits.forget_slow(now)
         self._follow_target()
         self._subscription.update_if_due(now)
-        # not assigned to a variable, which would keep large messages in memory during the iteration
+        # the messages are not assigned to a variable, which would keep them in memory during the
+        # iteration
         polled = self._take(self._poll(now))
         if not self._batch_waits:
             self._skip_to_ends()
@@ -375,9 +377,9 @@ class SinkTaskRunner:
         `close` if closing, and send the commit.
 
         Args:
-            partitions: Partitions to commit.
+            partitions: Partitions whose offsets are committed.
             closing: Close the partitions, and wait for the result of the commit.
-            ended: The error that ended the loop; the caller reports it.
+            ended: The error that ended the loop, if any; the caller reports it.
         """
         current = {
             tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current
@@ -474,7 +476,7 @@ class SinkTaskRunner:
         return self._task.position_lost(partition)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop all state of these partitions. Their records are no longer put or committed."""
+        """Drop all state for these partitions. Their records are no longer put or committed."""
         revoked = set(partitions)
         self._withdraw(revoked)
         self._offsets.forget(revoked)
@@ -482,14 +484,14 @@ class SinkTaskRunner:
         self.metrics.partitions = len(self._consumer.assigned - revoked)
 
     def _withdraw(self, partitions: set[TopicPartition]) -> None:
-        """Drop the polled records of these partitions."""
+        """Drop the polled records from these partitions."""
         self._withdrawn |= partitions
         self._pending = deque(without_partitions(self._pending, partitions))
         self._consumed = {
             tp: offset for tp, offset in self._consumed.items() if tp not in partitions
         }
 
-    # Requests of the task through its context
+    # Requests from the task through its context
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._consumer.assigned

@@ -58,10 +58,10 @@ def open_sink_pipeline(
     """Create the pipeline between consumed messages and a sink task.
 
     Args:
-        owner: Task and cluster of the pipeline.
+        owner: The task that owns the pipeline, with access to its cluster.
         plugins: Creates the transformations.
         task: Receives dead-letter records if the configuration sends them to a table.
-        class_name: Class name of the task in configurations.
+        class_name: Class name of the task, as used in configurations.
         converters: Converters of the task.
         clock: Source of time.
         metrics: Metrics of the task's plugins.

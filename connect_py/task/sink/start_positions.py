@@ -14,7 +14,8 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 
 # timeout for reading committed offsets and start positions, while the group waits
 REQUEST_SECONDS: Final = 30.0
-# timeout for reading the range of a log without the next offset, while other partitions wait
+# timeout for reading the offset range of a log that does not contain the next offset, while other
+# partitions wait
 FIND_SECONDS: Final = 1.0
 # delay before a request is retried, for example while a broker takes over a partition
 RETRY_SECONDS: Final = 0.1
@@ -26,10 +27,10 @@ class StartPositions:
     def __init__(
         self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
     ) -> None:
-        """Create the object.
+        """Create an instance for one consumer.
 
         Args:
-            consumer: The client.
+            consumer: The consumer's client.
             reset: Value of `auto.offset.reset`.
             expect: Logs a temporary error and raises any other error.
         """
@@ -85,5 +86,5 @@ class StartPositions:
         return int(low), int(high)
 
     def edge(self, low: int, high: int) -> int:
-        """Return the end of an offset range that `auto.offset.reset` selects."""
+        """Return the bound of an offset range that `auto.offset.reset` selects."""
         return high if self._reset in ("latest", "largest", "end") else low

@@ -50,7 +50,7 @@ class Subscription:
         self._log_outage_at = 0.0
 
     def update_if_due(self, now: float) -> None:
-        """Update the subscription for a regular expression if due."""
+        """Update the subscription if it uses a regular expression and an update is due."""
         if self._topics.is_regex and now >= self._list_topics_at:
             self.update()
 

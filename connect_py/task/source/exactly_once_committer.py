@@ -50,7 +50,7 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
-# Errors that are not caused by the records of a transaction, for example because the broker was
+# Errors that the records in a transaction did not cause. For example, the broker may have been
 # unavailable for longer than the transaction timeout. The records can be sent again.
 _LOST: Final = _FENCED | frozenset(
     {
@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """Raised if a newer producer of this task exists.
+    """Raised if a newer producer for this task exists.
 
     The open transaction was either aborted or fully committed.
     """
@@ -93,8 +93,8 @@ class ExactlyOnceCommitter(SourceCommitter):
     """Writes the records and offsets of a task in transactions.
 
     A commit consists of the following steps. After a crash between two steps, the transaction is
-    aborted by the next `open` with this transactional ID or by the broker's timeout. Consumers of
-    committed records do not read it, and the previous offsets remain in effect.
+    aborted by the next `open` with this transactional ID or by the broker's timeout. Consumers that
+    read only committed records skip its records, and the previous offsets remain in effect.
 
     1. The records are handed to the client (`dispatched`).
     2. The offset records are written in the same transaction (`_store_offsets`).
@@ -102,10 +102,9 @@ class ExactlyOnceCommitter(SourceCommitter):
     4. The task is notified (`commit_record`, `commit`).
 
     If a transaction exceeds its timeout, for example during a broker outage, the broker aborts it,
-    and the producer can no longer write. A new producer takes over the transactional ID and sends
-    the records that are not in Kafka again (`_repair`). The broker reports the same error to a
-    producer that was fenced by another producer. The age of the transaction distinguishes the two
-    cases.
+    and the producer can no longer write. A new producer takes over the transactional ID and resends
+    the records that are not in Kafka (`_repair`). The broker reports the same error to a producer
+    that was fenced by another producer. The age of the transaction distinguishes the two cases.
     """
 
     def __init__(
@@ -127,11 +126,12 @@ class ExactlyOnceCommitter(SourceCommitter):
         """Create the committer.
 
         Args:
-            interval_ms: Commit interval of the boundary `interval`; limited to half of
+            interval_ms: Commit interval for the boundary `interval`; limited to half of
                 `timeout_ms`.
-            timeout_ms: Transaction timeout of the broker.
-            transactions: Requests of the task if the boundary is `connector`.
-            copies_offsets: True if the connector has its own offset topic.
+            timeout_ms: Time after which the broker aborts a transaction.
+            transactions: The task's commit and abort requests if the boundary is `connector`.
+            copies_offsets: True if the connector has its own offset topic, from which offsets are
+                copied to the worker's offset topic.
             is_committed: Waits until the transaction of a record has ended, and returns True if it
                 was committed. Raises TaskStoppedError.
         """
@@ -149,7 +149,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._open = False  # a transaction is open
         self._started_at = 0.0  # start time of the last transaction
         self._size = 0  # number of records in the open transaction
-        self._bytes = 0  # total size of their keys and values, which remain in memory
+        self._bytes = 0  # total size of the keys and values of these records, which stay in memory
         # offsets that have not been stored yet
         self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}
         # records to report to the task after the commit
@@ -166,7 +166,7 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._repairing = False
 
     def open(self) -> None:
-        """Fence producers of earlier task sets, and acquire this task's transactional ID.
+        """Fence producers from earlier task sets, and acquire this task's transactional ID.
 
         Raises:
             ConnectError: The task set has changed, or the cluster denies the request.
@@ -307,7 +307,8 @@ class ExactlyOnceCommitter(SourceCommitter):
         )
         try:
             # librdkafka fails fatally if it ends a transaction whose partitions are not registered
-            # with the broker yet (librdkafka issue 4849). Delivered records prove that they are.
+            # with the broker yet (librdkafka issue 4849). After the records have been delivered,
+            # the partitions are registered.
             self._producer.client.flush(ABORT_SECONDS)
             self._producer.client.abort_transaction()
         except KafkaException as error:
@@ -406,7 +407,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._stored_at = RecordPlace(topic, partition, offset)
 
     def _commit_client(self) -> None:
-        """Commit without a time limit, because the client fails at the transaction timeout."""
+        """Commit without a separate time limit; the client fails at the transaction timeout."""
         while True:
             try:
                 self._producer.client.commit_transaction(SLICE_SECONDS)
@@ -440,7 +441,8 @@ class ExactlyOnceCommitter(SourceCommitter):
            instance.
         2. Acquire the transactional ID with a new producer, which commits or aborts the old
            transaction.
-        3. Verify the ownership again. A newer instance that was fenced in step 2 does the same.
+        3. Verify the ownership again. If step 2 fenced a newer instance, that instance repairs its
+           transaction in the same way.
         4. If an offset record had been acknowledged, check whether its transaction was committed.
         5. If it was not committed, send the records again in a new transaction.
         """
@@ -487,7 +489,7 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._produce(record, "repeat")
 
     def _to_report_from_before(self) -> list[tuple[Submitted, OffsetAndMetadata | None]]:
-        """Return the pending notifications of records that are not in the open transaction."""
+        """Return the pending notifications for records that are not in the open transaction."""
         sent = {id(submitted) for submitted, _ in self._sent}
         return [entry for entry in self._to_report if id(entry[0]) not in sent]
 
@@ -530,9 +532,9 @@ class ExactlyOnceCommitter(SourceCommitter):
 def _root_error(
     producer: SourceProducer, delivery_error: KafkaError | None, problem: KafkaError
 ) -> KafkaError:
-    """Return the root cause of an error that only reports the error state of the producer.
+    """Return the root cause of an error that reports only that the producer is in an error state.
 
-    `delivery_error`, the error of an undelivered record, takes precedence.
+    `delivery_error`, the error for an undelivered record, takes precedence.
     """
     unexplained = problem.code() in _UNEXPLAINED
     if delivery_error is not None and (unexplained or delivery_error.code() not in _LOST):

@@ -36,7 +36,7 @@ PAUSE_SLICE_SECONDS: Final = 0.2
 SERVE_EVERY: Final = 500  # number of records between checks for delivery reports
 # class name in reports of failed sends
 PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"
-# delivery errors of an aborted transaction
+# delivery errors for records in an aborted transaction
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 log = logging.getLogger(__name__)

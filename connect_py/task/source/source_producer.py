@@ -64,7 +64,7 @@ class SourceProducer:
         )
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. The next send or commit raises fatal errors again."""
+        """Serve delivery reports. Fatal errors are ignored; the next send or commit raises them."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 

@@ -33,7 +33,7 @@ class SubmittedRecords:
     An offset may be stored when its record and all earlier records of its source partition are
     done.
 
-    Used only on the task's thread, because acknowledgements arrive during the producer's `poll`.
+    Used only on the task's thread, on which acknowledgements arrive during the producer's `poll`.
     """
 
     def __init__(self) -> None:

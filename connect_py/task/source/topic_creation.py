@@ -20,9 +20,9 @@ OWN_KEYS: Final = ("include", "exclude", "partitions", "replication.factor")
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRule:
-    """Settings of new topics that match a group."""
+    """Settings for new topics that match a group."""
 
-    group: str  # name of the group
+    group: str  # group name
     partitions: int  # -1 means the broker's default
     replication_factor: int  # -1 means the broker's default
     settings: Mapping[str, str]  # additional topic configs
@@ -79,9 +79,10 @@ class TopicCreation:
 
 
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
-    """Return the rule of a group.
+    """Return the rule for a group.
 
-    The default group must define both numbers. Other groups inherit them.
+    The default group must define the partition count and the replication factor. Other groups
+    inherit them.
     """
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()

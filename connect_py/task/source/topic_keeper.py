@@ -38,14 +38,14 @@ class TopicKeeper:
         wait: Callable[[float], None],
         used: UsedTopics,
     ) -> None:
-        """Create the object.
+        """Create an instance for one task.
 
         Args:
             rules: Determines the settings of new topics.
             admin: Creates the topics.
             producer: Requests the metadata of topics.
             wait: Waits for a number of seconds. Raises TaskStoppedError if a stop was requested.
-            used: Notified of the topic of each record.
+            used: Notified of each record's topic.
         """
         self._rules = rules
         self._admin = admin
@@ -57,7 +57,7 @@ class TopicKeeper:
     def ensure(self, topic: str) -> None:
         """Wait until the topic exists, possibly indefinitely.
 
-        The topic is created by these rules, by the broker, or by another client.
+        The topic is created according to the rules, by the broker, or by another client.
 
         Raises:
             ConnectError: The rules apply to the topic, and the cluster denies its creation.

@@ -1,4 +1,4 @@
-"""`TransactionBoundary`: transaction boundaries of a source connector and requests of its tasks."""
+"""`TransactionBoundary`: a source connector's transaction boundaries and its tasks' requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TransactionBoundary(Enum):
 
 
 class WorkerTransactionContext:
-    """Stores the requests of a task until the committer takes them.
+    """Stores a task's requests until the committer takes them.
 
     Implements `connect_py.api.task.TransactionContext`.
     """

@@ -1,4 +1,4 @@
-"""Determines the outcome of a transaction with a consumer of committed records."""
+"""Uses a consumer that reads only committed records to determine a transaction's outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.storage.storage_clients import Settings
 
 POLL_SECONDS: Final = 0.2  # maximum delay of a stop
 
-# Permanent errors. A missing topic has been deleted, because the record was written to it.
+# Permanent errors. A missing topic must have been deleted, because it once contained the record.
 _LASTING: Final = REFUSALS | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -40,12 +40,13 @@ class RecordPlace:
 def is_committed(settings: Settings, location: RecordPlace, check: Callable[[], None]) -> bool:
     """Return True if the transaction of a record was committed. The transaction must have ended.
 
-    Waits without a limit, because older open transactions of other producers delay the result.
+    Waits without a time limit, because older open transactions of other producers delay the result.
 
     Args:
-        settings: Settings of a consumer that reads committed records and reports the end of a
+        settings: Settings for a consumer that reads only committed records and reports the end of a
             partition.
-        location: Location of the latest record of its key, which compaction does not remove.
+        location: Location of the record, which must be the latest for its key so that compaction
+            does not remove it.
         check: Called regularly. Raises an error to end the wait.
 
     Raises:
