@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class BySchema(Generic[T]):
-    """Caches the results of a function of a schema.
+    """Caches the results of a function that takes a schema.
 
-    The row forms of transformations call it for every record. The lookup uses the identity of the
-    schema object, because comparing two equal schemas takes longer than transforming a row. Equal
-    schemas share one result.
+    Transformations call it for every record that they process in row form. The lookup uses the
+    identity of the schema object, because comparing two equal schemas takes longer than
+    transforming a row. Equal schemas share one result.
     """
 
     def __init__(self, function: Callable[[Schema], T], size: int = 64) -> None:

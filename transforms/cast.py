@@ -98,7 +98,7 @@ def _target(name: str) -> Type:
 
 
 class Cast(FieldTransformation[R]):
-    """Casts values in the same way as Java. Nulls remain null."""
+    """Casts values in the same way as Kafka Connect's `Cast`. Nulls remain null."""
 
     config_def = (
         ConfigDef()
@@ -174,7 +174,7 @@ class CastTo(Conversion):
 
 
 class CastWholeTo(CastTo):
-    """Converts a whole key or value. Unlike for a field, the schema metadata is retained."""
+    """Converts a whole key or value. Unlike a field cast, this retains the schema metadata."""
 
     def schema(self, schema: Schema) -> Schema:
         result = super().schema(schema)

@@ -1,5 +1,8 @@
 """Arrow kernels shared by several transformations.
 
+The row form of a transformation is its `apply` method, and the columnar form is its `apply_batch`
+method.
+
 Transformations import this module on first use because it imports pyarrow.
 """
 
@@ -59,7 +62,7 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
 def struct_column(
     schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int
 ) -> pa.Array:
-    """Build a column of a struct schema from its members, with nulls where `null` is true."""
+    """Build a column with a struct schema from its members, with nulls where `null` is true."""
     if not members:
         return empty_structs(null, length)
     return pa.StructArray.from_arrays(members, fields=list(arrow_type(schema)), mask=null)
@@ -125,7 +128,9 @@ def maps(
 
 
 def split(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
-    """Split a batch by code, in order of first appearance. `codes` must not contain nulls.
+    """Split a batch into one batch per code, in order of first appearance.
+
+    `codes` contains the code of each row and must not contain nulls.
 
     Rows with the same code remain in order. Use this function for rows that are routed to different
     topics, because records are not ordered across topics.
@@ -144,7 +149,7 @@ def split(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
 def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumnar:
     """Return the error for a batch that the columnar form cannot transform.
 
-    BadRows contains the error of each row that fails in the row form. The result is NotColumnar if
+    BadRows contains an error for each row that fails in the row form. The result is NotColumnar if
     no row fails. `apply` is the row form, a bound method of the transformation. To locate the bad
     rows, the columnar form is called with halves of the batch. One bad row among thousands
     therefore costs about as much as a second call with the whole batch.
@@ -237,7 +242,7 @@ def converted(
 ) -> tuple[list[Value], list[int]]:
     """Convert values one by one. Return the results and the indices of the values that failed.
 
-    The result of a failed value is null.
+    The result for a failed value is null.
     """
     results: list[Value] = []
     failed: list[int] = []
@@ -297,9 +302,9 @@ def required_nulls(
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
-    """Return a mask of the null rows of a column, or None, and the schema of these rows.
+    """Return a mask of a column's null rows, or None if there are none, and the schema of the rows.
 
-    Call this function before the schema of the column changes. Null rows retain their schema.
+    Call this function before the schema of the column is changed. Null rows retain their schema.
 
     Raises:
         NotColumnar: The null rows have different schemas.
@@ -319,7 +324,7 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
 def restructured(
     column: Column, result: Schema, columns: Sequence[pa.Array]
 ) -> tuple[Column, set[int]]:
-    """Build a column from a schema and its members; also return the rows without a required value.
+    """Return a column with this schema and these members, and the rows that lack a required value.
 
     Null rows are unchanged; see `kept_nulls`.
     """

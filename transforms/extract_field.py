@@ -25,10 +25,10 @@ PURPOSE = "field extraction"
 class ExtractField(SideTransformation[R]):
     """Replaces a struct or map with one of its fields.
 
-    A null remains null and has the schema of the field in the result.
+    A null remains null. In the result, its schema is the schema of the field.
 
-    The row form and the columnar form are both handwritten, because the result is not a struct, and
-    its nulls depend on every struct on the path to the field.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot replace
+    a struct with a nested field, whose nulls depend on every struct on the path to the field.
     """
 
     config_def = (

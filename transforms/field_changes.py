@@ -20,7 +20,7 @@ from transforms.side import Side
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MAX_NAMES: Final = 10_000  # cached names of map entries
+_MAX_NAMES: Final = 10_000  # maximum number of cached names of map entries
 
 
 class Nulls(Enum):
@@ -171,7 +171,7 @@ class FieldChanges:
             null. Cannot be combined with `new_name` or `copied`.
         copied: Copies of existing fields.
         inserted: Record metadata and constants to add as fields.
-        headers: Headers to add, as pairs of the header name and the name of an existing field.
+        headers: Headers to add, as (header name, name of an existing field) pairs.
         whole: Conversion of the whole key or value, which may have any type. Cannot be combined
             with other changes.
     """
@@ -225,7 +225,7 @@ class Plan:
     ) -> None:
         self.source: Final = source
         self.schema: Final = result
-        # index of the source field of each field of the result, except the inserted fields
+        # index of the source field for each field of the result, except the inserted fields
         self.sources: Final = sources
         # (index in the result, schema of the source field, conversion)
         self.conversions: Final = conversions
@@ -238,8 +238,9 @@ class Plan:
             source.fields[index].schema is field.schema
             for index, field in zip(sources, result.fields, strict=False)
         )
-        # `select` returns the source values that the result contains, or is None if it contains
-        # all of them in order. The values at the indices `appended` are then copied to the end.
+        # `select` returns the source values that the result contains. It is None if the result
+        # begins with all source values in order, followed by copies of the values at the indices
+        # `appended`.
         count = len(source.fields)
         keeps_all = list(sources[:count]) == list(range(count))
         self.select: Final = None if keeps_all else values_at(sources)
@@ -266,11 +267,11 @@ class DeclaredFields(Protocol):
 
     @property
     def side(self) -> Side:
-        """Side of the input."""
+        """Side (key or value) that is transformed."""
 
     @property
     def target(self) -> Side | None:
-        """Side of the result, or None if it is the side of the input."""
+        """Side that contains the result, or None if it is the side that is transformed."""
 
     @property
     def nulls(self) -> Nulls:
@@ -286,7 +287,7 @@ class DeclaredFields(Protocol):
 
     @property
     def result(self) -> Callable[[Schema], Schema]:
-        """Function that returns the schema of the result for a schema."""
+        """Function that maps an input schema to the schema of the result."""
 
     @property
     def plan(self) -> Callable[[Schema], Plan]:

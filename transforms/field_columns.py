@@ -1,4 +1,4 @@
-"""Columnar form of `FieldTransformation`."""
+"""Columnar form (`apply_batch`) of `FieldTransformation`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Work:
         return Column(result, data, null, tombstone_schema=null_schema)
 
     def _nulls(self) -> tuple[pa.BooleanArray | None, Schema | None]:
-        """Return a mask of the nulls that lack the schema of the result, and their schema."""
+        """Return a mask of the nulls whose schema is not the result's, and their schema."""
         column = self._column
         if self._transformation.nulls is Nulls.PASS:
             return kept_nulls(column)
@@ -226,7 +226,7 @@ class _Work:
     def _renamed(
         self, members: dict[str, pa.Array]
     ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
-        """Return the existing members under their new names, and the rows without them."""
+        """Return the existing members by new name, and masks of the rows without these members."""
         names = self._transformation.names
         if names is None:
             return members.copy(), dict(self._column.absent)

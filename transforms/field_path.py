@@ -34,7 +34,7 @@ class FieldPath:
         return cls(text, (text,) if version.upper() == "V1" else tuple(_steps(text)))
 
     def field_of(self, schema: Schema) -> Field | None:
-        """Return the field at this path of a struct schema, or None if it does not exist.
+        """Return the field at this path in a struct schema, or None if it does not exist.
 
         Raises:
             DataError: A field on the path is not a struct.

@@ -1,4 +1,4 @@
-"""`FieldTransformation`: base class of transformations that declare their field changes."""
+"""`FieldTransformation`: base class for transformations that declare their field changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FieldTransformation(SideTransformation[R]):
         return rebuilt(schema, fields)
 
     def require_row(self, schema: Schema, value: Value) -> Struct:
-        """Return a value with a schema if it is a struct; raise DataError otherwise."""
+        """Return `value`, which has this schema, if it is a struct; raise DataError otherwise."""
         return require_struct(value, self.purpose, schema)
 
     def check(self, plan: Plan, values: Sequence[Value]) -> None:

@@ -12,7 +12,8 @@ from connect_py.api.transformation import Transformation
 class Filter(Transformation[R]):
     """Drops every record that it receives. Use it with a predicate.
 
-    The row form and the columnar form are both handwritten, because rows are dropped.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot drop
+    records.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:

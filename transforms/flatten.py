@@ -36,8 +36,8 @@ class Leaf:
 class Flatten(SideTransformation[R]):
     """Flattens structs and maps, but not arrays. A null key or value is passed through unchanged.
 
-    The row form and the columnar form are both handwritten, because the fields of the result depend
-    on the values of nested maps.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` does not
+    support result fields that depend on the values of nested maps.
     """
 
     config_def = ConfigDef().define(

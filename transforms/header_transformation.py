@@ -1,4 +1,4 @@
-"""`HeaderTransformation`: base class of transformations that change only headers."""
+"""`HeaderTransformation`: base class for transformations that change only headers."""
 
 from __future__ import annotations
 

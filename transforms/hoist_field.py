@@ -16,8 +16,8 @@ from transforms.side import SideTransformation, for_both
 class HoistField(SideTransformation[R]):
     """Wraps a key or value. A tombstone becomes a map with a null entry.
 
-    The row form and the columnar form are both handwritten, because the input may have any type,
-    and its nulls become values.
+    The input may have any type. `apply` and `apply_batch` are both written by hand, because
+    `FieldTransformation` cannot convert nulls to other values.
     """
 
     config_def = ConfigDef().define(

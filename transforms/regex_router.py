@@ -16,10 +16,10 @@ from transforms.validators import java_regex
 
 
 class RegexRouter(Transformation[R]):
-    """Renames the topics that the expression matches as a whole. Partitions are unchanged.
+    """Renames topics whose entire name matches the expression. Partitions are unchanged.
 
-    As in Java, the first match in such a topic is replaced. The row form and the columnar form are
-    both handwritten, because they only call the same function for the topic.
+    As in Java, only the first match in such a name is replaced. `apply` and `apply_batch` are both
+    written by hand; they only call the same function for the topic.
     """
 
     config_def = (

@@ -109,7 +109,7 @@ class TimestampConverter(FieldTransformation[R]):
         return schema.replace(fields=fields, default=None)
 
     def make_plan(self, schema: Schema) -> Plan:
-        """Return the plan for a struct schema. The default of the schema is also converted."""
+        """Return the plan for a struct schema. The schema's default is also converted."""
         plan = super().make_plan(schema)
         if schema.default is None:
             return plan

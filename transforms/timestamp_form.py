@@ -21,7 +21,7 @@ from connect_py.api.schema import (
 
 
 class Form(Enum):
-    """Form of a date, time, or timestamp; the enum values are the values of `target.type`."""
+    """Form of a date, time, or timestamp. The enum values are the values of `target.type`."""
 
     STRING = "string"
     UNIX = "unix"

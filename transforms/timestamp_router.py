@@ -17,8 +17,8 @@ from transforms.shared_options import TOPIC_FORMAT
 class TimestampRouter(Transformation[R]):
     """Formats the timestamp of the record in UTC, like Java's SimpleDateFormat.
 
-    The row form and the columnar form are both handwritten, because the rows of a batch may be
-    routed to different topics.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot route
+    the rows of a batch to different topics.
     """
 
     config_def = (

@@ -16,7 +16,10 @@ from transforms.validators import non_empty_list
 
 
 class ValueToKey(FieldTransformation[R]):
-    """Replaces the key. The partition does not change. A record with a null value fails."""
+    """Replaces the key with fields of the value. The partition does not change.
+
+    A record with a null value fails.
+    """
 
     config_def = (
         ConfigDef()

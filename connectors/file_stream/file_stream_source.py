@@ -59,8 +59,8 @@ CONFIG_DEF = (
 class FileStreamSourceTask(SourceTask):
     """Reads complete lines. The offset of a record is the position after its line.
 
-    Standard input has no positions. Lines that were read but not delivered are lost when the task
-    ends.
+    Standard input has no positions, so lines that were read but not delivered are lost when the
+    task ends.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class FileStreamSourceConnector(SourceConnector):
     ) -> bool:
         """Validate new offsets.
 
-        Any partition may be reset. A position may exceed the length of the file.
+        The offset of any partition may be reset. A position may exceed the length of the file.
         """
         if not self.config_def.parse(props)[FILE]:
             raise ConnectError(

@@ -23,7 +23,7 @@ def _date_format(name: str, value: Parsed) -> None:
 
 
 class MessageTimestampRouter(Transformation[R]):
-    """Uses the timestamp in the first of the configured keys that is not null."""
+    """Uses the timestamp from the first configured key whose value is not null."""
 
     config_def = (
         ConfigDef()

@@ -26,8 +26,8 @@ PURPOSE = "Updating schema"
 class ByLogicalTableRouter(Transformation[R]):
     """Renames topics and schemas, and adds a field to the key that identifies the table.
 
-    The row form and the columnar form are both handwritten, because the key, the value, and the
-    topic change together.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` cannot change
+    the key, the value, and the topic together.
     """
 
     key_field_default = "__dbz__physicalTableIdentifier"

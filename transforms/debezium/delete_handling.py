@@ -18,7 +18,7 @@ class Deletes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeleteHandling:
-    """Handling of delete events and tombstones in one mode."""
+    """Defines how one mode handles delete events and tombstones."""
 
     deletes: Deletes
     drop_tombstones: bool

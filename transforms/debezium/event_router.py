@@ -55,7 +55,7 @@ def _additional(name: str, value: Parsed) -> None:
 
 
 def event_router_config(prefix: str) -> ConfigDef:
-    """Return the options of a router. The names of the outbox options begin with `prefix`.
+    """Return a router's options. The names of the outbox options begin with `prefix`.
 
     The prefix is `table` or `collection`.
     """
@@ -355,9 +355,9 @@ def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
 
 
 def _event_name(row: str | None, routed_by: str) -> str | None:
-    """Return the schema name of an event with an envelope.
+    """Return the schema name for an event whose payload is wrapped in an envelope.
 
-    It is the schema name of the row, with `routed_by` inserted before its last part.
+    It is `row`, the schema name of the row, with `routed_by` inserted before its last part.
     """
     if row is None:
         return None

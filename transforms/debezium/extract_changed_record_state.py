@@ -19,8 +19,9 @@ _IMAGES = ("before", "after")
 class ExtractChangedRecordState(Transformation[R]):
     """Adds the configured headers to change events. Other records are passed through unchanged.
 
-    Both lists are empty if the row before or the row after the change is missing. The row form and
-    the columnar form are both handwritten, because a header depends on all columns of two rows.
+    Both lists are empty if the row before or the row after the change is missing. `apply` and
+    `apply_batch` are both written by hand, because the headers that `FieldTransformation` adds
+    cannot depend on all columns of two rows.
     """
 
     config_def = (
@@ -71,7 +72,7 @@ class ExtractChangedRecordState(Transformation[R]):
         return [batch.replace(headers=headers)]
 
     def _refused(self, batch: Batch) -> Sequence[Batch]:
-        """Reject the events of an envelope schema without `before` or `after`.
+        """Reject events whose envelope schema lacks `before` or `after`.
 
         Null values are passed through unchanged.
         """

@@ -33,7 +33,7 @@ _WITHOUT_EFFECT: Final = ("route.by.field", "drop.fields.header.name", "replace.
 
 
 class ExtractNewDocumentState(Unwrapping[R]):
-    """Converts each document to a struct whose schema is inferred from the values of the record.
+    """Converts each document to a struct whose schema is inferred from the record's values.
 
     The result of an update without the full document contains the changed members and `_id`, but
     not the removed members. The key becomes a struct with the typed `id`. Records whose key or
@@ -146,7 +146,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
         return result.replace(value_schema=row.schema, value=row)
 
     def _document(self, record: R, event: Struct) -> tuple[Document | None, bool]:
-        """Return the document of an event, if any, and True if the document was deleted."""
+        """Return the document in an event, if any, and True if the document was deleted."""
         after = json_of(event, AFTER)
         if after is not None:
             return parse_document(after), False

@@ -37,8 +37,8 @@ class ExtractNewRecordState(Unwrapping[R]):
     with a schema are passed through unchanged. Examples are schemaless values, heartbeats,
     transaction markers, and messages. Truncate events are dropped. A delete event without the row
     before the change becomes a tombstone with its key, unless deletes are dropped. (Debezium always
-    drops such an event.) The row form and the columnar form are both handwritten, because rows are
-    dropped, and the result mixes rows before and after a change.
+    drops such an event.) `apply` and `apply_batch` are both written by hand, because
+    `FieldTransformation` can neither drop rows nor mix rows before and after a change.
     """
 
     config_def = (
@@ -221,7 +221,7 @@ class _Layout:
     def __init__(self, reference: ExtractNewRecordState[Any], envelope: Schema) -> None:
         self.after = _place(envelope, AFTER)
         self.before = _place(envelope, BEFORE)
-        # returns the schema of the result for the schema of a row
+        # maps the schema of a row to the schema of the result
         self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))
 
 

@@ -35,7 +35,7 @@ ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def adjusted_schema_name(mode: str, name: str) -> str:
-    """Return the full name of a schema, adjusted as in this `schema.name.adjustment.mode`.
+    """Return the full name of a schema, adjusted for a mode of `schema.name.adjustment.mode`.
 
     Dots are unchanged.
     """

@@ -18,7 +18,7 @@ PURPOSE = "Header field insertion"
 
 
 class HeaderToValue(Transformation[R]):
-    """Adds a field for each configured header that exists. Tombstones are passed through."""
+    """Adds a field for each configured header that exists. Tombstones pass through unchanged."""
 
     config_def = (
         ConfigDef()

@@ -88,7 +88,7 @@ class _Scripting(Transformation[R]):
 
     @abstractmethod
     def result(self, record: R, value: object) -> R | None:
-        """Return the result for a record and the value of the expression."""
+        """Return the resulting record, given the value of the expression for `record`."""
 
 
 class Filter(_Scripting[R]):

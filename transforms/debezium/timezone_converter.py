@@ -1,4 +1,4 @@
-"""`TimezoneConverter`: converts the timestamps of change events to another time zone."""
+"""`TimezoneConverter`: converts timestamps in change events to another time zone."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ class _ListItem:
 class TimezoneConverter(Transformation[R]):
     """Converts zoned times to the configured zone, and local times in that zone to UTC.
 
-    If a column is null and has a default, the default is converted. The row form and the columnar
-    form are both handwritten, because columns of nested rows are converted, depending on the table.
+    If a column is null and has a default, the default is converted. `apply` and `apply_batch` are
+    both written by hand, because `FieldTransformation` cannot convert columns of nested rows
+    depending on the table.
     """
 
     config_def = (

@@ -69,7 +69,7 @@ class _Kinds:
 
 
 class UnwrapColumns:
-    """Unwraps batches. The row form is the reference."""
+    """Unwraps batches. The row form (`apply` of the transformation) defines the correct results."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class UnwrapColumns:
         )
 
     def _without_envelope(self, batch: Batch) -> Sequence[Batch]:
-        """Pass values through unchanged, and handle null values as the mode specifies."""
+        """Pass values through unchanged, and handle nulls as the delete handling mode specifies."""
         null = batch.value.is_null()
         self._reference.note_passing(len(batch) - batch.value.null_count)
         if null is None:

@@ -1,4 +1,4 @@
-"""Base class of the transformations that replace change events with rows."""
+"""Base class for the transformations that replace change events with rows."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from transforms.columns import (
 )
 from transforms.iceberg.cdc import CDC_OPERATIONS, INSERT, NO_ROW
 
-MAX_NAMES = 1024  # limit for the pairs of database and table in a batch
+MAX_NAMES = 1024  # maximum number of distinct (database, table) pairs in a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Rows:
 
 
 class _Codes:
-    """Debezium operations of the rows of a batch, evaluated once per distinct operation."""
+    """Evaluates the Debezium operations in a batch, once per distinct operation."""
 
     def __init__(self, op: pa.StringArray) -> None:
         encoded = op.dictionary_encode(null_encoding="encode")
@@ -83,7 +83,7 @@ class _Codes:
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
         """Return a mask of the events that contain the row that their operation requires.
 
-        `after` and `before` are masks of the events without that row.
+        `after` and `before` are masks of the events without a row after or before the change.
         """
         return pc.invert(pc.if_else(self.delete, before, after))
 
@@ -95,7 +95,10 @@ class _Codes:
 
 
 class DebeziumColumns:
-    """Replaces events with their rows and adds `_cdc`. The row form is the reference."""
+    """Replaces events with their rows and adds `_cdc`.
+
+    The row form (`DebeziumTransform.apply`) defines the correct results.
+    """
 
     def __init__(
         self,
@@ -284,7 +287,7 @@ class DebeziumColumns:
     def _source(
         self, batch: Batch, source: Column | None
     ) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
-        """Return the schema or database and the table of each event, and a mask of complete rows.
+        """Return each event's schema or database, its table, and a mask of complete rows.
 
         A row is complete if both names exist.
         """

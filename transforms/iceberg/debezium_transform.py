@@ -38,9 +38,9 @@ class DebeziumTransform(Transformation[R]):
 
     A delete event is replaced with the row before the change, any other event with the row after
     it. Nulls are replaced with the default value of the field. Tombstones are passed through
-    unchanged. Truncate events, message events, and schemaless events without a row are dropped. The
-    row form and the columnar form are both handwritten, because a shared description can neither
-    drop rows nor combine before and after rows in one result.
+    unchanged. Truncate events, message events, and schemaless events without a row are dropped.
+    `apply` and `apply_batch` are both written by hand, because `FieldTransformation` can neither
+    drop rows nor combine rows from before and after a change in one result.
     """
 
     config_def = ConfigDef().define(

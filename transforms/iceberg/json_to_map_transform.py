@@ -132,7 +132,7 @@ def _string(tree: Any) -> str:
 
 
 def _json(tree: Any) -> str:
-    """Return JSON in the format of Java. Floats that JSON does not support are quoted."""
+    """Return JSON in the same format as Java. Floats that JSON does not support are quoted."""
     if isinstance(tree, dict):
         return f"{{{','.join(f'{_json(name)}:{_json(value)}' for name, value in tree.items())}}}"
     if isinstance(tree, list):

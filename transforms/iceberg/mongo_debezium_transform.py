@@ -25,7 +25,7 @@ ID: Final = "_id"
 
 
 class MongoDebeziumTransform(Transformation[R]):
-    """Converts the key, `before`, and `after` of each event. Must precede `DebeziumTransform`.
+    """Converts the key, `before`, and `after` of each event. Must run before `DebeziumTransform`.
 
     If an update does not contain the full document, `after` consists of the document before the
     change, if it is available, and the changed members. A delete without the document before the

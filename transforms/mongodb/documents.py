@@ -48,7 +48,7 @@ _SCALARS: Final[Mapping[Kind, Schema]] = {
 
 
 class ArrayEncoding(Enum):
-    """Conversion of arrays; the enum values are the values of the option."""
+    """Conversion of arrays. The enum values are the option's values."""
 
     ARRAY = "array"  # arrays, whose items must all have the same type
     DOCUMENT = "document"  # structs with the members _0, _1, and so on
@@ -56,7 +56,7 @@ class ArrayEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Nothing:
-    """Shape of values that are all null."""
+    """Shape (inferred structure) of values that are all null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ _NOTHING: Final = _Nothing()
 class DocumentConverter:
     """Converts documents to structs.
 
-    A null becomes an optional string unless other items of the same array have a type. All
+    A null becomes an optional string unless other items in the same array determine its type. All
     documents in an array share a schema, which contains the members of every document. Members
     without a Connect type (`Kind.OTHER`) are omitted.
     """
 
     def __init__(self, arrays: ArrayEncoding, adjusted: Callable[[str], str] = str) -> None:
-        """Create a converter. `adjusted` returns the field name for the name of a member."""
+        """Create a converter. `adjusted` maps the name of a member to a field name."""
         self._arrays = arrays
         self._adjusted = adjusted
 
@@ -160,7 +160,7 @@ class DocumentConverter:
                 return struct(*fields, name=name, optional=optional)
 
     def _value(self, shape: _Shape, schema: Schema, bson: BsonValue) -> Value:
-        # OTHER occurs if another document of the same array has a supported type for this member
+        # OTHER occurs if another document in the same array has a supported type for this member
         if bson.kind in (Kind.NULL, Kind.OTHER):
             return None
         match shape:

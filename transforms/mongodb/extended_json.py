@@ -36,7 +36,7 @@ class Kind(Enum):
     SCOPED_JAVASCRIPT = auto()  # (code, document)
     DOCUMENT = auto()  # Mapping[str, BsonValue]
     ARRAY = auto()  # Sequence[BsonValue]
-    # the unchanged Document of a symbol, database pointer, minimum key, maximum key, or undefined
+    # the unchanged Document for a symbol, database pointer, minimum key, maximum key, or undefined
     OTHER = auto()
 
 
@@ -100,7 +100,7 @@ def _bson(value: Any) -> BsonValue:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
-    """Return a document, or a value of a type that JSON does not support."""
+    """Return a JSON object as a document, or as the typed value that it represents."""
     members = {name: _bson(value) for name, value in pairs}
     if pairs and pairs[0][0] in _SPECIAL:
         bson = _special(members)
@@ -110,7 +110,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
 
 
 def _special(members: Document) -> BsonValue | None:
-    """Return the value that the object represents, or None if it is a document.
+    """Return the typed value that the object represents, or None if it is an ordinary document.
 
     A document with a member such as `$regex` can be a query expression.
     """
@@ -278,7 +278,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def canonical_text(bson: BsonValue) -> str:
-    """Return a value as canonical extended JSON, indented like MongoDB's Java driver."""
+    """Return a value as canonical extended JSON, indented as by MongoDB's Java driver."""
     return json.dumps(_tree(bson), indent=2, ensure_ascii=False)
 
 

@@ -13,7 +13,7 @@ from transforms.validators import java_regex
 
 
 class TopicNameMatches(Predicate[R]):
-    """Matches records whose whole topic matches the pattern.
+    """Matches records whose entire topic name matches the pattern.
 
     Earlier transformations may have changed the topic.
     """
