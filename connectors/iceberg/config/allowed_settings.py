@@ -26,7 +26,8 @@ from connectors.iceberg.config.worker_defaults import is_worker_default
 
 # worker property with a comma-separated list of glob patterns for keys
 ALLOWED: Final = "connect_py.spark.settings.allowed"
-# worker property with a comma-separated list of glob patterns for keys with SQL or function names
+# worker property with a comma-separated list of glob patterns for keys whose values are SQL or
+# function names
 USER_CODE: Final = "connect_py.spark.user-code.allowed"
 REMOTE: Final = "spark.remote"  # Spark Connect; see docs/decisions/0013-no-spark-connect.md
 
@@ -76,7 +77,7 @@ def refused_settings(
 
     Args:
         props: The configuration of the connector.
-        worker_settings: See `SharedServices`.
+        worker_settings: Returns the worker properties that start with a prefix.
     """
     allowed = _patterns(worker_settings, ALLOWED)
     for key, value in props.items():
@@ -156,7 +157,7 @@ def _refusal_of_spark_setting(name: str, value: str) -> str | None:
     if (catalog := _SPARK_CATALOG.fullmatch(name)) is not None:
         if catalog[2] is None:
             return (
-                None if value in _ICEBERG_CATALOGS else f"{value} is not a catalog class of Iceberg"
+                None if value in _ICEBERG_CATALOGS else f"{value} is not an Iceberg catalog class"
             )
         return _refusal_of_class(name, value)
     if name.startswith("spark.hadoop."):

@@ -1,6 +1,7 @@
 """`CycleAggregate`: an aggregate table that is updated with each commit to another table.
 
-The key of the query is `iceberg.ext.cycle-aggregate.<table>`. Other settings append a suffix to it:
+The key for the query is `iceberg.ext.cycle-aggregate.<table>`. Other settings append a
+suffix to it:
 
 - `.keys`: columns that identify a row
 - `.add`: columns whose values are added to the existing values
@@ -64,7 +65,7 @@ class CycleAggregate:
 def parse_aggregates(
     settings: Mapping[str, str], tables: Sequence[str] | None
 ) -> tuple[CycleAggregate, ...]:
-    """Parse the declarations of a connector.
+    """Parse a connector's aggregate declarations.
 
     Args:
         settings: Values by key, without the prefix `iceberg.ext.cycle-aggregate.`.

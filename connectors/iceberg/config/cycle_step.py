@@ -53,8 +53,8 @@ def parse_query(query: str, reads: re.Pattern[str], reason: str) -> str:
     An empty string is valid.
 
     Args:
-        query: The query.
-        reads: Pattern that is searched in the query. It must match a reference to the rows.
+        query: SQL query to validate.
+        reads: Pattern to search for in the query. It must match a reference to the rows.
         reason: Error message for a query without a match.
 
     Raises:

@@ -57,7 +57,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ExpectationRules:
-    """Expectations of a connector and the tables to which they apply."""
+    """A connector's expectations, and the tables to which they apply."""
 
     expectations: tuple[Expectation, ...] = ()
     # table name pattern by expectation name; an expectation without a pattern applies to all tables
@@ -66,7 +66,7 @@ class ExpectationRules:
     def of_table(
         self, table: str, table_expectations: tuple[Expectation, ...]
     ) -> tuple[Expectation, ...]:
-        """Return the expectations of a table.
+        """Return the expectations for a table.
 
         `table_expectations` take precedence over connector expectations with the same name.
         """
@@ -81,7 +81,7 @@ class ExpectationRules:
 
 
 def expectation_rules(settings: Mapping[str, str]) -> ExpectationRules:
-    """Parse the expectations of a connector.
+    """Parse a connector's expectations.
 
     Args:
         settings: Values by key, without the prefix `iceberg.ext.expect.`.

@@ -1,4 +1,4 @@
-"""Config keys of the Iceberg sink: the keys of both Java sinks, and extensions."""
+"""Config keys for the Iceberg sink: those of both Java sinks (Apache, Tabular), and extensions."""
 
 from __future__ import annotations
 

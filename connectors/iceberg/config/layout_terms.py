@@ -37,7 +37,7 @@ class PartitionTerm:
 
     @property
     def name(self) -> str:
-        """Name of the partition field, as in the Java sink."""
+        """Name that the Java sink gives the partition field."""
         return self.column + _SUFFIX.get(self.transform, f"_{self.transform}")
 
     @property

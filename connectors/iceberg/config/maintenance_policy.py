@@ -58,14 +58,14 @@ class HourWindow:
 class MaintenanceMode(Enum):
     """Value of `enabled`, which determines the tables that the sink maintains."""
 
-    # compaction and snapshot expiration of tables created by the sink, in the driver of the commits
+    # compaction and snapshot expiration for tables created by the sink, in the driver that commits
     AUTO = "auto"
-    TRUE = "true"  # the whole policy on every table, in a separate driver
+    TRUE = "true"  # the whole policy, for every table, in a separate driver
     FALSE = "false"
 
 
 def created_properties(mode: MaintenanceMode) -> Mapping[str, str]:
-    """Return the maintenance properties of a new table."""
+    """Return the maintenance properties for a new table."""
     return {CREATED_KEY: "true"} if mode is MaintenanceMode.FALSE else CREATED_PROPERTIES
 
 
@@ -144,7 +144,7 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
-    """Maintenance settings of one table, with defaults."""
+    """Maintenance settings for one table, with defaults."""
 
     mode: MaintenanceMode = _setting(
         "enabled",
@@ -255,7 +255,7 @@ class MaintenancePolicy:
         "Minimum age at which the files of a time partition are moved to another location, such as "
         "`90d`. If unset, files are not moved.",
     )
-    tiering_location: str = _setting(  # `cold` in the location of the table if empty
+    tiering_location: str = _setting(  # `cold` in the table's location if empty
         "tiering-location",
         "",
         str.strip,
@@ -285,7 +285,7 @@ class MaintenancePolicy:
 
     @property
     def is_auto(self) -> bool:
-        """True if the driver of the commits maintains the table, provided the sink created it."""
+        """True if the driver that commits also maintains the table, if the sink created it."""
         return self.mode is MaintenanceMode.AUTO
 
     @property
@@ -330,7 +330,7 @@ def keys_without_effect(props: Mapping[str, str]) -> list[str]:
         for key in props
         if key.startswith(TABLE_PREFIX) and _TABLE_SETTING in key
     }
-    modes: dict[str, str] = {}  # by the full name and by the last part of the name of each table
+    modes: dict[str, str] = {}  # by the full name of each table and by the last part of that name
     for key, (table, name) in table_keys.items():
         if name == "enabled":
             mode = props[key].strip().lower()

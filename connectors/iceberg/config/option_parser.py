@@ -1,4 +1,4 @@
-"""`OptionParser`: converts the properties of a connector to the attributes of `SinkOptions`."""
+"""`OptionParser`: converts a connector's properties to the attributes of `SinkOptions`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class OptionParser:
         self._unavailable = b""
 
     def parse(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-        """Return the attributes of the configuration, or None and the errors as (key, message)."""
+        """Return the configuration's attributes, or None and the errors as (key, message) pairs."""
         self._check_destinations()
         self._read_tables()
         self._check_changes()
@@ -174,7 +174,7 @@ class OptionParser:
         return MaintenancePolicy(**attributes)
 
     def _check_changes(self) -> None:
-        """Check the keys that determine the operation of a row."""
+        """Check the keys that determine each row's operation (insert, update, or delete)."""
         values, merges = self._values, self._mode is WriteMode.MERGE
         envelopes = values[keys.ENVELOPE] == "debezium"
         if envelopes and values[keys.CDC_FIELD]:
@@ -216,7 +216,7 @@ class OptionParser:
                 if name.strip().endswith(suffix):
                     self._refuse(
                         keys.CHANGELOG_SUFFIX,
-                        f"the table name {name} must not end with the suffix of change logs",
+                        f"the table name {name} must not end with the suffix for change logs",
                     )
 
     def _check_commits(self) -> None:
@@ -303,7 +303,7 @@ class OptionParser:
         elif replay and replay in [
             topic.strip() for topic in (props.get("topics") or "").split(",")
         ]:
-            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the topics of the connector")
+            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the connector's topics")
         if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
             self._warnings.append(
                 f"{keys.REPLAY_TOPIC}: without {keys.ORDERING_COLUMNS}, the sink cannot determine "

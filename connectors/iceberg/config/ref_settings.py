@@ -29,7 +29,7 @@ class RefSetting:
     reason: str
 
     def keys_of(self, table: str) -> str:
-        """Return the table key and the connector key of the setting, for error messages."""
+        """Return the table key and the connector key for the setting, for use in error messages."""
         return f"{TABLE_PREFIX}{table}.{self.setting} or {self.key}"
 
 
@@ -48,7 +48,7 @@ FULL_MAINTENANCE: Final = RefSetting(
 
 
 def ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
-    """Iterate over the keys of a connector that require branches or tags, with the reasons."""
+    """Iterate over a connector's keys that require branches or tags, with the reasons."""
     default = config.default_table
     for ref_setting, name in _uses(default):
         yield ref_setting.key.replace("<name>", name), ref_setting.reason
@@ -61,7 +61,7 @@ def ref_settings(config: IcebergSinkConfig) -> Iterator[tuple[str, str]]:
 def _uses(
     table: TableConfig, default: TableConfig | None = None
 ) -> Iterator[tuple[RefSetting, str]]:
-    """Iterate over the settings of a table that require a ref and differ from the default.
+    """Iterate over a table's settings that require a ref and differ from the default.
 
     The second item is the name of the expectation, or empty for other settings.
     """

@@ -34,8 +34,9 @@ _MAX_BYTES: Final = 1 << 20
 def unsupported_ref_settings(config: IcebergSinkConfig) -> list[tuple[str, str]]:
     """Return the keys that require branches or tags that the catalog rejects, with error messages.
 
-    If there are such keys, up to two requests are sent to a REST catalog. The list is empty if the
-    catalog does not respond or requires authentication other than a token or a credential.
+    If any key requires branches or tags, up to two requests are sent to a REST catalog. The list is
+    empty if the catalog does not respond or requires authentication other than a token or a
+    credential.
     """
     settings = dict(ref_settings(config))
     if not settings or not _accepts_only_main(config.catalog_properties()):
@@ -59,7 +60,7 @@ def _accepts_only_main(properties: Mapping[str, str]) -> bool:
 
     uri = properties["uri"].rstrip("/")
     try:
-        # Like the Java client, ignore the proxies and the .netrc file of the worker's environment.
+        # Like the Java client, ignore the proxies and the .netrc file in the worker's environment.
         with httpx.Client(timeout=_REQUEST_SECONDS, trust_env=False) as client:
             headers = with_prefix(properties, "header.")
             if token := _token(client, uri, properties):

@@ -1,4 +1,4 @@
-"""`IcebergSinkConfig`: the configuration of the Iceberg sink.
+"""`IcebergSinkConfig`: the configuration for the Iceberg sink.
 
 `validate` implements the validate endpoint of the REST API. `IcebergSinkConfig.parse` creates the
 immutable object that the tasks and the coordinator use.
@@ -22,7 +22,7 @@ from connectors.iceberg.config.option_parser import OptionParser
 from connectors.iceberg.config.sink_options import CONFIG_DEF, SinkOptions
 from connectors.iceberg.config.spellings import with_current_spellings
 
-# The errors of these keys are messages of the Java sink, which do not start with the key.
+# The errors for these keys are the Java sink's messages, which do not start with the key.
 _WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})
 
 
@@ -47,7 +47,7 @@ class IcebergSinkConfig(SinkOptions):
 def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
     """Return all keys with the errors in their values and in combinations of values.
 
-    Keys that are not declared, such as the keys of a table, are included without a value if they
+    Keys that are not declared, such as keys for a table, are included without a value if they
     have an error.
     """
     complete = {key: value for key, value in props.items() if value is not None}

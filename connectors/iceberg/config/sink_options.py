@@ -1,4 +1,4 @@
-"""`SinkOptions`: the config options of the sink, each declared with the attribute for its value."""
+"""`SinkOptions`: the sink's config options, each declared with the attribute for its value."""
 
 # ruff: noqa: RUF009 - the default of each attribute is a call that declares its key
 
@@ -134,9 +134,9 @@ def _option(
     validator: Validator | None = None,
     read: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """Declare a key and the attribute for the result of `read`, which converts its value.
+    """Declare a key, and the attribute to which `read` converts its value.
 
-    `OptionParser` may replace the result with a value that depends on other keys.
+    `OptionParser` may replace the attribute with a value that depends on other keys.
     """
     _define(key, kind, default, importance, doc, validator)
     return field(metadata={"key": key, "read": read})
@@ -176,7 +176,7 @@ class SinkOptions:
     kafka: Mapping[str, str] = field(repr=False)
     changelogs_only: bool  # every table is a change log
     spark: Mapping[str, str] = field(repr=False)  # full keys, such as `spark.master`
-    # The reference page has the same order. `_define` declares keys without an attribute.
+    # The reference page lists the keys in this order. `_define` declares keys without an attribute.
     tables: tuple[str, ...] = _option(
         keys.TABLES, LIST, None, H, "Comma-separated list of destination tables.", read=_tuple
     )
@@ -216,7 +216,7 @@ class SinkOptions:
         STRING,
         None,
         M,
-        "Comma-separated list of partition fields of tables that the sink creates, such as "
+        "Comma-separated list of partition fields for tables that the sink creates, such as "
         "`days(ts),bucket(id, 16)`.",
     )
     cdc_field: tuple[str, ...] = _option(
@@ -332,7 +332,7 @@ class SinkOptions:
         INT,
         1,
         M,
-        "Number of consecutive failed commit cycles of a table after which the task fails. Commit "
+        "Number of consecutive failed commit cycles for a table after which the task fails. Commit "
         "intervals in which the table is unavailable or the coordinator cannot start also count. "
         "If this is not set, the rows of the table wait, and other tables are not affected.",
         at_least(1),
@@ -388,7 +388,7 @@ class SinkOptions:
         LONG,
         600_000,
         L,
-        "Timeout of a commit to one table, in milliseconds. The statement is then interrupted and "
+        "Timeout for a commit to one table, in milliseconds. The statement is then interrupted and "
         "the commit is retried.",
         at_least(1_000),
     )
@@ -589,7 +589,7 @@ class SinkOptions:
         "apply",
         "ignore",
         M,
-        "Merged tables: handling of events with op `r`, which a snapshot of the source emits. "
+        "Merged tables: handling of events with op `r`, which Debezium emits for a snapshot. "
         "`apply` writes their rows, and `ignore` skips them.",
     )
     mark_deletes: bool = _either(
@@ -613,7 +613,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Merged tables with envelopes: suffix of change log tables. Each table has a change log "
+        "Merged tables with envelopes: suffix for change log tables. Each table has a change log "
         "with the rows before and after each change. The names of other tables must not end with "
         "the suffix. If unset, there are no change logs.",
         read=optional_text,
@@ -735,7 +735,7 @@ class SinkOptions:
         STRING,
         None,
         L,
-        "Comma-separated list of scheduled tags of each table: `hourly`, `daily`, `weekly`, and "
+        "Comma-separated list of scheduled tags for each table: `hourly`, `daily`, `weekly`, and "
         "`monthly`, optionally with the age at which they expire, such as `daily:keep "
         "14d,monthly`. A tag refers to the last state of the table in that period, in UTC. The "
         "first commit after the period creates the tag. `iceberg.table.<table>.tags` takes "
@@ -849,7 +849,7 @@ class SinkOptions:
     def catalog_properties(self) -> dict[str, str]:
         """Return the properties of the catalog and its storage.
 
-        Spark settings of the catalog take precedence, as they do in the driver.
+        Spark settings for the catalog take precedence, as they do in the driver.
         """
         return {
             **self.catalog,
@@ -884,7 +884,7 @@ class SinkOptions:
     def format_version(self, name: str = "") -> int:
         """Return the format version of a table that the sink creates.
 
-        Without a name, the result is the version of destination tables.
+        Without a name, the result is the version for destination tables.
         """
         configured = self.auto_create_props.get("format-version")
         if configured is not None:
@@ -926,9 +926,9 @@ class SinkOptions:
         )
 
     def table(self, name: str) -> TableConfig:
-        """Return the settings of the table with a full name.
+        """Return the settings for the table with this full name.
 
-        The defaults of the connector do not apply to the dead-letter table.
+        The connector's defaults do not apply to the dead-letter table.
 
         Raises:
             ConfigError: A setting is not valid. This is possible only for dynamic tables, because

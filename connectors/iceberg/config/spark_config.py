@@ -1,4 +1,4 @@
-"""`SparkConfig`: the settings of a Spark driver and of a connector's Spark session."""
+"""`SparkConfig`: the settings for a Spark driver and for a connector's Spark session."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
 # catalog for reading staged files and writing completed rows
 STAGING_CATALOG: Final = "connect_py_staging"
-# catalog of tables whose MERGE is recorded instead of committed
+# catalog for tables on which MERGE is recorded instead of committed
 RECORDED_CATALOG: Final = "connect_py_recorded"
 DEFAULT_HEAP: Final = "1g"
 JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # additional jars, separated by os.pathsep
-# C2 is disabled. It used 7 of the 17 CPU seconds of a driver's first two minutes, for work that
-# runs a few times per minute.
-# With C1 alone, Java reserves 48 MB for compiled code. The classes that Spark generates fill this
+# Java's C2 compiler is disabled. It used 7 of the 17 CPU seconds in a driver's first two minutes,
+# to compile code that runs only a few times per minute.
+# With C1 alone, Java's code cache has only 48 MB. The classes that Spark generates fill this
 # cache within days, and Java then stops compiling. Java's default with C2 is 240 MB, and unused
 # memory is not allocated.
 # With MaxHeapFreeRatio=50, the old generation may be twice as large as its live objects after a
@@ -37,10 +37,10 @@ JVM_OPTIONS: Final = (
     "-XX:ReservedCodeCacheSize=240m",
     "-XX:MaxHeapFreeRatio=50",
 )
-WORKER_PREFIX: Final = "connect_py.spark."  # worker properties with the defaults of all drivers
-# options of a CLI command, which take precedence over the connector's settings
+WORKER_PREFIX: Final = "connect_py.spark."  # worker properties with the defaults for all drivers
+# options from a CLI command, which take precedence over the connector's settings
 COMMAND_PREFIX: Final = "connect_py.command.spark."
-LOAD_PREFIX: Final = "connect_py.load.spark."  # defaults of bulk loads, with the lowest precedence
+LOAD_PREFIX: Final = "connect_py.load.spark."  # defaults for bulk loads, with the lowest precedence
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
 DRIVERS_MAX: Final = 4
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
@@ -110,7 +110,7 @@ class SparkConfig:
         return {**settings, **{k: v for k, v in self.spark_properties.items() if _is_static(k)}}
 
     def session_settings(self) -> dict[str, str]:
-        """Return the settings of the connector's session. User settings take precedence."""
+        """Return the settings for the connector's session. User settings take precedence."""
         prefix = f"spark.sql.catalog.{self.catalog}"
         return {
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
@@ -127,7 +127,7 @@ class SparkConfig:
         }
 
     def catalog_settings(self) -> dict[str, str]:
-        """Return the properties of the catalog. Spark settings of the catalog take precedence."""
+        """Return the properties of the catalog. Spark settings for the catalog take precedence."""
         spark_settings = with_prefix(self.spark_properties, f"spark.sql.catalog.{self.catalog}.")
         settings = {
             "cache-enabled": "false",
@@ -139,7 +139,7 @@ class SparkConfig:
         if settings.get("type") == "jdbc" or settings.get("catalog-impl", "").endswith(
             ".JdbcCatalog"
         ):
-            # database schema of PyIceberg's SQL catalog
+            # database schema that PyIceberg's SQL catalog uses
             settings.setdefault("jdbc.schema-version", "V1")
             uri = settings.get("uri", "")
             if uri.startswith("jdbc:sqlite:") and "synchronous=" not in uri.lower():
@@ -149,7 +149,7 @@ class SparkConfig:
         return settings
 
     def hadoop_settings(self) -> dict[str, str]:
-        """Return the settings of Hadoop's file systems. Spark settings take precedence."""
+        """Return the settings for Hadoop's file systems. Spark settings take precedence."""
         return {
             **self.hadoop_properties,
             **with_prefix(self.spark_properties, "spark.hadoop."),
@@ -173,15 +173,15 @@ class SparkConfig:
 def worker_spark_config(
     config: IcebergSinkConfig, worker_settings: Callable[[str], Mapping[str, str]]
 ) -> SparkConfig:
-    """Return the settings of a connector's Spark driver and session.
+    """Return the settings for a connector's Spark driver and session.
 
     Connector settings take precedence over the worker's `connect_py.spark.*`, and command options
-    take precedence over both. The default JVM options of a bulk load are placed first, so later
-    options override them.
+    take precedence over both. The default JVM options for a bulk load are placed first, so that
+    later options override them.
 
     Args:
         config: The configuration of the connector.
-        worker_settings: See `SharedServices`.
+        worker_settings: Returns the worker properties that start with a prefix.
 
     Raises:
         ConfigError: The worker does not permit a setting, or a setting is no longer supported.

@@ -48,7 +48,7 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType(
         "iceberg.ext.preserve-case": "has no effect; table names in the route field are converted "
         "to lower case, and other names are case-sensitive",
         "iceberg.ext.channel-replication-factor": "has no effect; create the topics yourself, or "
-        "set the default of the brokers",
+        "set the brokers' default",
         "iceberg.ext.quick-jvm": "has no effect; set the JVM options with the worker's "
         "connect_py.spark.driver.extraJavaOptions",
         "iceberg.ext.evolution.view": "has no effect; create a view that coalesces the columns c, "
@@ -150,7 +150,7 @@ def unknown_keys(
 
 
 def _below_prefixes(key: str) -> list[str]:
-    """Return the key with each prefix of `FREE_PREFIXES` that is similar to its own prefix."""
+    """Return the key with each prefix in `FREE_PREFIXES` that is similar to its own prefix."""
     candidates = []
     parts = key.split(".")
     for prefix in keys.FREE_PREFIXES:

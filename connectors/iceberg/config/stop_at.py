@@ -21,7 +21,7 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """Stop position: a time, offsets, or the log end offsets at the start of the connector."""
+    """Stop position: a time, offsets, or the log end offsets when the connector starts."""
 
     text: str  # as configured
     time_ms: int | None = None  # Unix time of the first record that is not written

@@ -15,8 +15,8 @@ HADOOP_FILES: Final = (  # later files take precedence, as in Hadoop
     "hdfs-site.xml",
     "hive-site.xml",
 )
-# Prefixes of storage properties. Tasks receive only these properties, never the token or password
-# of a catalog.
+# Prefixes of storage properties. Tasks receive only these properties, never a catalog's token or
+# password.
 _PREFIXES: Final = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "oss.", "hf.")
 _ENDPOINT: Final = "s3.endpoint"
 _PATH_STYLE: Final = "s3.path-style-access"
@@ -44,7 +44,7 @@ def file_io_properties(
     Args:
         properties: Properties of a catalog or of Java's `FileIO`.
         environment: Environment variables that specify the region if the properties do not. The
-            default is the environment of the process.
+            default is the environment of this process.
     """
     environment = os.environ if environment is None else environment
     settings = {key: value for key, value in properties.items() if key.startswith(_PREFIXES)}
@@ -54,7 +54,7 @@ def file_io_properties(
     settings.setdefault(_RETRIES, PATIENT_RETRIES)
     if _ENDPOINT not in settings:
         return settings
-    # Without a region, PyIceberg requests the region of the bucket from AWS, and the request times
+    # Without a region, PyIceberg requests the bucket's region from AWS, and the request times
     # out if AWS is unreachable.
     if _REGION not in settings and _S3_REGION not in settings:
         region = next(filter(None, map(environment.get, _REGION_VARIABLES)), _ANY_REGION)

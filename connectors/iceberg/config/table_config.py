@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """Settings of one table, including defaults."""
+    """Settings for one table, including defaults."""
 
     name: str
     id_columns: tuple[str, ...] = ()
@@ -54,21 +54,21 @@ class TableConfig:
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # connector expectations
     expectations: tuple[Expectation, ...] = ()
     step: CycleStep | None = None
-    # aggregates of this table; the connector's default config contains all aggregates
+    # aggregates that commits to this table update; the connector's default config contains all
     aggregates: tuple[CycleAggregate, ...] = ()
 
 
 def table_config(
     table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]
 ) -> TableConfig:
-    """Return the settings of a table.
+    """Return the settings for a table.
 
     A key with the full table name takes precedence over a key with only the last part of the name.
 
     Args:
         table_props: Properties by key, without the prefix `iceberg.table.`.
         name: Full name of the table.
-        default: Settings that apply if a table has no such key.
+        default: Settings that apply if the table has no key for them.
         warnings: List that receives a warning for each key with only the last part of the name.
 
     Raises:
@@ -117,7 +117,7 @@ def table_config(
 
 
 def _step(sql: str | None, function: str | None, default: TableConfig) -> CycleStep | None:
-    """Return the step of the table, or the connector's step if the table has no such key.
+    """Return the table's step, or the connector's step if the table has no key for a step.
 
     A key with an empty value disables the connector's step.
     """
@@ -136,7 +136,7 @@ def checked_step(sql: str, function: str) -> CycleStep | None:
 
 
 def _table_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:
-    """Return the expectations of a table.
+    """Return the expectations for a table.
 
     Keys with only the last part of the table name apply if no key contains the full name.
     """

@@ -38,7 +38,7 @@ class TagPeriod(Enum):
         return int(start.timestamp() * 1000)
 
     def name_before(self, start_ms: int, ref: str) -> str:
-        """Return the tag name of a ref for the period that ends at `start_ms`."""
+        """Return the name of a ref's tag for the period that ends at `start_ms`."""
         last = datetime.fromtimestamp(start_ms / 1000, UTC) - timedelta(seconds=1)
         return f"{self._prefix(ref)}{last.strftime(_NAMES[self][0])}"
 
@@ -63,7 +63,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TagRule:
-    """Schedule of the tags of one period."""
+    """Schedule for tags with one period."""
 
     period: TagPeriod
     # age of the snapshot at which its tag is removed, or None if the tag is never removed

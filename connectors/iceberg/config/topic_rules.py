@@ -1,4 +1,4 @@
-"""`TopicRule`: a rule of `iceberg.ext.topic-to-table`, which maps topics to tables."""
+"""`TopicRule`: a rule in `iceberg.ext.topic-to-table`, which maps topics to tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicRule:
     templates: tuple[str, ...]
 
     def tables(self, topic: str) -> tuple[str, ...] | None:
-        """Return the tables of a topic, or None if the pattern does not match the whole topic."""
+        """Return the tables for a topic, or None if the pattern does not match the whole topic."""
         match = self.pattern.fullmatch(topic)
         if match is None:
             return None

@@ -36,7 +36,7 @@ T = TypeVar("T", bound=str | None)
 def with_worker_catalog(
     props: Mapping[str, T], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> dict[str, T | str]:
-    """Return the properties of a connector, and add the worker's catalog if they specify none.
+    """Return a connector's properties, and add the worker's catalog if they specify none.
 
     The properties of two catalogs are never combined. Otherwise, users with permission to create
     connectors could send the secrets of the worker's catalog to a server that they control, such as
@@ -44,7 +44,7 @@ def with_worker_catalog(
 
     Args:
         props: The configuration of the connector or task.
-        worker_settings: See `SharedServices`.
+        worker_settings: Returns the worker properties that start with a prefix.
     """
     if any(key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES) for key in props):
         return dict(props)

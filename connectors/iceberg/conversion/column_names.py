@@ -91,7 +91,7 @@ class ColumnNames:
     def columns(
         self, members: Sequence[Member], fields: Sequence[ColumnField], mapping: NameMapping
     ) -> dict[str, ColumnField]:
-        """Return the column of each field of a record or nested struct, by field name.
+        """Return the column for each field in a record or nested struct, by field name.
 
         Two fields never share a column. A current name takes precedence over a former name.
         """
@@ -149,7 +149,7 @@ class ColumnNames:
 
 
 def inner_mapping(mapping: NameMapping, field_id: int) -> NameMapping:
-    """Return the name mapping of the nested fields of a field."""
+    """Return the name mapping for the fields that are nested in a field."""
     if mapping is None:
         return None
     return next((m.get("fields", ()) for m in mapping if m.get("field-id") == field_id), ())

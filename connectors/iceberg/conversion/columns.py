@@ -12,7 +12,7 @@ from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.schema import Schema, Type
 from connect_py.columns.arrow import storage_type
 
-# --- masks of rows
+# --- row masks
 
 
 def tombstones(column: Column) -> pa.BooleanArray | None:
@@ -98,7 +98,7 @@ def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str
 
 
 def null_mask(data: pa.Array) -> pa.BooleanArray | None:
-    """Return a mask of the nulls, or None if there are none."""
+    """Return a mask of the nulls, or None if there are no nulls."""
     return data.is_null() if data.null_count else None
 
 

@@ -9,14 +9,14 @@ Field = Mapping[str, Any]  # field of an Iceberg schema as JSON
 
 
 class FullNames:
-    """Checks that the full names of the columns of a schema are unique and have no empty parts.
+    """Checks that the full names of a schema's columns are unique and have no empty parts.
 
     Iceberg rejects duplicate names, and readers reject empty parts. For example, the row
     `{"a.b": 1, "a": {"b": 2}}` has two columns with the full name `a.b`.
     """
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
-        """Add the names of the fields of an existing table."""
+        """Add the full names of an existing table's columns."""
         self._names = {
             ".".join(path) for path, _ in columns_inside({"type": "struct", "fields": fields})
         }

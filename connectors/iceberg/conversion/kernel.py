@@ -28,7 +28,7 @@ class ConversionOptions:
     lenient: bool = False
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
-    # used for selecting the version of a column
+    # for selecting a version of a column
     types: TypeOptions = field(default_factory=TypeOptions)
 
     @staticmethod
@@ -49,7 +49,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Run:
-    """State of the conversion of one batch. List items and map entries have a separate run."""
+    """State for the conversion of one batch. List items and map entries have a separate run."""
 
     # masks of the schemaless rows that lack a field, by the path of the field
     absent: Mapping[Path, pa.BooleanArray] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Conversion:
     type: pa.DataType  # Arrow type of the field
     path: Path  # path of the field
     column: str  # dotted path in the table
-    mapping: NameMapping  # name mapping of the nested fields
+    mapping: NameMapping  # name mapping for the nested fields
     names: ColumnNames
     options: ConversionOptions
 
@@ -84,7 +84,7 @@ class Conversion:
     def inside(
         self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
     ) -> Conversion:
-        """Return the conversion of a nested field."""
+        """Return the conversion for a nested field."""
         column = f"{self.column}.{field['name']}" if self.column else field["name"]
         below = inner_mapping(self.mapping, field["id"])
         return replace(
@@ -129,7 +129,7 @@ def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> li
 
 
 def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
-    """Report the nulls of a required column, except nulls of values that have been reported."""
+    """Report the nulls in a required column, except in rows that have already been reported."""
     for failure in run.failures:
         if failure.column == column and len(failure.rows) == len(nulls):
             nulls = pc.and_not(nulls, failure.rows)
@@ -169,11 +169,11 @@ def convert_each(
     Values that do not fit become null and are reported.
 
     Args:
-        values: The values.
-        convert: Raises ValueError or ArithmeticError if a value does not fit.
-        rows: Index of the value of each row, or None if there is one value per row.
+        values: Values to convert. None is returned unchanged.
+        convert: Converts one value. Raises ValueError or ArithmeticError if it does not fit.
+        rows: For each row, the index of its value, or None if there is one value per row.
         column: Dotted path of the column.
-        run: Receives the failures.
+        run: Conversion state to which failures are added.
     """
     results: list[Any] = []
     bad: list[bool] = []

@@ -84,7 +84,7 @@ def floating(at: Conversion) -> Kernel | None:
         )
     if pa.types.is_integer(type_):  # longs with too many digits are rounded, as in Java
         return lambda data, _: data.cast(arrow_type, safe=False)
-    if pa.types.is_decimal(type_):  # converted to a string first, because its cast rounds only once
+    if pa.types.is_decimal(type_):  # cast through a string, which rounds only once
         return lambda data, run: _finite(
             data.cast(pa.string()).cast(arrow_type), pa.scalar(False), at, run
         )

@@ -37,16 +37,16 @@ def judge(
     *,
     begins: bool,
 ) -> OutputColumns:
-    """Compare the top-level columns of a table and of output rows.
+    """Compare a table's top-level columns with those of output rows.
 
     Columns are fields of Iceberg's schema JSON. The comparison ignores the case of names.
 
     Args:
         table: The existing columns.
         output: The columns of the rows.
-        policy: Action for each kind of change. All other kinds are refused.
-        begins: True if the sink creates the table. It then has all columns regardless of the
-            policy.
+        policy: Action for each kind of change. Kinds without an action are refused.
+        begins: True if the sink creates the table. The table then gets all columns regardless
+            of the policy.
     """
     columns = {each["name"].lower(): each for each in table}
     names, result = FullNames(table), OutputColumns()

@@ -3,7 +3,7 @@
 The table determines the type of each value, and the logical name of a field determines its unit. A
 `RowConverter` is compiled once for a table schema and an incoming schema, and converts many
 batches. Most columns are used unchanged. A cast that could lose information checks the whole column
-first, and single values only if necessary. Values that do not fit are reported by row and never
+first, and individual values only if necessary. Values that do not fit are reported by row and never
 changed silently.
 """
 
@@ -73,7 +73,7 @@ class RowConverter:
         """Compile the conversion.
 
         Args:
-            description: The table.
+            description: The table's description.
             schema: The Connect schema of the rows, or None if they are schemaless.
             type_: The Arrow type of the rows.
             options: The options for values that do not fit.
@@ -100,7 +100,7 @@ class RowConverter:
         self.sources: dict[str, str] = {}  # column of the table -> incoming field
         # column of the table -> other versions of the column
         self.siblings: dict[str, tuple[str, ...]] = {}
-        # fields and kernels by column, first the current field and then fields with former names
+        # by column, the names and kernels of its incoming fields, with the current name first
         self._kernels: dict[str, list[tuple[str, Kernel | None]]] = {}
         members = incoming_members(schema, type_, self._fields)
         columns = names.columns(members, table["fields"], names.mapping)
@@ -184,7 +184,7 @@ def _hide(data: pa.Array, rows: pa.BooleanArray) -> pa.Array:
 
 
 def compile_kernel(at: Conversion) -> Kernel | None:
-    """Return the kernel of a conversion, or None if the values are used unchanged."""
+    """Return the kernel for a conversion, or None if the values are used unchanged."""
     target = at.arrow_type
     if pa.types.is_null(at.type):
         return lambda data, _: pa.nulls(len(data), target)
@@ -347,7 +347,7 @@ def with_default(
 def incoming_members(
     schema: Schema | None, type_: pa.DataType, fields: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, Schema | None, pa.DataType]]:
-    """Return the fields of a struct, or the columns of the table as keys of a map."""
+    """Return the fields of a struct. For a map, return the table's columns as its keys."""
     if pa.types.is_struct(type_):
         if schema is None or schema.type is not Type.STRUCT:
             return [(f.name, None, f.type) for f in type_]

@@ -185,8 +185,8 @@ class SchemaDifferences:
                 continue
             used_ids.add(target["id"])
             self._column(target, member_, path, mapping, fields)
-            # Each row has a value in only one version of a column. Earlier releases did not make
-            # the first version optional.
+            # Each row has a value in only one version of a column, so all versions must be
+            # optional. Earlier releases did not make the first version optional.
             siblings = self.names.siblings(target, fields)
             for version in [target, *siblings] if siblings else []:
                 self._make_optional(version, path)
@@ -241,7 +241,7 @@ class SchemaDifferences:
         if not self._applies(ChangeKind.ADD):
             return
         new_type = self._type(schema, type_)
-        # There is no type yet for structs without fields, or if all values are null.
+        # A struct without fields, or a field whose values are all null, has no type yet.
         if new_type is not None:
             default = None if schema is None else column_default(schema, new_type)
             self.changes.append(SchemaChange(ChangeKind.ADD, path, json.dumps(new_type), default))
@@ -363,11 +363,11 @@ def _wider(column: str, schema: Schema | None, options: TypeOptions) -> str | No
 _PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string"})
 _EPOCH = date(1970, 1, 1)
 _DAYS = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
-_WIDE = Context(prec=100)  # columns have up to 38 digits, but Python's default context has only 28
+_WIDE = Context(prec=100)  # decimals have up to 38 digits, but Python's default context has only 28
 
 
 def column_default(schema: Schema, type_: IcebergType) -> str | None:
-    """Return the default of a schema as single-value JSON, for rows older than the column.
+    """Return a schema's default as single-value JSON, for rows older than the column.
 
     The result is None if there is no default, or if a column of this type cannot represent it.
     """

@@ -103,7 +103,7 @@ NANOS_PER_SECOND = 1_000_000_000
 NANOS_PER_DAY = 86_400 * NANOS_PER_SECOND
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-# Earlier and later dates represent infinity, because they exceed the range of timestamps.
+# Dates outside [-MAX_DAYS, MAX_DAYS] represent infinity, because timestamps cannot contain them.
 MAX_DAYS = INT64_MAX // MICROS_PER_DAY
 
 _DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
@@ -120,8 +120,8 @@ class TimestampOutOfRange(ValueError):  # noqa: N818 - not an error with every c
         """Create the error.
 
         Args:
-            late: True if the value is after the last value of the column, False if it is before
-                the first value.
+            late: True if the value is after the column's latest value, False if it is before the
+                earliest value.
         """
         super().__init__("is out of range")
         self.late = late
@@ -174,7 +174,7 @@ def parse_date(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Parse `HH:mm[:ss[.fraction]]`, optionally with `Z`, and return microseconds of the day.
+    """Parse `HH:mm[:ss[.fraction]]`, optionally with `Z`, and return microseconds since midnight.
 
     Raises:
         TimestampOutOfRange: The time is 24:00.
@@ -195,9 +195,9 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
     The format is `yyyy-MM-dd`, `T` or a space, `HH[:mm[:ss[.fraction]]]`, and optionally a zone.
 
     Args:
-        text: The string.
-        zoned: Whether the offset is applied, with UTC as the default, instead of ignored.
-        nanos: Whether the result is in nanoseconds.
+        text: String to parse.
+        zoned: True if the offset is applied (UTC if it is missing), False if it is ignored.
+        nanos: True if the result is in nanoseconds.
 
     Raises:
         TimestampOutOfRange: The timestamp is infinity, or the result does not fit in 64 bits.

@@ -57,7 +57,7 @@ _LEAST_TIMESTAMP = 13  # characters; Arrow also accepts shorter strings, such as
 
 
 def date(at: Conversion) -> Kernel | None:
-    """Return the kernel that converts values to dates."""
+    """Return the kernel for date columns."""
     if is_text(at.type):
         return _of_texts(at, parse_date)
     temporal = _temporal(at, TemporalType("date", 0))
@@ -75,7 +75,7 @@ def date(at: Conversion) -> Kernel | None:
 
 
 def time(at: Conversion) -> Kernel | None:
-    """Return the kernel that converts values to times."""
+    """Return the kernel for time columns."""
     if is_text(at.type):
         return _of_texts(at, parse_time)
     temporal = _temporal(at, TemporalType("time", MILLI))
@@ -90,7 +90,7 @@ def time(at: Conversion) -> Kernel | None:
 
 
 def timestamp(at: Conversion) -> Kernel | None:
-    """Return the kernel that converts values to timestamps, or None if none is needed."""
+    """Return the kernel for timestamp columns, or None if no conversion is required."""
     target, arrow_type = str(at.target), at.arrow_type
     nanos, zoned = target.endswith("_ns"), "tz" in target
     if at.type == arrow_type:
@@ -202,7 +202,9 @@ def _cast(data: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
         if utc and arrow_type.tz is None:
             data = pc.utf8_slice_codeunits(data, 0, -1)
         elif not utc and arrow_type.tz is not None:
-            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few distinct strings for offsets
+            ends = pc.unique(
+                pc.utf8_slice_codeunits(data, -6)
+            )  # if these are offsets, few are distinct
             if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
                 return data.cast(pa.timestamp("us")).view(arrow_type)
         return data.cast(arrow_type)

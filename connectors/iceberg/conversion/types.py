@@ -40,9 +40,9 @@ from connectors.iceberg.table.table import WriteMode
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-# column of staged files with the position of each row in its source; see `staging.ordering`
+# column in staged files with each row's position in its source; see `staging.ordering`
 ORDER = "__connect_py_order"
-# Arrow metadata key of a column's initial default as Iceberg JSON; not written to files
+# Arrow metadata key for a column's initial default as Iceberg JSON; not written to files
 INITIAL_DEFAULT = b"connect_py.initial-default"
 VARIANT = pa.struct(
     [
@@ -67,7 +67,7 @@ _TO_ICEBERG: Mapping[Type, str] = {
     Type.BYTES: "binary",
 }
 _CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # defined by Kafka Connect
-# column types of other logical types, in addition to numbers with a `TemporalType`
+# column types for other logical types, in addition to those of numbers with a `TemporalType`
 _FULL_NAMES: Mapping[tuple[str, Type], str] = {
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
     ("io.debezium.time.IsoDate", Type.STRING): "date",
@@ -146,7 +146,7 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
 
 
 def initial_values(field: pa.Field, length: int) -> pa.Array:
-    """Return the values of an added column in older rows, either its initial default or nulls."""
+    """Return the values for an added column in older rows: its initial default, or nulls."""
     default = (field.metadata or {}).get(INITIAL_DEFAULT)
     return default_values(None if default is None else json.loads(default), field.type, length)
 
