@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Block the calling thread for the specified time."""
 
 
-# only available on Linux; on other systems, the time of a system suspend is not included
+# only available on Linux; on other systems, time spent in system suspend is not included
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 

@@ -16,7 +16,7 @@ from connect_py.worker_process import WorkerProcess, make_worker, version
 
 
 class DistributedWorker(WorkerProcess[DistributedConfig]):
-    """Process of `connect-distributed`."""
+    """The process that `connect-distributed` runs."""
 
     config_type = DistributedConfig
 

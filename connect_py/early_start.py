@@ -30,7 +30,7 @@ def start_fork_server() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files for this process and its children, as Java does."""
+    """Raise the limit on open files for this process and its children, as Java does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft == resource.RLIM_INFINITY or soft >= limit:
@@ -38,6 +38,6 @@ def _raise_file_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError) as error:  # some systems have a limit below the hard limit
-        log.warning("failed to raise the limit of open files from %d: %s", soft, error)
+        log.warning("failed to raise the limit on open files from %d: %s", soft, error)
     else:
-        log.info("raised the limit of open files from %d to %d", soft, limit)
+        log.info("raised the limit on open files from %d to %d", soft, limit)

@@ -1,4 +1,4 @@
-"""Context of log lines: the connector and the task that are added to each line."""
+"""Log context: the connector and the task that are added to each log line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's level names, starting with the
     "ALL": logging.NOTSET + 1,
 }
 
-# INFO messages of these loggers are of no use to operators. HTTP clients log URLs with passwords.
+# INFO messages from these loggers are of no use to operators. HTTP clients log URLs with passwords.
 NOISY_LOGGERS: Final = ("py4j", "uvicorn.error", "httpx", "httpx2", "httpcore", "httpcore2")
 
 # Attributes of every log record. All other attributes were passed as `extra` and appear in JSON.
@@ -75,13 +75,13 @@ _current: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 
 class _ProcessContext:
-    """Default context of all threads, which is the task in a task process."""
+    """Default context for all threads. In a task process, it is the task."""
 
     value = NOTHING
 
 
 def set_process_context(context: LogContext) -> None:
-    """Set the default context of all threads, including threads of client libraries."""
+    """Set the default context for all threads, including threads of client libraries."""
     _ProcessContext.value = context
 
 
@@ -94,7 +94,7 @@ def current_context() -> LogContext:
 def log_context(
     connector: str, task: int | None = None, scope: str | None = None
 ) -> Iterator[None]:
-    """Set the context of log lines that the calling thread writes inside the block."""
+    """Set the context for log lines that the calling thread writes inside the `with` block."""
     token = _current.set(LogContext(connector, task, scope))
     try:
         yield
@@ -113,7 +113,7 @@ class ContextFilter(logging.Filter):
 
 
 def shown_level(record: logging.LogRecord) -> str:
-    """Return Connect's name of the record's level."""
+    """Return Connect's name for the record's level."""
     return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
 
 

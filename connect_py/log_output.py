@@ -64,7 +64,7 @@ def configure_logging(form: str = "text") -> None:
 
 
 def set_log_levels(levels: Mapping[str, str]) -> None:
-    """Set the levels of loggers, with Connect's level names.
+    """Set logger levels, which are specified with Connect's level names.
 
     `root` is the default for all other loggers. The herder also sets the levels in child processes.
     """

@@ -1,4 +1,4 @@
-"""`RestService`: the REST API of a worker, as configured by the worker's properties.
+"""`RestService`: a worker's REST API, as configured by the worker's properties.
 
 The properties specify listeners, TLS, users, headers, and the advertised URL.
 """
@@ -83,10 +83,10 @@ class RestService:
         return options
 
     def _tls_props(self, prefix: str) -> dict[str, str]:
-        """Return the TLS properties of a listener.
+        """Return the TLS properties for a listener.
 
         As in Java, they are the properties with the prefix if there are any, otherwise the worker's
-        properties.
+        `ssl.` properties.
         """
         prefixed_props = with_prefix(self._config.props, prefix)
         if prefixed_props:
@@ -115,7 +115,7 @@ class RestService:
 
     @property
     def advertised_url(self) -> str:
-        """URL under which other workers reach this worker, with a trailing slash.
+        """URL at which other workers reach this worker, with a trailing slash.
 
         Raises:
             ConfigError: `rest.advertised.listener` is not a protocol.

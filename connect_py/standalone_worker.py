@@ -1,4 +1,4 @@
-"""The standalone worker, a single process that runs the connectors of its command line."""
+"""The standalone worker, a single process that runs the connectors on its command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class StandaloneWorker(WorkerProcess[StandaloneConfig]):
-    """Process of `connect-standalone`."""
+    """The process that `connect-standalone` runs."""
 
     config_type = StandaloneConfig
 

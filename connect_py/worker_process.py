@@ -83,7 +83,7 @@ class WorkerProcess(ABC, Generic[C]):
         """Create the herder without starting it."""
 
     def after_start(self, herder: ConnectHerder) -> None:
-        """Perform the actions of the command line. An error ends the worker with status 3."""
+        """Perform the command line's actions. An error ends the worker with status 3."""
 
     def run(self, properties: Path) -> int:
         """Run a worker until SIGTERM or SIGINT, and return the exit status."""
@@ -221,7 +221,7 @@ class WorkerProcess(ABC, Generic[C]):
 
 
 def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | None]]:
-    """Return the configurations in these files by connector name.
+    """Return the configurations in these files, keyed by connector name.
 
     Files that cannot be read are logged and skipped.
     """

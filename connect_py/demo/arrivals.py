@@ -1,4 +1,4 @@
-"""`Arrivals`: changes that have been committed to their Iceberg tables since the last call."""
+"""`Arrivals`: detects changes as they are committed to their Iceberg tables."""
 
 from __future__ import annotations
 

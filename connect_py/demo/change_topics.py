@@ -32,7 +32,7 @@ class Change:
     table: str
     operation: str
     key: Mapping[str, Any]
-    changed_ms: int  # commit time of the transaction, or, for READ, read time of the snapshot
+    changed_ms: int  # commit time of the transaction, or, for READ, time of the snapshot
 
 
 class ChangeTopics:
@@ -55,7 +55,7 @@ class ChangeTopics:
         self._consumer.close()
 
     def tables(self) -> set[str]:
-        """Return the tables whose topics existed at the last call of `read`."""
+        """Return the tables whose topics existed when `read` was last called."""
         return {tp.topic.removeprefix(self._prefix) for tp in self._followed}
 
     def read(self) -> None:
@@ -84,7 +84,7 @@ class ChangeTopics:
         changes = []
         for partition, end in offsets.items():
             if partition.topic != f"{self._prefix}{table}":
-                continue  # a snapshot contains the offsets of all topics of the connector
+                continue  # a snapshot contains the offsets of all of the connector's topics
             waiting = self._waiting.get(partition, deque())
             while waiting and waiting[0][0] < end:
                 changes.append(waiting.popleft()[1])

@@ -1,6 +1,6 @@
 """`Comparison`: compares every PostgreSQL table with its Iceberg table, value by value.
 
-It does not use any code of the worker.
+It does not use any of the worker's code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# Conversions from PostgreSQL's JSON value and from PyIceberg's value to a common form, by
+# Conversions from PostgreSQL's JSON value and from PyIceberg's value to a common form, keyed by
 # PostgreSQL type. Columns of other types are not compared.
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     **dict.fromkeys(
@@ -78,7 +78,7 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """Comparison result of one table. `differences` is empty if both sides are equal."""
+    """Comparison result for one table. `differences` is empty if both sides are equal."""
 
     table: str
     source_rows: int

@@ -1,4 +1,4 @@
-"""`Demo`: shows changes of PostgreSQL as they arrive in Iceberg, and compares the tables."""
+"""`Demo`: shows changes from PostgreSQL as they arrive in Iceberg, and compares the tables."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Demo:
         )
 
     def _folded(self, message: str) -> str:
-        """Return a message wrapped to the terminal, with its lines next to the seconds column."""
+        """Return a message wrapped to the terminal's width and indented past the seconds column."""
         indent = " " * INDENT
         return textwrap.fill(
             message,
@@ -200,7 +200,7 @@ class Demo:
     def _print_arrival(self, arrival: Arrival) -> None:
         table, changes = f"{NAMESPACE}.{arrival.table}", arrival.changes
         if all(change.operation == "READ" for change in changes):
-            rows = "row of Debezium's snapshot is", "rows of Debezium's snapshot are"
+            rows = "row from Debezium's snapshot is", "rows from Debezium's snapshot are"
             self.report(f"{table}: {pluralize(len(changes), *rows, grouped=True)} in Iceberg")
             return
         if len(changes) > ROWS_SHOWN:

@@ -27,7 +27,7 @@ SINK = "shop-sink"
 DEBEZIUM_USER = "debezium"
 LOCKS = ("broker", "connect", "debezium")
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-# After a kill, a new worker can join the group only when the session of the old one has expired.
+# After a kill, a new worker can join the group only when the old one's session has expired.
 _SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
@@ -167,7 +167,7 @@ def source_config(port: int, secret: Path) -> Mapping[str, str]:
 
 
 def sink_config(directory: Path) -> Mapping[str, str]:
-    """Return the configuration of the Iceberg sink for all topics of the database."""
+    """Return the configuration of the Iceberg sink for all of the database's topics."""
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "topics.regex": "shop\\.public\\..*",

@@ -11,7 +11,7 @@ from connect_py.demo.parts import SINK
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, catalog_uri
 
 KILLED_SECONDS: Final = 15.0
-COMMIT_SECONDS: Final = 1.5  # time after which the worker has read rows but not committed all
+COMMIT_SECONDS: Final = 1.5  # by then, the worker has read rows but not committed all of them
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -23,7 +23,7 @@ print(table.scan("id = 7").to_arrow().to_pylist()[0])
 
 
 def take_tour(demo: Demo) -> None:
-    """Perform all steps. After the last step, PostgreSQL and Iceberg are equal.
+    """Perform all steps. After the last step, the tables in PostgreSQL and Iceberg are equal.
 
     Raises:
         ConnectError: A command failed, or a change did not arrive.

@@ -1,4 +1,4 @@
-"""Checks of a connector: validation by its plugin, and checks that plugins provide."""
+"""Checks for a connector: validation by its plugin, and checks that plugins provide."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ REMEDY = "Correct the file."
 class Files:
     """Contents of the files. Placeholders are resolved unless one of them has no value."""
 
-    connector: Mapping[str, str]  # includes the name; empty without a connector file
+    connector: Mapping[str, str]  # includes the name; empty if there is no connector file
     worker: Mapping[str, str]
     config: WorkerConfig | None  # None if missing or invalid
     errors: Sequence[Finding]

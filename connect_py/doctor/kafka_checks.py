@@ -1,4 +1,4 @@
-"""Checks of Kafka brokers, internal topics, and permissions."""
+"""Checks for Kafka brokers, internal topics, and permissions."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class KafkaChecks:
         return [Finding(f"group {name}", Verdict.OK, "may be joined")]
 
     def read_topic(self, name: str) -> Sequence[Finding]:
-        """Check that a topic of a sink connector exists and is readable."""
+        """Check that a sink connector's topic exists and is readable."""
         description = self._describe(name)
         if description is None:
             remedy = f"Create it, correct `topics`, or grant Describe and Read: {PERMISSIONS}"

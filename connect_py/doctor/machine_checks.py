@@ -1,4 +1,4 @@
-"""Checks of the machine: Java and its libraries."""
+"""Checks for the machine: Java and its libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOR_SPARK = "required by Iceberg sinks"
 
 
 def machine_checks(*, java_needed: bool) -> list[Check]:
-    """Return the checks of Java and jars. A problem is a failure only if Java is required."""
+    """Return the checks for Java and jars. A problem is a failure only if Java is required."""
     missing = Verdict.FAIL if java_needed else Verdict.WARN
     return [Check("Java", lambda: java(missing), 30.0), Check("jars", lambda: jars(missing), 60.0)]
 

@@ -1,4 +1,4 @@
-"""Checks of worker properties on this machine."""
+"""Checks for worker properties on this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Creates class data archives, which takes one core about 30 seconds per Java and set of jars.
+"""Creates class data archives, one per Java installation and set of jars.
 
+Creating one takes a single core about 30 seconds.
 `python -m connect_py.embedded.archives [broker] [spark]` creates missing archives (by default, both
 of them). `make` and the image build run it. `make_archives_in_background` is for a first start
 without archives. It runs at the lowest priority and uses idle CPU time.
@@ -82,7 +83,7 @@ def make_archives_in_background() -> None:
 
 def _run_broker(options: Sequence[str]) -> None:
     with KafkaBroker(java_options=options) as broker:
-        # stop explicitly: Java writes the archive only on a regular exit, but closing a temporary
+        # stop explicitly: Java writes the archive only on a normal exit, but closing a temporary
         # broker kills it
         broker.stop()
 

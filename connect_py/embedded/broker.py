@@ -29,7 +29,7 @@ from connect_py.process.child_process import ChildProcess
 from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
-_PORT_ATTEMPTS = 3  # another process may take a free port before the broker binds it
+_PORT_ATTEMPTS = 3  # another process may take a free port before the broker does
 _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
@@ -88,14 +88,14 @@ class KafkaBroker(StartedService):
         """Create the object without starting the broker.
 
         Args:
-            directory: Folder for data and log. The default is a temporary folder, which `close`
-                removes.
+            directory: Folder for the data and the log. The default is a temporary folder, which
+                `close` removes.
             port: Client port on loopback. 0 selects a free port at the first start.
             auto_create_topics: Create topics automatically when clients use them.
             properties: Broker settings that override the defaults of this class.
             java_options: JVM options that override the defaults of this class.
             detached: Let the broker outlive this process. The caller stops it through `pid`.
-            start_seconds: Timeout of a start, in seconds.
+            start_seconds: Startup timeout in seconds.
         """
         self._temporary = directory is None
         if directory is None:
@@ -120,7 +120,7 @@ class KafkaBroker(StartedService):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, available after the first start and constant after that."""
+        """`127.0.0.1:port`, available after the first start and constant from then on."""
         if self._port == 0:
             raise BrokerError("the broker has no port before its first start")
         return f"{HOST}:{self._port}"
@@ -258,7 +258,7 @@ class KafkaBroker(StartedService):
             # expired.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
-            # the default is 500 ms, for the benefit of followers, which do not exist here
+            # the default of 500 ms benefits followers, which do not exist here
             "metadata.max.idle.interval.ms": "60000",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
@@ -380,7 +380,7 @@ class KafkaBroker(StartedService):
         """Return the relevant part of the log since the last start.
 
         It begins with the first error, because a shutdown writes many lines after the error.
-        Without an error, it is the end of the log.
+        If there is no error, it is the end of the log.
         """
         with self.log_path.open("rb") as handle:
             handle.seek(self._log_start)

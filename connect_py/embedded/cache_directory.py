@@ -32,7 +32,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
-    """Hold an interprocess lock during the block. The kernel releases it if this process exits.
+    """Hold an interprocess lock in the `with` block. The kernel releases it if this process exits.
 
     Raises:
         TimeoutError: Another process held the lock until the timeout.

@@ -32,7 +32,7 @@ class ClassDataArchive:
 
     @property
     def path(self) -> Path:
-        """Path of the archive, unique per Java and class path. The file may not exist."""
+        """Path of the archive, unique per Java installation and class path. It may not exist."""
         # changes when Java is updated in place, which invalidates archives
         release = self.java.home / "release"
         parts = [
@@ -67,7 +67,7 @@ class ClassDataArchive:
 
         Args:
             run: Called with JVM options. Runs a typical workload on a JVM with these options and
-                lets the JVM exit regularly. The exit takes a few seconds longer than usual, because
+                lets the JVM exit normally. The exit takes a few seconds longer than usual, because
                 Java writes the archive at that time.
 
         Raises:

@@ -68,7 +68,7 @@ def java_connect(
     """Run Java's Kafka Connect worker, for connectors written in Java, such as Debezium's.
 
     Ctrl-C stops it. `connect-py jars connect` downloads its libraries. `plugin.path` in the
-    properties specifies the directories with connectors.
+    properties specifies the directories that contain connectors.
     """
     arguments = [str(argument) for argument in java_connect_command(properties.resolve())]
     os.execv(arguments[0], arguments)

@@ -150,7 +150,7 @@ class JavaConnectProcess(ConnectProcess):
     """Java's Kafka Connect worker in a child process, with the plugins in `plugin.path`."""
 
     def command(self) -> Sequence[str | Path]:
-        """Return the worker's command, `ConnectDistributed` with the jars of the lock `connect`."""
+        """Return the worker's command, `ConnectDistributed` with the jars in the lock `connect`."""
         return java_connect_command(self.properties)
 
 

@@ -20,7 +20,7 @@ _OTHER_COMMAND_SECONDS = 120.0
 
 
 def default_directory() -> Path:
-    """Return the default folder of `connect-py kafka`, which is user data and not in the cache."""
+    """Return the default folder for `connect-py kafka`. It is user data, not part of the cache."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "connect-py" / "kafka"
     base = os.environ.get("XDG_DATA_HOME")
@@ -29,7 +29,7 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Contents of the PID file. The start time detects process IDs that have been reused."""
+    """Contents of the PID file. The start time reveals process IDs that have been reused."""
 
     pid: int
     created: float  # process start time reported by psutil, in epoch seconds
@@ -49,7 +49,7 @@ class _Running:
 
 
 class DetachedBroker:
-    """The broker of a folder.
+    """A broker whose data is stored in a folder.
 
     At most one broker runs per folder. Commands in different processes are serialized.
     """
@@ -64,8 +64,8 @@ class DetachedBroker:
         The second value is True if this call started the broker.
 
         Args:
-            port: Client port. 0 selects the last port of this folder if it is free, or another
-                free port.
+            port: Client port. 0 selects the port that this folder's broker last used if it is free,
+                or another free port.
 
         Raises:
             BrokerError, JavaNotFoundError, IvyError, JarLockError: See `KafkaBroker.start`.
@@ -103,7 +103,7 @@ class DetachedBroker:
             return True
 
     def bootstrap_servers(self) -> str | None:
-        """Return the bootstrap servers of the broker, or None if it is not running."""
+        """Return the broker's bootstrap servers, or None if it is not running."""
         last = self._read()
         return None if last is None or last.process() is None else f"{HOST}:{last.port}"
 

@@ -1,10 +1,10 @@
 """Downloads jars with Ivy, a Maven client that is installed as part of pyspark.
 
-Jars are downloaded from Ivy's default repository, or from CONNECT_PY_MAVEN_MIRROR, the address of a
-repository with Maven's layout. Proxies are read from HTTPS_PROXY, HTTP_PROXY, and NO_PROXY. The
-trusted certificate authorities are Python's. These settings are passed to the JVM in an argument
-file that only the user can read. On the command line, a proxy password would be visible in the
-process list.
+Jars are downloaded from Ivy's default repository, or from the repository at the address
+CONNECT_PY_MAVEN_MIRROR, which must have Maven's layout. Proxies are read from HTTPS_PROXY,
+HTTP_PROXY, and NO_PROXY. The trusted certificate authorities are those that Python trusts. These
+settings are passed to the JVM in an argument file that only the user can read. On the command line,
+a proxy password would be visible in the process list.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
 def fetch_transitively(title: str, roots: Sequence[Coordinates], folder: Path) -> None:
     """Download jars and their runtime dependencies.
 
-    This is used to create a lock, but never to use one.
+    This function is used to create a lock, but never to resolve one.
 
     Raises:
         IvyError, JavaNotFoundError: See `fetch`.

@@ -1,4 +1,4 @@
-"""Locked jars: files with SHA-256 digests, downloaded once per user and verified at every use.
+"""Locked jars: files with SHA-256 digests, downloaded once per user and verified on every use.
 
 A lock is a text file with one `group:artifact:version sha256:<hex>` per line, and `#` comments. An
 optional fourth part is a Maven classifier, as in `group:artifact:version:classifier`. A file that
@@ -52,7 +52,7 @@ class JarLockError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file of a lock."""
+    """One file in a lock."""
 
     group: str
     artifact: str
@@ -65,7 +65,7 @@ class Jar:
     def file_name(self) -> str:
         """File name in the cache.
 
-        It includes the group, because artifacts of different groups may have the same name.
+        It includes the group, because artifacts in different groups may have the same name.
         """
         return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
@@ -200,7 +200,8 @@ class JarLock:
         A crash leaves behind at most a temporary folder, which is never used.
         """
         for leftover in folder.parent.glob(f".{self.name}-*"):
-            # left behind by a killed process, because only this process holds the lock now
+            # left behind by a killed process; nothing else can use it while this process holds the
+            # lock
             shutil.rmtree(leftover, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))
         try:
@@ -224,5 +225,5 @@ def sha256_of(file: Path) -> str:
 
 
 def lock_text(jars: Iterable[Jar]) -> str:
-    """Return the lines of a lock, sorted so that versions can be compared."""
+    """Return the lines of a lock, sorted so that versions of the lock can be compared."""
     return "".join(f"{line}\n" for line in sorted(f"{jar} sha256:{jar.sha256}" for jar in jars))

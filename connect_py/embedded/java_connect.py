@@ -31,7 +31,7 @@ _LOGGING = """\
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:
-    """Return the command that runs Java's worker 4.1.1, which logs to standard output.
+    """Return the command that runs version 4.1.1 of Java's worker. It logs to standard output.
 
     The class path contains Kafka's own plugins and the Iceberg sink. `plugin.path` in the
     properties adds other plugins.
@@ -58,7 +58,7 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
 
 
 def unpack_archives(lock: str, folder: Path) -> list[Path]:
-    """Unpack the archives of a lock into a folder and return the archives.
+    """Unpack the archives in a lock into a folder and return the archives.
 
     Other files in the folder are retained.
 

@@ -1,6 +1,7 @@
 """Selects the Java installation for the JVMs that connect-py starts.
 
-It is the user's Java if Spark supports its version, otherwise the Java of the extra `java`.
+It is the user's Java if Spark supports its version, otherwise the Java that the extra `java`
+installs.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Maintainers run it as a command:
 With `--alone` as the first argument, the lock contains only the roots. In this case, a root may
 have a classifier or an extension, as in `group:artifact:version:classifier@tar.gz`. Otherwise, Ivy
 resolves dependencies from POM files, for jars and bundles. (With `jar` alone, libraries packaged as
-OSGi bundles would be silently omitted.) Review changes of a lock like code, because every machine
+OSGi bundles would be silently omitted.) Review changes to a lock like code, because every machine
 will require these digests. The first lines of each lock document how it was created.
 """
 

@@ -77,7 +77,7 @@ def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _ServerUser:
-    """User that runs the server: the current user, or an unprivileged user instead of root."""
+    """User that runs the server: the current user or, instead of root, an unprivileged user."""
 
     uid: int | None = None  # None for the current user
     gid: int = 0
@@ -159,7 +159,7 @@ class PostgresServer(StartedService):
         return self._child.pid
 
     def start(self) -> Self:
-        """Create the database cluster if necessary, and start the server until it responds.
+        """Create the database cluster if necessary, start the server, and wait until it responds.
 
         Raises:
             PostgresError: The server failed to start. The message contains the end of its log.

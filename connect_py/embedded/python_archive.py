@@ -44,7 +44,7 @@ class PythonArchiveError(ConnectError):
 
 
 def write_archive(path: Path, report: Callable[[str], None] = lambda _: None) -> int:
-    """Write the archive and return its number of files.
+    """Write the archive and return the number of files in it.
 
     Args:
         path: Path of the `.tar.gz` file, which is replaced atomically.
@@ -71,7 +71,7 @@ def write_archive(path: Path, report: Callable[[str], None] = lambda _: None) ->
 
 
 def _members(library: str, report: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
-    """Yield the name in the archive and the source path of each file."""
+    """Yield each file's name in the archive and its source path."""
     report("the interpreter")
     with tempfile.TemporaryDirectory(prefix="connect-py-archive-") as folder:
         yield PYTHON, _written(Path(folder, "python3"), _START, 0o755)

@@ -19,15 +19,15 @@ JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
-# set instead of the other variables: why Spark is not available, with the remedy
+# set instead of the other variables; states why Spark is not available, and the remedy
 PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
 
 def spark_environment(*more: str) -> dict[str, str]:
     """Return the environment variables that `SparkGateway` reads, for processes that start Spark.
 
-    CONNECT_PY_JAVA is the path of an executable. CONNECT_PY_SPARK_JARS contains paths joined by
-    `os.pathsep`. CONNECT_PY_SPARK_JAVA_OPTIONS contains options in shell quoting and may be empty.
+    CONNECT_PY_JAVA is the path of the Java executable. CONNECT_PY_SPARK_JARS contains paths joined
+    by `os.pathsep`. CONNECT_PY_SPARK_JAVA_OPTIONS contains shell-quoted options and may be empty.
     CONNECT_PY_SPARK_CLASSES is a folder for compiled classes. A variable that is already set is
     returned unchanged. Therefore, an image with its own Java and jars downloads nothing.
 
@@ -74,7 +74,7 @@ def spark_jars() -> list[Path]:
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """Return the class data archive of Iceberg's and Spark's classes for `spark_environment`."""
+    """Return the class data archive that `spark_environment` uses for Spark and Iceberg."""
     spec = importlib.util.find_spec("pyspark")  # does not import pyspark
     bundled = (
         sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []

@@ -1,4 +1,4 @@
-"""`StartedService`: base class of services that run during a `with` block."""
+"""`StartedService`: base class for services that run inside a `with` block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class StartedService(ABC):
-    """Starts when the block is entered, and is closed when it ends or if the start fails."""
+    """Starts when its `with` block is entered, and closes when it ends or the start fails."""
 
     @abstractmethod
     def start(self) -> Self:

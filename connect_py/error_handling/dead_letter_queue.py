@@ -60,7 +60,7 @@ class DeadLetterQueue(ErrorReporter):
         producer_settings: Mapping[str, object],
         admin: ClusterAdmin,
     ) -> DeadLetterQueue:
-        """Create the producer, and the topic with one partition if it does not exist.
+        """Create the producer, and create the topic with one partition if it does not exist.
 
         Raises:
             ConnectError: The topic cannot be created.
@@ -107,7 +107,7 @@ class DeadLetterQueue(ErrorReporter):
         self._producer.poll(0)
 
     def context_headers(self, failed: FailedRecord) -> list[tuple[str, bytes | None]]:
-        """Return Connect's headers for a failure, with UTF-8 values and the consumed location."""
+        """Return Connect's headers for a failure, with UTF-8 values and the original location."""
         origin = failed.original()
         if origin is None:
             raise ConnectError("only consumed records have these headers")
@@ -163,7 +163,7 @@ class DeadLetterQueue(ErrorReporter):
         return True
 
     def values(self) -> dict[str, float]:
-        """Return totals under Connect's metric names."""
+        """Return totals, keyed by Connect's metric names."""
         return {
             "deadletterqueue-produce-requests": self.produced,
             "deadletterqueue-produce-failures": self.failures,

@@ -10,9 +10,9 @@ from connect_py.error_handling.stage import Stage
 
 
 class TaskErrantRecordReporter:
-    """Reports records at stage TASK_PUT.
+    """Reports records with the stage TASK_PUT.
 
-    It stores a ToleranceExceededError so that `check` can raise it if the task suppresses it.
+    It stores a ToleranceExceededError so that `check` can raise it even if the task suppresses it.
     """
 
     def __init__(self, handler: ErrorHandler, task_class: str) -> None:

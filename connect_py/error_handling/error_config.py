@@ -68,7 +68,7 @@ _DEF = (
         Type.BOOLEAN,
         default=False,
         importance=Importance.MEDIUM,
-        doc="Add headers with the location and the reason of the failure.",
+        doc="Add headers with the location of the record and the reason for the failure.",
     )
     .define(
         DEAD_LETTER_TABLE,
@@ -89,7 +89,7 @@ _DEF = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorConfig:
-    """Settings for the handling of failed records."""
+    """Settings for handling failed records."""
 
     retry_timeout_ms: int = 0  # -1 means no limit
     retry_delay_max_ms: int = 60_000

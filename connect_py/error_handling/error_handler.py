@@ -50,7 +50,7 @@ SKIPPED: Final = Skipped()
 
 
 class ErrorReporter(ABC):
-    """Receives failures of records on the task's thread.
+    """Receives record failures on the task's thread.
 
     The default implementation of `flush` returns immediately.
     """
@@ -67,7 +67,7 @@ class ErrorReporter(ABC):
         return True
 
     def values(self) -> Mapping[str, float]:
-        """Return totals under Connect's metric names. Thread-safe."""
+        """Return totals, keyed by Connect's metric names. Thread-safe."""
         return {}
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class ErrorHandler:
             self._wait(delay_ms / 1000)
             try:
                 result = again()
-            except Exception as next_error:  # RULES decide whether an error of a plugin is retried
+            except Exception as next_error:  # RULES determines whether a plugin's error is retried
                 self.counters.failures += 1
                 error = next_error
                 if not is_retried(stage, next_error):
@@ -189,7 +189,7 @@ class ErrorHandler:
         Return normally if the record may be skipped. Raises the same errors as `recover`.
         """
         failed = replace(failed, replay_topic=self.config.replay_topic)
-        # not new if the task has rewound and read the record again
+        # the failure is not new if the task has rewound and read the record again
         new = failed.origin is None or self._counted.first(failed.origin)
         if new:
             self.counters.errors += 1
@@ -203,7 +203,7 @@ class ErrorHandler:
         self.counters.skipped += new
 
     def values(self) -> dict[str, float]:
-        """Return metrics under Connect's names. Thread-safe."""
+        """Return metrics, keyed by Connect's names. Thread-safe."""
         counters = self.counters
         return {
             "total-record-failures": counters.failures,

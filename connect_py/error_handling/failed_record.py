@@ -27,7 +27,7 @@ _REASONS = {
 class FailedRecord:
     """One failure of a record.
 
-    `origin` is None for a source record, which `source_record` identifies instead.
+    `origin` is None for source records, which `source_record` identifies instead.
     """
 
     stage: Stage

@@ -1,4 +1,4 @@
-"""`LaterReporter`: delays reports until it is known which records count."""
+"""`LaterReporter`: delays failure reports until their records can no longer be read again."""
 
 from __future__ import annotations
 

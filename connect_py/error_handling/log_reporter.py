@@ -49,5 +49,5 @@ class LogReporter(ErrorReporter):
         return f"{prefix}, where consumed record is {{{coordinates}}}."
 
     def values(self) -> dict[str, float]:
-        """Return totals under Connect's metric names."""
+        """Return totals, keyed by Connect's metric names."""
         return {"total-errors-logged": self.logged}

@@ -6,7 +6,7 @@ from typing import Final
 
 from connect_py.api.record import RecordOrigin
 
-# maximum number of stored locations; a full set is cleared, and repeated records count as new
+# maximum number of stored locations; a full set is cleared, and repeated records then count as new
 REMEMBERED: Final = 100_000
 
 

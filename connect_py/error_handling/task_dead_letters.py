@@ -38,7 +38,7 @@ class TaskDeadLetters(ErrorReporter):
         self._stored = 0
 
     def report(self, failed: FailedRecord) -> None:
-        """Pass one record to the task. An error of `put_dead_letter` fails the task."""
+        """Pass one record to the task. An error from `put_dead_letter` fails the task."""
         if failed.origin is None:
             return
         self._task.put_dead_letter(
@@ -59,7 +59,7 @@ class TaskDeadLetters(ErrorReporter):
         self._stored += self._counted.first(failed.origin)
 
     def values(self) -> Mapping[str, float]:
-        """Return totals under Connect's metric names.
+        """Return totals, keyed by Connect's metric names.
 
         A record is counted once, even if it is read again.
         """

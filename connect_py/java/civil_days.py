@@ -1,7 +1,7 @@
 """Converts dates of any year to days since the epoch, and back, in two calendars.
 
-The calendars are the proleptic Gregorian calendar and `java.util.GregorianCalendar`. The year
-before 1 is 0. Internally, a year begins on March 1, so the leap day is its last day.
+The calendars are the proleptic Gregorian calendar and `java.util.GregorianCalendar`. Year 0
+precedes year 1. Internally, a year begins on March 1, so the leap day is its last day.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 
 def java_days_of(year: int, month: int, day: int) -> int:
-    """Return the days since the epoch for a date of `java.util.GregorianCalendar`."""
+    """Return the days since the epoch for a date in `java.util.GregorianCalendar`."""
     days = days_of(year, month, day)
     if days >= _GREGORIAN_FROM:
         return days

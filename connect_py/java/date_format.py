@@ -1,7 +1,7 @@
 """Java's `SimpleDateFormat` for the English locale and UTC, with lenient parsing.
 
 Java's built-in transformations use it in this form. Times are milliseconds since the epoch, for any
-year. Days before October 15, 1582, are dates of the Julian calendar.
+year. Days before October 15, 1582, are dates in the Julian calendar.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
 
 
 class _DateTime:
-    """Calendar fields of a day and a time of day in milliseconds."""
+    """Calendar fields for a day, in days since the epoch, and a time of day, in milliseconds."""
 
     def __init__(self, days: int, millis: int) -> None:
         self.year, self.month, self.day = java_date_of(days)
@@ -285,7 +285,7 @@ def _zone(text: str, at: int, fields: _Fields) -> int:
 
 
 def java_date_format(pattern: str) -> JavaDateFormat:
-    """Compile a pattern. The century of two-digit years is relative to the current year.
+    """Compile a pattern. Two-digit years are interpreted relative to the current year.
 
     Raises:
         JavaDateFormatError: The pattern is invalid.

@@ -1,4 +1,4 @@
-"""Errors with the names of Java exceptions, which appear in dead-letter records."""
+"""Errors with Java exception names, which appear in dead-letter records."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from connect_py.java.strings import to_float32, wrap
 
-_INTEGER = re.compile(r"[+-]?\d+")  # accepts the digits of any script
+_INTEGER = re.compile(r"[+-]?\d+")  # accepts digits in any script
 _FLOAT = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?"
     r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
@@ -19,7 +19,7 @@ _BLANKS: Final = "".join(map(chr, range(33)))  # characters that Java's trim rem
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Parse a signed integer of the specified number of bits.
+    """Parse a signed integer with the specified number of bits.
 
     Raises:
         ValueError: The string is not an integer, or the integer is out of range.
@@ -64,7 +64,7 @@ def float_to_integer(number: float, bits: int) -> int:
 
 
 def to_integer(number: float | Decimal, bits: int) -> int:
-    """Narrow a number to an integer of the specified number of bits."""
+    """Narrow a number to an integer with the specified number of bits."""
     if isinstance(number, float):
         return float_to_integer(number, bits)
     return wrap(int(number), bits)

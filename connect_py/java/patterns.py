@@ -1,4 +1,4 @@
-"""Patterns and replacements of `java.util.regex`."""
+"""Patterns and replacements with the semantics of `java.util.regex`."""
 
 from __future__ import annotations
 

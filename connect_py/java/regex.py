@@ -1,4 +1,4 @@
-"""Translates Java regular expressions to Python's `re` module, using only the standard library.
+"""Translates Java regular expressions to the syntax of Python's standard `re` module.
 
 Supported features are named groups, quoting, POSIX classes and a few Unicode classes, unions and
 intersections of classes, possessive quantifiers, and flags at the start. Patterns with other

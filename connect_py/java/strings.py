@@ -22,7 +22,7 @@ def java_text(schema: Schema | None, value: Value) -> str:
     """Return the result of `Object.toString` for a value.
 
     The schema, if known, identifies 32-bit floats, and dates and times, which are formatted in UTC.
-    Bytes are encoded in base64, because Java returns an identity hash.
+    Bytes are encoded in base64. Java would return an identity hash instead.
     """
     if value is None:
         return "null"
@@ -82,8 +82,8 @@ def decimal_text(value: Decimal) -> str:
 def double_text(value: float) -> str:
     """Return the result of Java's `Double.toString`.
 
-    It contains the fewest digits that identify the number. Absolute values below 10^-3 and from
-    10^7 have an exponent.
+    It contains the fewest digits that identify the number. Absolute values that are less than
+    10^-3, or at least 10^7, are written with an exponent.
     """
     if math.isnan(value):
         return "NaN"
@@ -93,7 +93,7 @@ def double_text(value: float) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the result of Java's `Float.toString`, with the fewest digits for a 32-bit float."""
+    """Return the result of Java's `Float.toString`, with the fewest digits that identify it."""
     if not math.isfinite(value):
         return double_text(value)
     for digits in range(1, 10):

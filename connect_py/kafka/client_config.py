@@ -174,8 +174,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "cooperative-sticky": "cooperative-sticky",
 }
 
-# Settings whose default differs between librdkafka and Java are set explicitly. The layers that
-# follow take precedence.
+# Settings whose default differs between librdkafka and Java are set explicitly. The worker's and
+# the connector's settings take precedence.
 _EXPLICIT_COMMON: Final[Settings] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
@@ -224,7 +224,7 @@ _TASK_PRODUCER: Final[dict[str, str]] = {
 def translate(props: Mapping[str, str], kind: Kind) -> Settings:
     """Translate Java client settings to librdkafka's names and set defaults that differ.
 
-    Settings of other client kinds are dropped. Unknown settings are dropped with a warning that
+    Settings for other client kinds are dropped. Unknown settings are dropped with a warning that
     names the key.
 
     Raises:
@@ -406,7 +406,7 @@ class ClientConfigs:
         return translate(self.consumer_properties(), "consumer")
 
     def consumer_properties(self) -> dict[str, str]:
-        """Return the sink consumer's settings under Java's names, as configured by the user."""
+        """Return the sink consumer's configured settings, with the Java client's property names."""
         base = self._base("connector-consumer")
         base |= {
             "group.id": f"connect-{self.connector}",
@@ -479,7 +479,7 @@ class ClientConfigs:
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Return settings without client ID and group, for another client of the same cluster."""
+        """Return settings without client and group IDs, for another client of the same cluster."""
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}
@@ -516,6 +516,6 @@ def exactly_once_sources(worker: Mapping[str, str]) -> bool:
 def transactional_id(worker: Mapping[str, str], connector: str, task: int | None) -> str:
     """Return the transactional ID of a source task.
 
-    It is the same as in Java. Therefore, tasks of this worker fence the tasks of a Java worker.
+    It is the same as in Java. Therefore, this worker's tasks fence a Java worker's tasks.
     """
     return f"{worker.get('group.id', '')}-{connector}-{task}"

@@ -14,7 +14,7 @@ from connect_py.clock import Clock, SystemClock
 QUIET_SECONDS = 30.0
 PATIENCE_SECONDS = 10.0
 _SUBJECT = re.compile(r"(\S+) \[([^\]]*)\]")  # facility and client name
-# prefix of an error that occurs after the first start until the coordinator has loaded
+# prefix of an error that occurs after a broker's first start, until the coordinator has loaded
 _TEMPORARY = "GETPID "
 
 
@@ -30,7 +30,7 @@ class RepeatFilter(logging.Filter):
         self._lock = threading.Lock()
         # time of the last record that passed, and the number of records suppressed since
         self._passed_records: dict[tuple[int, str], tuple[float, int]] = {}
-        # times of the first and last record of the current occurrence
+        # times of the first and last record in the current occurrence
         self._temporary: dict[str, tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""`ClusterAdmin`: cluster requests of tasks, with timeouts and translated errors."""
+"""`ClusterAdmin`: cluster requests for tasks, with timeouts and translated errors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ClusterAdmin:
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Create the object with admin client settings under librdkafka's names.
+        """Create the object from admin client settings, which use librdkafka's names.
 
         The connection is opened with the first request.
         """
@@ -261,11 +261,11 @@ class ClusterAdmin:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition whose record has at least this timestamp.
+        """Return each partition's first offset whose record has this timestamp or a later one.
 
-        If no record of a partition matches, return its end offset from before the search. In that
-        case, matching records that are written during the search are ignored. Raises the same
-        errors as `log_range`.
+        If no record in a partition matches, return the partition's end offset as of the start of
+        the search. In that case, matching records that are written during the search are ignored.
+        Raises the same errors as `log_range`.
         """
         ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
         spec, level = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED

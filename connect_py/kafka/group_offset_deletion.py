@@ -1,4 +1,4 @@
-"""Deletes individual offsets of a consumer group with direct calls to librdkafka.
+"""Deletes individual offsets of a consumer group by calling librdkafka directly.
 
 The library supports this, but its Python wrapper does not. The alternative, deleting the group and
 writing the remaining offsets again, could lose all offsets in a crash.
@@ -85,14 +85,14 @@ class _Library:
     """Typed functions of librdkafka, without the prefix `rd_kafka_`."""
 
     def __init__(self) -> None:
-        loaded = ctypes.CDLL(cimpl.__file__)  # exposes the librdkafka that the wrapper links
+        loaded = ctypes.CDLL(cimpl.__file__)  # exposes the librdkafka that it links to
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        # for type checkers; all other attributes are set in the constructor
+        # for type checkers; the constructor sets all attributes
         raise AttributeError(name)
 
 
@@ -105,10 +105,10 @@ def delete_group_offsets(
     """Delete a group's offsets for partitions in one request, and wait for the response.
 
     Args:
-        settings: Admin client settings in librdkafka's names.
+        settings: Admin client settings with librdkafka's names.
         group: Group ID.
         partitions: Partitions whose offsets are deleted.
-        timeout_seconds: Timeout of the request, in seconds.
+        timeout_seconds: Request timeout in seconds.
 
     Raises:
         KafkaException: The cluster denied the request or did not respond in time, or the settings

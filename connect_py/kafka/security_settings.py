@@ -1,6 +1,6 @@
-"""Translates Java's login and TLS settings of Kafka clients to librdkafka's names.
+"""Translates the Java client's login and TLS settings to librdkafka's.
 
-Keys are passed as PEM data in memory.
+Private keys are passed as PEM data in memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DEFAULT_CLASSES: Final = {
 
 
 def add_security(props: Mapping[str, str], result: Settings) -> None:
-    """Translate the settings in `SECURITY_KEYS` to librdkafka's.
+    """Translate the settings in `SECURITY_KEYS` to librdkafka's and add them to `result`.
 
     Raises:
         ConfigError: A setting is not supported, or key material cannot be read. The message
@@ -169,5 +169,5 @@ def _add_tls(props: Mapping[str, str], result: Settings) -> None:
     }
     result.update({key: value for key, value in settings.items() if value is not None})
     if material.key is None and props.get("ssl.key.password"):
-        # password of a key that librdkafka's own settings specify
+        # password for a key that is specified in librdkafka's own settings
         result["ssl.key.password"] = props["ssl.key.password"]

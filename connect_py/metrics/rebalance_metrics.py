@@ -10,7 +10,7 @@ from connect_py.metrics.samples import AnySample, Sample, TextSample
 
 REBALANCES = "connect-worker-rebalance-metrics"
 COORDINATOR = "connect-coordinator-metrics"
-PROTOCOL = "sessioned"  # Java's name of the group protocol
+PROTOCOL = "sessioned"  # Java's name for the group protocol
 
 
 class RebalanceMetrics:
@@ -25,7 +25,7 @@ class RebalanceMetrics:
         self._last: float | None = None
 
     def began(self) -> None:
-        """Record that the assignment has changed or was lost."""
+        """Record that the assignment has changed or been lost."""
         if self._since is None:
             self._since = self._clock.monotonic()
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A numeric metric. `group` is the type of Java's MBean, such as `connect-worker-metrics`."""
+    """A numeric metric. `group` is the MBean's type in Java, such as `connect-worker-metrics`."""
 
     group: str
     name: str

@@ -51,7 +51,7 @@ class SinkMetrics(TaskMetrics):
         self._skip_rate.record(1)
 
     def values(self) -> dict[str, float]:
-        """Return values under Connect's metric names. Thread-safe."""
+        """Return values, keyed by Connect's metric names. Thread-safe."""
         return {
             **super().values(),
             "sink-record-read-rate": self._read_rate.rate(),

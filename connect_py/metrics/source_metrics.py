@@ -37,11 +37,11 @@ class SourceMetrics(TaskMetrics):
         self._written_before = self.written
 
     def transaction(self, records: int) -> None:
-        """Record a committed transaction with its number of records."""
+        """Record a committed transaction and its number of records."""
         self._transactions.record(records)
 
     def values(self) -> dict[str, float]:
-        """Return values under Connect's metric names. Thread-safe."""
+        """Return values, keyed by Connect's metric names. Thread-safe."""
         return {
             **super().values(),
             "source-record-poll-rate": self._poll_rate.rate(),

@@ -28,7 +28,7 @@ class CommitMetrics:
         self._good.record(0.0)
 
     def values(self) -> dict[str, float]:
-        """Return values under Connect's metric names."""
+        """Return values, keyed by Connect's metric names."""
         good = self._good.avg()
         return {
             "offset-commit-avg-time-ms": 1000 * self._seconds.avg(),
@@ -53,7 +53,7 @@ class TaskMetrics:
         self._batches.record(records)
 
     def values(self) -> dict[str, float]:
-        """Return values under Connect's metric names. Thread-safe."""
+        """Return values, keyed by Connect's metric names. Thread-safe."""
         return {
             "running-ratio": self.state.ratio("running"),
             "pause-ratio": self.state.ratio("paused"),

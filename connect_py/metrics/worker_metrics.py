@@ -66,7 +66,7 @@ class WorkerMetrics:
     ) -> None:
         """Create the metrics.
 
-        `describe` returns the class, type, and version of a connector on this worker, under
+        `describe` returns the class, type, and version of a connector on this worker, keyed by
         Connect's names.
         """
         self._describe = describe or (lambda _: {})

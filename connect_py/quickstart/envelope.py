@@ -75,7 +75,7 @@ def _struct(name: str, fields: list[dict[str, Any]], **more: Any) -> dict[str, A
 
 
 def _prefixes(table: str) -> tuple[str, str]:
-    """Return the constant prefixes of key and value, up to the payload."""
+    """Return the constant prefixes of a table's keys and values, up to the payload."""
     name = topic_of(table)
     columns = _COLUMNS[table]
     key = _struct(f"{name}.Key", [_field(column, columns[column]) for column in KEYS[table]])
@@ -122,7 +122,7 @@ def key_bytes(change: Change) -> bytes:
 
 
 def value_bytes(change: Change, number: int, now_ms: int) -> bytes:
-    """Return the message value of a change. `number` is its number in the sequence of changes."""
+    """Return the message value of a change. `number` is the change's sequence number."""
     envelope = {
         "before": _payload(change.before),
         "after": _payload(change.after),

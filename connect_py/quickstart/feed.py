@@ -1,4 +1,4 @@
-"""`Feed`: produces the shop's changes at a constant rate and records their write times."""
+"""`Feed`: produces the shop's changes at a constant rate and records when they were written."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class LiveView:
         *,
         columns: int = WIDE_COLUMNS,
     ) -> None:
-        """Create the view. A terminal with few columns does not show snapshot IDs and offsets."""
+        """Create the view. On a narrow terminal, it omits snapshot IDs and offsets."""
         self._feed = feed
         self._group = group
         self._tables = tables

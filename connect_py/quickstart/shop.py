@@ -1,4 +1,4 @@
-"""`Shop`: generates changes of customers, orders, and order lines, and stores the result."""
+"""`Shop`: generates changes to customers, orders, and order lines, and stores the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one row: an insert if `before` is None, or a delete if `after` is None."""
+    """A change to one row: an insert if `before` is None, or a delete if `after` is None."""
 
     table: str
     before: Row | None
@@ -60,7 +60,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Shop:
-    """Generates changes, which the seed determines. The caller provides the timestamps."""
+    """Generates the changes that a seed determines. The caller provides the timestamps."""
 
     seed: int = 7
     tables: dict[str, dict[Key, Row]] = field(default_factory=lambda: {table: {} for table in KEYS})
@@ -71,7 +71,7 @@ class Shop:
         self._next_order = 1000
 
     def changes(self, now_us: int) -> Iterator[Change]:
-        """Yield the changes of one visit to the shop, which affect a few rows.
+        """Yield the changes from one visit to the shop. They affect a few rows.
 
         `now_us` is the time in microseconds since the epoch.
         """

@@ -1,4 +1,4 @@
-"""`ShopTables`: reads the shop's tables with PyIceberg, without any code of the worker."""
+"""`ShopTables`: reads the shop's tables with PyIceberg, without the worker's code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TableState:
 
 
 class ShopTables:
-    """Reads the tables of a catalog in one directory."""
+    """Reads the tables in a catalog whose files are in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

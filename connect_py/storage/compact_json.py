@@ -1,6 +1,6 @@
 """JSON encoding that produces the same bytes as Java's schemaless JsonConverter.
 
-The output is compact. Control characters have short escapes where JSON defines them, and characters
+The output is compact. Control characters use JSON's short escapes where these exist, and characters
 above U+FFFF are escaped as surrogate pairs. Java looks up source offsets by the bytes of their
 keys, so the encoding must match byte for byte.
 """
@@ -73,8 +73,8 @@ def _escape(character: str) -> str:
 def _double(value: float) -> str:
     """Format a number as Java's `Double.toString` does.
 
-    Absolute values from 0.001 up to (but excluding) 10,000,000 have no exponent. Every number has a
-    fractional part.
+    Absolute values from 0.001 up to (but excluding) 10,000,000 are written without an exponent.
+    Every number has a fractional part.
     """
     if value != value or value in (float("inf"), float("-inf")):
         raise TypeError(f"cannot encode {value} as JSON")

@@ -53,7 +53,7 @@ class RestartRequest:
 
     @property
     def impact(self) -> int:
-        """Priority of the request among the pending requests of the same connector."""
+        """Priority of the request among the pending requests for the same connector."""
         return 2 * (not self.only_failed) + self.include_tasks
 
 
@@ -117,9 +117,9 @@ class ClusterConfigState:
     applied_configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
     # number of task sets published so far, minus one
     generations: Mapping[str, int] = field(default_factory=dict)
-    # offset of the commit record of the current task set
+    # offset of the current task set's commit record
     start_numbers: Mapping[str, int] = field(default_factory=dict)
-    # offset of the record with the connector's configuration
+    # offset of the record that contains the connector's configuration
     config_offsets: Mapping[str, int] = field(default_factory=dict)
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
@@ -152,8 +152,8 @@ def task_key(task: ConnectorTaskId) -> str:
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
     """Return the value of a target state record.
 
-    It contains both state fields: readers that do not support STOPPED use the older field, which
-    contains PAUSED. Java workers ignore the reason.
+    It contains both state fields. Readers that do not support STOPPED use the older field, which
+    contains PAUSED for a stopped connector. Java workers ignore the reason.
     """
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
     reason_field = {} if reason is None else {"reason": reason}
@@ -353,14 +353,14 @@ class ConfigTable:
             return []
         flags = [data.get(flag, False) for flag in ("include-tasks", "only-failed")]
         if not all(isinstance(flag, bool) for flag in flags):
-            log.error("config topic: skipping malformed restart request of connector %s", name)
+            log.error("config topic: skipping malformed restart request for connector %s", name)
             return []
         return [RestartRequested(RestartRequest(name, *flags))]
 
     def _task_count(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         count = _int32(data, "task-count")
         if count is None:
-            log.error("config topic: skipping malformed task count record of connector %s", name)
+            log.error("config topic: skipping malformed task count record for connector %s", name)
             return []
         self._task_count_records[name] = count
         self._pending_fencing.discard(name)

@@ -104,7 +104,7 @@ class ConfigStore(LogStore):
         )
 
     def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str | None]]) -> None:
-        """Publish a task set. The old task set is valid until the commit record is written."""
+        """Publish a task set. The old task set remains valid until the commit record is written."""
         if configs:
             self.refresh(WRITE_SECONDS)
             tasks = [
@@ -149,7 +149,7 @@ class ConfigStore(LogStore):
         )
 
     def put_task_count_record(self, name: str, count: int) -> None:
-        """Record how many source producers may exist, after fencing the previous producers."""
+        """Record how many source producers may exist after the previous ones have been fenced."""
         self._write_as_leader(
             [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
         )

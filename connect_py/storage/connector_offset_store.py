@@ -1,4 +1,4 @@
-"""`ConnectorOffsetStores`: offset stores of source connectors, which may have their own topics."""
+"""`ConnectorOffsetStores`: offset stores for source connectors, which may have their own topics."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class ConnectorOffsetStore:
             write: Writes the records to `topic` if that requires a transaction.
 
         Returns:
-            The future of `copy`. Until it completes, the copy may overwrite later changes by other
-            writers.
+            The future that `copy` returns. Until it completes, the copy may overwrite later changes
+            by other writers.
 
         Raises:
             ConnectError: The offsets were not written, or the outcome is unknown.
@@ -151,7 +151,7 @@ class ConnectorOffsetStores:
         Args:
             shared: The worker's store.
             worker_props: Worker properties.
-            shared_topic: Topic of the worker's store. New topics of connectors have the same
+            shared_topic: Topic of the worker's store. New connector topics get the same
                 partition count and replication factor. None if the worker's store is a file; the
                 broker's defaults apply in that case.
             clock: Source of monotonic time.

@@ -1,7 +1,8 @@
 """Records of a worker group's control topic: leader epochs, heartbeats, and assignments.
 
 Values are JSON objects with a version. Readers skip unreadable records and ignore fields that later
-versions add. Items are encoded as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
+versions add. Items (connectors and tasks) are encoded as
+`{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class AssignmentVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One term of a leader. The highest epoch number identifies the current leader."""
+    """One leader's term. The highest epoch number identifies the current leader."""
 
     number: int
     worker_url: str
@@ -137,7 +138,7 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Assigned items of all members until the next assignment.
+    """Items that are assigned to each member until the next assignment.
 
     Only the leader writes assignments, with its fenced producer. A member runs only the items that
     are assigned to it. An item is assigned to a member only after every other member that may have
@@ -148,8 +149,8 @@ class Assignment:
     generation: int
     config_offset: int  # offset of the configuration on which the assignment is based
     members: Mapping[str, MemberAssignment]  # by member ID
-    # Items without an owner that are reserved for the worker with the URL. Either the worker may
-    # still return, or another member must stop the item first.
+    # Unowned items, each with the URL of the worker for which it is reserved. Either that worker
+    # may still return, or another member must stop the item first.
     awaited: Mapping[Item, str]
     delay_ms: int  # remaining time for which unowned items wait for their worker to return
     complete: bool = True  # True if the leader has a record of every member that may hold a lease

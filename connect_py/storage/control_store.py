@@ -36,7 +36,7 @@ class ControlListener(Protocol):
     def on_assignment(self, assignment: Assignment) -> None: ...
 
     def on_topic_lost(self) -> None:
-        """Handle the recreation of the topic, which is then read from its beginning."""
+        """Handle the topic's recreation. The new topic is then read from its beginning."""
 
 
 class ControlStore(LogStore):
@@ -62,7 +62,7 @@ class ControlStore(LogStore):
     def put_epoch(self, epoch: Epoch, timeout: float) -> None:
         """Start a term by writing its epoch, and wait until the record has been read back.
 
-        Raises the errors of `LeaderProducer.write`, and LogTimeoutError.
+        Raises the same errors as `LeaderProducer.write`, and LogTimeoutError.
         """
         written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
         self._log.await_offset(written, timeout)
@@ -72,8 +72,8 @@ class ControlStore(LogStore):
     ) -> None:
         """Write an assignment with its epoch, and remove members, in one transaction.
 
-        The sessions of the members in `removed` must have definitely expired. Raises the errors of
-        `LeaderProducer.write`.
+        The sessions of the members in `removed` must have definitely expired. Raises the same
+        errors as `LeaderProducer.write`.
         """
         writes = [Write(self.topic, heartbeat_key(member), None) for member in removed]
         writes += [

@@ -1,4 +1,4 @@
-"""`KafkaBasedLog`: reads one internal topic from its beginning on one thread, and writes it."""
+"""`KafkaBasedLog`: reads one internal topic from its start on one thread, and writes to it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._next_request_at = 0.0  # monotonic time, in seconds
-        # monotonic time, in seconds, of the first of the consecutive requests without a response
+        # monotonic time, in seconds, of the first request in the current series without a response
         self._unanswered_since: float | None = None
         self._lower_ends: dict[
             int, int
@@ -111,7 +111,7 @@ class KafkaBasedLog:
         self._fail_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until the record at this offset of partition 0 has been applied.
+        """Wait until the record at this offset in partition 0 has been applied.
 
         This is faster than waiting for the end of the topic if only a transaction marker follows
         the record.

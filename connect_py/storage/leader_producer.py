@@ -161,7 +161,8 @@ class LeaderProducer:
                 self._abort(producer, error, refused)
             self._break()
             raise WriteOutcomeUnknownError(
-                f"unknown outcome of a transaction of {self._id}: {problem.str()}"
+                f"unknown outcome of a transaction with transactional id {self._id}: "
+                f"{problem.str()}"
             ) from error
         return offsets[-1]
 
@@ -175,7 +176,7 @@ class LeaderProducer:
                 )
             producer.flush(timeout)
         except (KafkaException, BufferError) as error:
-            log.warning("failed to write records of the leader: %s", error)
+            log.warning("failed to write the leader's records: %s", error)
         if refused:
             self._break()
             raise _not_writable(refused)
@@ -198,12 +199,16 @@ class LeaderProducer:
             producer.abort_transaction(5.0)
         except KafkaException as abort_error:
             log.warning(
-                "failed to abort a transaction of %s: %s", self._id, abort_error.args[0].str()
+                "failed to abort a transaction with transactional id %s: %s",
+                self._id,
+                abort_error.args[0].str(),
             )
         self._break()  # the next `acquire` aborts the transaction if it is still open
         if refused:
             raise _not_writable(refused) from error
-        raise ConnectError(f"failed to write a transaction of {self._id}: {error}") from error
+        raise ConnectError(
+            f"failed to write a transaction with transactional id {self._id}: {error}"
+        ) from error
 
 
 def _not_writable(topics: Set[str]) -> RefusedError:

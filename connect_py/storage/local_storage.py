@@ -1,4 +1,4 @@
-"""`LocalStorage`: logs of a standalone worker, in memory or in a file if they must persist."""
+"""`LocalStorage`: a standalone worker's logs, in memory or, if they must persist, in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from connect_py.storage.storage_log import LogRecord, Write
 
 log = logging.getLogger(__name__)
 
-SUFFIX: Final = ".connect-py.jsonl"  # appended to the name of Java's file, which is never written
+# appended to the name of the Java worker's offset file, which is never changed
+SUFFIX: Final = ".connect-py.jsonl"
 # the file is rewritten if it has more lines than this and over three quarters are obsolete
 SPARE_LINES: Final = 1_000
 
@@ -56,7 +57,7 @@ class OffsetFile:
             elif self._java_file.exists():
                 self._records = read_java_offsets(self._java_file)
                 log.info(
-                    "imported %s from %s; offsets are stored in %s from now on",
+                    "imported %s from %s; from now on, offsets will be stored in %s",
                     pluralize(len(self._records), "offset"),
                     self._java_file,
                     self.path,
@@ -98,7 +99,7 @@ class OffsetFile:
 
     def _store(self, key: bytes, value: bytes | None) -> None:
         self._lines += 1
-        self._records.pop(key, None)  # entries are in the order of their last writes
+        self._records.pop(key, None)  # entries are ordered by their last write
         if value is not None:
             self._records[key] = value
 
@@ -211,8 +212,8 @@ class LocalStorage:
     def __init__(self, offset_topic: str, offset_file: Path, clock: Clock | None = None) -> None:
         """Create the storage.
 
-        Only the log named `offset_topic` is persistent. It is imported from the file of a Java
-        worker.
+        Only the log named `offset_topic` is persistent. If its file does not exist, the log is
+        initialized from the Java worker's `offset_file`.
         """
         self._clock = clock or SystemClock()
         self._files = {offset_topic: OffsetFile(offset_file)}
@@ -226,6 +227,6 @@ class LocalStorage:
         return opened
 
     def write(self, writes: Sequence[Write], timeout: float) -> int:
-        """Write records that all go to the same log, and return the offset of the last one."""
+        """Write records to a single log and return the offset of the last one."""
         (topic,) = {write.topic for write in writes}
         return self._logs[topic].append([(write.key, write.value) for write in writes])

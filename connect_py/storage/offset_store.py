@@ -1,4 +1,4 @@
-"""`OffsetStore`: reads an offset topic of source connectors into a table, and writes it."""
+"""`OffsetStore`: reads an offset topic of source connectors into a table, and writes to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OffsetStore(LogStore):
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
 
     def get(self, connector: str, partition: SourcePartition) -> SourceOffset | None:
-        """Return the latest offset of a source partition that has been read, or None."""
+        """Return the latest offset that has been read for a source partition, or None."""
         with self._lock:
             return self._table.get(connector, partition)
 
@@ -57,7 +57,7 @@ class OffsetStore(LogStore):
     def records(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that store offsets, as key-value pairs, for another producer.
+        """Return the records that store offsets, as key-value pairs for another producer to write.
 
         Raises:
             DataError: A value is not primitive.

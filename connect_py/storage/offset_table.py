@@ -21,7 +21,7 @@ Canonical: TypeAlias = tuple[str, tuple[tuple[str, str, object], ...] | None]
 
 
 def canonical(connector: str, partition: SourcePartition) -> Canonical:
-    """Return a key that is independent of the field order and the notation of numbers."""
+    """Return a key that does not depend on the field order or on how numbers are written."""
     if partition is None:
         return connector, None
     return connector, tuple(
@@ -44,7 +44,8 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
     """Check that offsets contain only primitive values.
 
     Raises:
-        DataError: A value is not primitive. The message is Connect's and names the first field.
+        DataError: A value is not primitive. The message is Connect's and names the first such
+            field.
     """
     for key, value in (values or {}).items():
         if not isinstance(value, str | int | float | bool | None):

@@ -1,6 +1,6 @@
-"""`StatusStore`: reads the status topic into a table, and writes it.
+"""`StatusStore`: reads the status topic into a table, and writes to it.
 
-Puts and safe puts follow Kafka Connect's rules.
+Regular and safe puts follow Kafka Connect's rules; see `StatusStore.put`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StatusStore(LogStore):
         self._table = StatusTable()
         self._lock = threading.Lock()
         self._sequence: dict[StatusId, int] = {}  # sequence number of the latest write by ID
-        # pairs of connector and topic that were written and may not have been read back yet
+        # pairs of connector and topic that have been written but may not have been read back yet
         self._written_topics: set[tuple[str, str]] = set()
         self._retries: set[threading.Timer] = set()
         self._stopping = False
@@ -56,7 +56,8 @@ class StatusStore(LogStore):
     def _apply(self, record: LogRecord) -> None:
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
-            # The table now reflects the topic, which was read back or deleted by another worker.
+            # The table now reflects this record, which was either read back or deleted by another
+            # worker.
             self._written_topics = {
                 pair for pair in self._written_topics if topic_key(pair[1], pair[0]) != record.key
             }

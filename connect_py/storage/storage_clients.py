@@ -25,13 +25,13 @@ TRANSACTION_TIMEOUT_MS = 6_000
 
 @dataclass(frozen=True, slots=True)
 class StorageClients:
-    """Creates clients from the worker's own settings, which have librdkafka's names."""
+    """Creates clients from the worker's own settings, which use librdkafka's names."""
 
     settings: Mapping[str, str | int | float]
     client_id_prefix: str
 
     def base(self, _kind: Kind) -> Mapping[str, str | int | float]:
-        """Return the connection settings of a client of this kind."""
+        """Return the connection settings for a client of this kind."""
         return self.settings
 
     def consumer_settings(self, client: str, *, read_committed: bool) -> Settings:
@@ -81,7 +81,7 @@ class StorageClients:
         return {**settings, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
     def heartbeat_settings(self, timeout_ms: int) -> Settings:
-        """Return settings for heartbeats, which have no value after the timeout."""
+        """Return settings for sending heartbeats, which are useless after the timeout."""
         return {
             **self.producer_settings("hellos"),
             "delivery.timeout.ms": timeout_ms,

@@ -1,4 +1,4 @@
-"""Log interface of the stores. A log is a Kafka topic or, in standalone mode, a local log."""
+"""Log interface that the stores use. A log is a Kafka topic or, in standalone mode, local."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Write:
 
 
 class StorageLog(Protocol):
-    """A log that passes every record to its store, in order per partition. Thread-safe."""
+    """A log that passes every record to its store, in order within a partition. Thread-safe."""
 
     refusal: str | None  # error message if reading is denied
 
@@ -48,7 +48,7 @@ class StorageLog(Protocol):
         """Flush writes and stop."""
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 has been applied. May raise LogTimeoutError."""
+        """Wait until this record in partition 0 has been applied. May raise LogTimeoutError."""
 
     def await_end(self, timeout: float) -> None:
         """Wait until all records written so far have been applied. May raise LogTimeoutError."""

@@ -39,7 +39,7 @@ def write_in_transaction(
             producer.produce(topic, value, key)
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
-        with contextlib.suppress(KafkaException):  # a transaction may not be open
+        with contextlib.suppress(KafkaException):  # there may be no open transaction
             # without this, readers would be blocked until the broker's transaction timeout
             producer.abort_transaction(ABORT_SECONDS)
         raise ConnectError(f"failed to write offsets to topic '{topic}': {error}") from error

@@ -1,4 +1,4 @@
-"""`command_line`: the parser of `connect-py`, built from the command tables of all packages.
+"""`command_line`: the parser for `connect-py`, built from the command tables of all packages.
 
 Help and completion read only the tables. A command's module is imported when the command runs.
 """
@@ -43,7 +43,7 @@ class LazyGroup(TyperGroup):
         Args:
             entries: The commands. Each group precedes its commands.
             load: Imports a command and returns it as a click command.
-            settings: Arguments of `TyperGroup`.
+            settings: Arguments for `TyperGroup`.
         """
         self._load = load
         self._targets: dict[str, CommandEntry] = {}
@@ -92,7 +92,7 @@ def command_line(entries: Iterable[CommandEntry], parts: WorkerParts) -> typer.T
         return typer_command(entry.name.rpartition(" ")[2], _import(entry), parts)
 
     class Program(LazyGroup):
-        """The root group, as a class because Typer accepts only a class without commands."""
+        """The root group. Typer instantiates the class itself, without the program's commands."""
 
         def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
             super().__init__(entries, load, **settings)
@@ -132,7 +132,7 @@ def _program_options(
 def all_entries(
     built_in: Iterable[CommandEntry], plugins: Iterable[EntryPoint]
 ) -> list[CommandEntry]:
-    """Return the built-in commands and the commands of plugins.
+    """Return the built-in commands and the plugins' commands.
 
     Tables that cannot be imported, commands whose name already exists, and commands without a group
     are skipped with a warning, because a defective plugin must not disable `connect-py`.

@@ -1,4 +1,4 @@
-"""`connect-py connectors`: lists, creates, changes, and deletes connectors of a worker group."""
+"""`connect-py connectors`: lists, creates, changes, and deletes a worker group's connectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    """Options of commands that can wait for the requested state."""
+    """Options for commands that can wait for the requested state."""
 
     wait: Annotated[
         bool,

@@ -17,12 +17,12 @@ from connect_py.terminal.rest_client import WorkerUnreachableError
 REFUSED: Final = 1  # the worker refused the request, or a connector is not in the requested state
 UNKNOWN: Final = 2  # wrong usage, or the command could not determine the result
 
-_EXPECTED: Final = (ConnectError, OSError, ValueError)  # errors with messages for users
+_EXPECTED: Final = (ConnectError, OSError, ValueError)  # errors whose messages users understand
 
 
 @contextmanager
 def errors_exit(failure_status: int) -> Iterator[None]:
-    """Print an error raised in the block to standard error, and exit with a status.
+    """Print an error raised in the `with` block to standard error, and exit with a status.
 
     The status is 2 if no worker responds or a prerequisite is missing, and `failure_status` for any
     other error. The first line of an unexpected error is followed by its traceback.
@@ -42,5 +42,5 @@ def errors_exit(failure_status: int) -> Iterator[None]:
 
 
 def print_error(message: str) -> None:
-    """Print a message of `connect-py` to standard error, with secrets masked."""
+    """Print a message from `connect-py` to standard error, with secrets masked."""
     typer.echo(f"connect-py: {masked(message)}", err=True)

@@ -29,16 +29,19 @@ class TopicView:
 
 
 class KafkaClient:
-    """Client of one cluster. Kafka errors are raised as ConnectError with a readable message."""
+    """Client for one cluster. Kafka errors are raised as ConnectError with a readable message."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Create a client from settings under Java's names, including `bootstrap.servers`."""
+        """Create a client from settings that use the Java client's names.
+
+        They must include `bootstrap.servers`.
+        """
         self._settings = settings
 
     def topics(self, *, internal: bool) -> list[TopicView]:
         """Return all topics, sorted by name.
 
-        Topics whose names begin with `__` are included only with `internal`.
+        Topics whose names begin with `__` are included only if `internal` is true.
 
         Raises:
             ConnectError: The cluster does not respond.
@@ -85,7 +88,7 @@ class KafkaClient:
             raise _connect_error(error, self._servers) from error
 
     def produce(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """Write records and return their number when all of them are acknowledged.
+        """Write records, wait until all of them are acknowledged, and return the record count.
 
         Raises:
             ConnectError: The brokers did not acknowledge all records.

@@ -38,7 +38,7 @@ class ClusterOptions:
         typer.Option(
             "--bootstrap-server",
             help="Bootstrap server, as host:port.",
-            show_default="the broker of `connect-py kafka start`",
+            show_default="the broker started by `connect-py kafka start`",
         ),
     ] = None
     client_config: Annotated[
@@ -54,14 +54,14 @@ class ClusterOptions:
         Path | None,
         typer.Option(
             "--dir",
-            help="Directory of the broker of `connect-py kafka start`.",
+            help="Directory of the broker started by `connect-py kafka start`.",
             show_default="per user",
             file_okay=False,
         ),
     ] = None
 
     def client(self) -> KafkaClient:
-        """Return a client of the cluster.
+        """Return a client for the cluster.
 
         Raises:
             ConnectError: No cluster is specified, and the embedded broker is not running.

@@ -71,7 +71,7 @@ class WorkerAddress:
 
 
 class RestClient:
-    """Client of one worker. Use it as a context manager.
+    """Client for one worker. Use it as a context manager.
 
     Methods raise WorkerUnreachableError if no worker responds, and RequestRefusedError if the
     worker refuses the request. A request that is refused because of a rebalance (409) is retried
@@ -244,7 +244,7 @@ class RestClient:
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector and wait for its result.
+        """Call a connector's operation and wait for its result.
 
         See `connect_py.api.command.WorkerClient`.
         """
@@ -359,7 +359,7 @@ class RestClient:
 
 
 def _not_sent() -> tuple[type[Exception], ...]:
-    """Return the error classes for requests that did not reach a worker."""
+    """Return the error classes that indicate that a request did not reach a worker."""
     import httpx
 
     return (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)

@@ -1,4 +1,4 @@
-"""`connect-py status`: shows a worker and all connectors and tasks of its group."""
+"""`connect-py status`: shows a worker and all connectors and tasks in its group."""
 
 from __future__ import annotations
 

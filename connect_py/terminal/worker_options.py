@@ -60,7 +60,7 @@ class WorkerOptions:
         url = self.url if "://" in self.url else f"http://{self.url}"
         name, separator, password = (self.user or "").partition(":")
         if self.user is not None and not separator:
-            password = typer.prompt(f"Password of {name}", hide_input=True, err=True)
+            password = typer.prompt(f"Password for {name}", hide_input=True, err=True)
         user = None if self.user is None else name
         return WorkerAddress(url, user, password, self.ca_file, self.cert_file)
 

@@ -1,7 +1,7 @@
 """Test support for plugin authors.
 
-The package contains fakes, which use plain data and record requests, and a function that verifies
-that both forms of a transformation agree.
+The package contains fakes, which are backed by plain data and record requests. It also contains a
+function that verifies that the row form and the columnar form of a transformation agree.
 
     context = FakeSinkTaskContext(topics={"orders": 2})
     task.initialize(context)

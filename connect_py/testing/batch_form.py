@@ -1,4 +1,4 @@
-"""`check_batch_form`: verifies that both forms of a transformation agree."""
+"""`check_batch_form`: verifies that a transformation's row and columnar forms agree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def check_batch_form(
     """Compare the row form and the columnar form of a transformation on the same records.
 
     If `apply` raises an error for a record, `apply_batch` must raise BadRows that contains the
-    record, either alone or with the results for all other records. The offsets of records of one
-    partition must increase.
+    record, either alone or with the results for all other records. Offsets must increase within
+    each partition.
 
     Returns:
         The number of records for which the transformation has a columnar form.

@@ -1,4 +1,4 @@
-"""Fake contexts of tasks and connectors, based on plain data."""
+"""Fake contexts for tasks and connectors, backed by plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connect_py.testing.services import FakeSharedServices, ServicesOfContext
 
 
 class FakeWaiting:
-    """Base class of the contexts that records reported waits and warnings."""
+    """Base class for the fake contexts. Records the reported waits and warnings."""
 
     def __init__(self) -> None:
         self.waiting_for: dict[str, str] = {}
@@ -43,7 +43,7 @@ class FakeWaiting:
 
 
 class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
-    """A `SinkTaskContext` for a cluster that consists of plain data, which tests can modify."""
+    """A `SinkTaskContext` for a fake cluster, whose state is plain data that tests can modify."""
 
     def __init__(
         self,
@@ -62,14 +62,16 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
 
         Args:
             connector: Name of the connector.
-            task: Number of the task.
+            task: Task number.
             topics: Partition count by topic.
-            configs: Configuration of the task.
+            configs: Task configuration.
             cluster_id: ID of the Kafka cluster.
-            start_number: Start number of the task set.
+            start_number: Offset of the config topic record that last started or changed the
+                connector.
             group_id: Consumer group. The default is the connector's group.
             reporter: Reporter for errant records, or None if none is configured.
-            services: Shared services, for example another user of existing services.
+            services: Shared services. To share running services between contexts, pass the result
+                of `FakeSharedServices.user`. The default starts its own services.
         """
         FakeWaiting.__init__(self)
         self.services = services or FakeSharedServices()
@@ -84,7 +86,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
         self.record_times: dict[TopicPartition, dict[int, int]] = {}  # epoch ms by offset
-        # offset at which the first open transaction of each partition begins
+        # offset at which the first open transaction in each partition begins
         self.open_transactions: dict[TopicPartition, int] = {}
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
         self.away = False  # True if requests to the cluster fail
@@ -92,7 +94,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
         self.commits_requested = 0
-        self.stop_requests: list[str] = []  # reasons of the requests
+        self.stop_requests: list[str] = []  # reasons given for the requests
         self.metrics = FakePluginMetrics()
         self._configs = dict(configs or {})
         self._assigned: set[TopicPartition] = set()
@@ -226,7 +228,7 @@ class FakeTransactionContext:
 
 @dataclass
 class FakeSourceTaskContext(ServicesOfContext, FakeWaiting):
-    """A `SourceTaskContext` with plain data."""
+    """A `SourceTaskContext` backed by plain data."""
 
     connector: str = "connector"
     task: int = 0
@@ -245,7 +247,7 @@ class FakeSourceTaskContext(ServicesOfContext, FakeWaiting):
 
 @dataclass
 class FakeConnectorContext(FakeWaiting):
-    """A `ConnectorContext` that counts requests and collects errors."""
+    """A `ConnectorContext` that counts reconfiguration requests and collects errors."""
 
     connector: str = "connector"
     reconfigurations: int = 0

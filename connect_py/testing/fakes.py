@@ -18,7 +18,7 @@ from connect_py.api.schema import Schema, Value
 
 
 class FakeClock:
-    """A clock that advances only when code sleeps on it or a test sets it."""
+    """A clock that advances only when code calls `sleep` or a test sets `now`."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms
@@ -38,7 +38,7 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeErrantRecordReporter:
-    """Collects reports. Without `tolerate`, it raises an error as with `errors.tolerance=none`."""
+    """Collects reports. If `tolerate` is false, raises errors as with `errors.tolerance=none`."""
 
     tolerate: bool = True
     reports: list[tuple[RecordOrigin, Exception]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FakeErrantRecordReporter:
 
 @dataclass(slots=True)
 class FakeMeasurement:
-    """A `Gauge` and a `Counter`, whose value tests can read."""
+    """A `Gauge` and `Counter` whose value tests can read."""
 
     value: float = 0.0
 

@@ -1,4 +1,4 @@
-"""`FakeSharedServices`: shared services that run as child processes of a test, or as plain data."""
+"""`FakeSharedServices`: shared services that run as child processes or have fixed addresses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _FakeServiceProcess:
         ready.set()
 
     def address(self, broken: int | None, timeout_seconds: float) -> ServiceAddress:
-        """Return the address when the program is listening.
+        """Wait until the program is listening, and return its address.
 
         Raises the same errors as `shared_service`.
         """
@@ -195,7 +195,7 @@ class FakeSharedServices:
         return {key: value for key, value in self.settings.items() if key.startswith(prefix)}
 
     def release_all(self) -> None:
-        """Release all services of this user, as a task does when it ends."""
+        """Release all of this user's services, as a task does when it ends."""
         with self._first._lock:
             for key in list(self._first._running):
                 self._leave(key)
@@ -244,7 +244,7 @@ class FakeSharedServices:
 
 
 class ServicesOfContext:
-    """Implements the methods of a context that request services."""
+    """Implements the context methods that request and release services."""
 
     services: FakeSharedServices
 

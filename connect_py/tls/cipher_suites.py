@@ -1,4 +1,4 @@
-"""Translates Java's names of cipher suites to OpenSSL's names."""
+"""Translates Java's cipher suite names to OpenSSL's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def openssl_ciphers(names: Iterable[str]) -> str | None:
 
 
 def _openssl_name(name: str) -> str:
-    """Translate Java's name of a cipher suite to OpenSSL's name.
+    """Translate Java's name for a cipher suite to OpenSSL's.
 
     For example, `TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256` becomes `ECDHE-RSA-AES128-SHA256`.
     """

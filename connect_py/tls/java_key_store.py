@@ -13,7 +13,7 @@ _JCEKS: Final = 0xCECECECE
 _VERSIONS: Final = (1, 2)  # version 1 has no type field before each certificate
 # entry types; type 3 is a secret key, stored as a serialized Java object
 _KEY, _CERTIFICATE = (1, 2)
-_SALT: Final = b"Mighty Aphrodite"  # hashed after the password in the digest at the file's end
+_SALT: Final = b"Mighty Aphrodite"  # hashed after the password for the digest at the end
 _DIGEST_BYTES: Final = 20
 # 1.3.6.1.4.1.42.2.17.1.1: XOR with a key stream of SHA-1 digests
 _JKS_CIPHER: Final = bytes.fromhex("2b060104012a02110101")
@@ -36,7 +36,7 @@ def is_java_key_store(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedKey:
-    """An encrypted private key and its certificate chain, which starts with its own certificate."""
+    """An encrypted private key and its certificate chain, starting with the key's certificate."""
 
     protected: bytes  # PKCS #8 EncryptedPrivateKeyInfo in DER, with a Java-specific cipher
     chain: tuple[bytes, ...]  # X.509 in DER
@@ -83,7 +83,7 @@ class JavaKeyStore:
 
 
 class _Reader:
-    """Reads fields of a file and raises KeyStoreError if a length exceeds the file."""
+    """Reads fields from a file and raises KeyStoreError if a field exceeds the file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -203,7 +203,7 @@ def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
             "the private key cannot be decrypted: unexpected salt, iteration count, or password"
         )
     derived = b""
-    # Java handles equal halves differently, which affects one salt in 4 billion
+    # Java handles a salt with equal halves differently, which affects one salt in 4 billion
     for half in (salt[:4], salt[4:]):
         digest = half
         for _ in range(rounds):

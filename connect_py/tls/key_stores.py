@@ -22,7 +22,7 @@ from connect_py.tls.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """Return the certificates of a trust store as PEM data.
+    """Return the certificates in a trust store as PEM data.
 
     As in Java, JKS and PKCS12 are detected from the file's contents.
 

@@ -26,7 +26,7 @@ _CLIENT_AUTH: Final = {
 
 
 def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the TLS context of an HTTPS listener.
+    """Return the TLS context for an HTTPS listener.
 
     `ssl.client.auth` determines whether clients must present a certificate, which is verified
     against the trust store.
@@ -48,10 +48,11 @@ def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the TLS context for requests. It trusts the trust store or the system's authorities.
+    """Return the TLS context for requests.
 
-    The client key, if any, is presented if the server requests one. Host names are verified only if
-    `ssl.endpoint.identification.algorithm` is `https`.
+    It trusts the certificates in the trust store or, if none is configured, the system's
+    authorities. The client key, if any, is presented if the server requests one. Host names are
+    verified only if `ssl.endpoint.identification.algorithm` is `https`.
 
     Raises:
         ConfigError: A store cannot be read.

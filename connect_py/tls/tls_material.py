@@ -13,7 +13,7 @@ from connect_py.tls.cipher_suites import openssl_ciphers
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """Certificates and unencrypted key of one side of a connection. None means not configured."""
+    """Certificates and unencrypted key for one side of a connection. None means not configured."""
 
     authorities: str | None = None
     key: str | None = None

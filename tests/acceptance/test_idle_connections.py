@@ -53,7 +53,7 @@ def test_worker_serves_clients_while_1300_idle_connections_are_open(worker: Work
         worker.put("sink", sink)
         worker.wait_for_states("sink", "RUNNING", "RUNNING")
     log = worker.log_path.read_text()
-    assert "raised the limit of open files from 1024 to" in log
+    assert "raised the limit on open files from 1024 to" in log
     assert log.count("client connections reached the limit of 1000") == 1
     # one line a minute about connections; the rest is of the connector
     assert log.count("\n") - lines < 1000
