@@ -28,7 +28,7 @@ from connect_py.storage.control_records import (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Share of the connectors and tasks that the last applied assignment gives to this worker."""
+    """Share of the connectors and tasks that the applied assignment contains for this worker."""
 
     version: AssignmentVersion
     generation: int

@@ -1,6 +1,6 @@
-"""`ConfigReload`: resolves the values of config providers again when their TTL expires.
+"""`ConfigReload`: resolves values from config providers again when their TTL expires.
 
-A connector is restarted if its values have changed.
+A connector is restarted if the values in its configuration have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Resolution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WatchedConfig:
-    """Configuration of a running connector or task, and its last resolution."""
+    """Configuration of a running connector or task, and the result of its last resolution."""
 
     config: Mapping[str, str]  # unresolved
     answer: _Resolution | None = None  # None until the first resolution completes
@@ -49,7 +49,7 @@ class ConfigReload:
     """Reloads the configurations of the connectors and tasks that run on this worker.
 
     Called only on the herder's thread. Config providers may block, so they are called on other
-    threads, which pass their results to the herder through the queue.
+    threads, which pass the results to the herder's thread through the queue.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class ConfigReload:
     def watch(self, name: str, config: Mapping[str, str]) -> None:
         """Watch the unresolved configuration of a connector or task that is starting.
 
-        Never blocks. A configuration that is already being watched is not resolved again. Later
-        values are therefore compared with the values of the first start. If they differ, the
+        Never blocks. A configuration that is already being watched is not resolved again.
+        Therefore, later values are compared with the values at the first start. If they differ, the
         connector and its tasks are restarted.
         """
         previous = self._watched.get(name)
@@ -118,7 +118,7 @@ class ConfigReload:
             self._schedule(name, watched, answer)
 
     def _schedule(self, name: str, watched: _WatchedConfig, answer: _Resolution) -> None:
-        """Schedule the next resolution at the end of the TTL. Stop watching if there is no TTL."""
+        """Schedule the next resolution for the end of the TTL. Stop watching if there is no TTL."""
         if answer.ttl_ms is None:
             del self._watched[name]
             return

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusCleanup:
-    """Removes obsolete statuses. Used on the herder's thread. Only the leader removes statuses."""
+    """Removes obsolete statuses if this worker is the leader. Used only on the herder's thread."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class StatusCleanup:
         """Create the component.
 
         Args:
-            leads: Returns True if this worker leads its group.
+            leads: Returns True if this worker is the leader of its group.
             running_items: Returns the connectors and tasks that may be running on any worker.
         """
         self._connectors = connectors

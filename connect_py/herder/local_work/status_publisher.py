@@ -1,4 +1,4 @@
-"""`StatusPublisher`: publishes worker events as statuses, and forwards requests of tasks."""
+"""`StatusPublisher`: publishes worker events as statuses, and forwards requests from tasks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class StatusPublisher:
         Args:
             track_topics: True to record the topics that tasks use.
             version_of: Returns the plugin version of a connector or task.
-            on_tasks_requested: Requests the task configurations of a connector. Must not block.
-            on_stop_requested: Stops a connector at the request of its task. Must not block.
+            on_tasks_requested: Requests task configurations from a connector. Must not block.
+            on_stop_requested: Stops a connector at the request of one of its tasks. Must not block.
         """
         self._store = store
         self._worker_id = worker_id
@@ -66,7 +66,8 @@ class StatusPublisher:
                 state.value,
                 id,
             )
-            self._last.pop(id, None)  # it is stopped on this worker; a later start publishes again
+            # the connector or task is being stopped; its next start publishes a status again
+            self._last.pop(id, None)
             self._forget(id)
             return
         trace = None if trace is None else masked(trace)
@@ -157,5 +158,5 @@ class StatusPublisher:
 
 
 def worker_id_of(url: str) -> str:
-    """Return the worker ID for an advertised URL. It consists of the host and port."""
+    """Return the worker ID for an advertised URL. The ID consists of the host and port."""
     return url.partition("://")[2].rstrip("/")

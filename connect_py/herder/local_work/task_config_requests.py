@@ -32,7 +32,7 @@ PublishTaskConfigs: TypeAlias = Callable[[str, Sequence[Mapping[str, str]]], Fut
 
 @dataclass(frozen=True, slots=True)
 class TaskLimit:
-    """Maximum number of tasks of a connector."""
+    """Maximum number of tasks for a connector."""
 
     max_tasks: int
     is_enforced: bool
@@ -55,11 +55,11 @@ class TaskLimit:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A pending request for the task configurations of a connector."""
+    """A pending request for a connector's task configurations."""
 
     config_offset: int
     is_outdated: bool = False  # True if the request must be repeated
-    waiting: list[Future[None]] = field(default_factory=list)  # completed with the request
+    waiting: list[Future[None]] = field(default_factory=list)  # completed along with the request
 
 
 class TaskConfigRequests:
@@ -79,7 +79,7 @@ class TaskConfigRequests:
         requested: RequestedItems,
         publish: PublishTaskConfigs,
     ) -> None:
-        """Create the component. `publish` writes the tasks of a connector to the config topic."""
+        """Create the component. `publish` writes a task set to the config topic."""
         self._worker = worker
         self._store = store
         self._publisher = publisher
@@ -90,7 +90,7 @@ class TaskConfigRequests:
         self._requests: dict[str, _Request] = {}
 
     def request(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
-        """Request the task configurations of a running connector, and publish any changes."""
+        """Request task configurations from a running connector, and publish any changes."""
         state = self._store.snapshot()
         if (
             name not in state.configs
@@ -116,7 +116,7 @@ class TaskConfigRequests:
         )
 
     def wait(self, name: str, outcome: Future[None]) -> None:
-        """Complete a future when no request for this connector is pending."""
+        """Complete `outcome` when no request for this connector is pending."""
         request = self._requests.get(name)
         if request is None:
             outcome.set_result(None)

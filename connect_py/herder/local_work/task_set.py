@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 def difference(
     state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]
 ) -> str | None:
-    """Return how new task configurations differ from the current task set, or None.
+    """Return how new task configurations differ from the current task set, or None if they do not.
 
-    Placeholders are compared unresolved. A change of the connector's configuration is also a
-    difference, because tasks read that configuration.
+    Config provider placeholders are compared unresolved. A change to the connector's configuration
+    also counts as a difference, because tasks read that configuration.
     """
     if name in state.inconsistent:
         return "its task configurations are incomplete"
@@ -40,8 +40,9 @@ def difference(
 def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
     """Return True if a connector should be running with the task set of this start number.
 
-    Returns False if the connector's configuration has changed since then, because a new task set is
-    about to be published.
+    A start number is the config topic offset of the record that last started or changed the
+    connector. Returns False if the connector's configuration has changed since then, because a new
+    task set is about to be published.
     """
     if name not in state.configs or state.target_state(name) is not TargetState.STARTED:
         return False
@@ -50,7 +51,7 @@ def is_current(state: ClusterConfigState, name: str, start_number: int) -> bool:
 
 
 def tasks_to_run(state: ClusterConfigState, name: str) -> Sequence[ConnectorTaskId]:
-    """Return the tasks of a connector, or none if its target state is STOPPED."""
+    """Return the tasks of a connector, or an empty sequence if its target state is STOPPED."""
     return () if state.target_state(name) is TargetState.STOPPED else state.tasks(name)
 
 

@@ -21,7 +21,7 @@ class WorkAssignment(ABC):
 
     @abstractmethod
     def claim(self, items: Items) -> Items:
-        """Return the items that may be started now. They count as running from then on."""
+        """Return the items that may be started now. From then on, they count as running."""
 
     @abstractmethod
     def set_running(self, items: Items) -> None:
@@ -33,7 +33,7 @@ class WorkAssignment(ABC):
 
     @abstractmethod
     def generation(self) -> int:
-        """Return the generation of the group, which is written to the statuses."""
+        """Return the group's generation, which is written to each status."""
 
 
 class AllItems(WorkAssignment):

@@ -1,4 +1,4 @@
-"""Determines the actions that bring a worker to the configured state."""
+"""Determines which connectors and tasks a worker must start and stop to match the config topic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from connect_py.storage.control_records import Item, Items
 
 @dataclass(slots=True)
 class RequestedWork:
-    """Work of one connector, and of its tasks, that the herder has requested from the worker."""
+    """What the herder has requested the worker to run for one connector and its tasks."""
 
-    # offset of the configuration with which the connector was started; -1 if it was not started
+    # config topic offset of the configuration with which the connector was started, or -1 if it was
+    # not started
     config_offset: int = -1
     target: TargetState = TargetState.STARTED
-    # start number of the task set of each task
+    # start number of the task set to which each task belongs (see `task_set.is_current`)
     tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)
     # tasks that are being stopped and may still be running
     stopping: set[ConnectorTaskId] = field(default_factory=set)
@@ -30,7 +31,7 @@ class RequestedWork:
 
 
 class RequestedItems:
-    """Tracks the connectors and tasks that have been requested from the worker until they stop.
+    """Tracks the connectors and tasks that the worker has been requested to run, until they stop.
 
     Used only on the herder's thread.
     """
@@ -39,15 +40,15 @@ class RequestedItems:
         self._work: dict[str, RequestedWork] = {}
 
     def by_connector(self) -> Mapping[str, RequestedWork]:
-        """Return the requested work of each connector."""
+        """Return the requested work for each connector."""
         return self._work
 
     def of(self, name: str) -> RequestedWork:
-        """Return the requested work of a connector. Create it if necessary."""
+        """Return the requested work for a connector. Create it if necessary."""
         return self._work.setdefault(name, RequestedWork())
 
     def remove_if_empty(self, name: str) -> None:
-        """Remove the entry of a connector if the connector and all of its tasks have stopped."""
+        """Remove the entry for a connector if the connector and all of its tasks have stopped."""
         if self._work[name].empty:
             del self._work[name]
 
@@ -95,7 +96,7 @@ class StartTasks:
 
 @dataclass(frozen=True, slots=True)
 class StopTasks:
-    """Stops tasks. Tasks of a newer task set start only after all older tasks have ended."""
+    """Stops tasks. The tasks in a newer task set start only after all older tasks have ended."""
 
     name: str
     tasks: tuple[ConnectorTaskId, ...]
@@ -122,7 +123,7 @@ def plan(
 
     Args:
         state: Configuration of the cluster.
-        requested: Connectors and tasks that have been requested from this worker so far.
+        requested: Connectors and tasks that this worker has been requested to run so far.
         assigned: Connectors and tasks that this worker may run, or None for all.
     """
     actions: list[Action] = []

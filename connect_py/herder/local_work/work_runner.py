@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkRunner:
-    """Brings the worker to the configured state.
+    """Makes the worker run what the config topic and the assignment specify.
 
     Used only on the herder's thread, which is notified of completions through its queue.
     """
@@ -55,7 +55,8 @@ class WorkRunner:
     ) -> None:
         """Create the runner.
 
-        `on_stopped` is called when a connector or some of its tasks have stopped permanently.
+        `on_stopped` is called with a connector's name when it or some of its tasks have permanently
+        stopped.
         """
         self._worker = worker
         self._store = store
@@ -143,7 +144,7 @@ class WorkRunner:
 
     def start_connector(self, name: str, *, restarting: bool = False) -> Future[None]:
         """Start or restart a connector. The listener publishes the outcome."""
-        self._task_configs.drop(name)  # the response of the previous instance is obsolete
+        self._task_configs.drop(name)  # the response from the previous instance is obsolete
         state = self._store.snapshot()
         try:
             config = without_nulls(state.configs[name])
@@ -160,7 +161,7 @@ class WorkRunner:
     def settled(self, name: str) -> Future[None]:
         """Return a future that completes when a connector is running and its tasks are configured.
 
-        It fails if the start or the request for task configurations fails.
+        The future fails if the start or the request for task configurations fails.
         """
         outcome: Future[None] = Future()
 
@@ -180,7 +181,7 @@ class WorkRunner:
         return outcome
 
     def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
-        """Start or restart a task of the current task set. The listener publishes the outcome."""
+        """Start or restart a task in the current task set. The listener publishes the outcome."""
         state = self._store.snapshot()
         try:
             config, connector_config = (

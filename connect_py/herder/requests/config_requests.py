@@ -24,7 +24,7 @@ from connect_py.storage.config_store import ConfigStore
 
 
 class ConfigRequests:
-    """Validates a configuration, then writes it on the leader's thread. Thread-safe."""
+    """Validates a configuration and then writes it on the leader's thread. Thread-safe."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 
 def error_message(infos: ConfigInfos) -> str:
-    """Return the error message for an invalid configuration, in which each error names its key."""
+    """Return the error message for an invalid configuration. Each error names its config key."""
     lines = [
         f"Connector configuration is invalid and contains the following {infos.error_count} "
         f"error(s):"

@@ -48,7 +48,7 @@ class ConnectorViews:
             NotFoundError: The connector does not exist.
         """
         state = self._connectors.state_with(name)
-        # Only a Java worker that has ignored the error can write a null value. It is retained.
+        # Null values, which only a Java worker can have written, are returned unchanged.
         config = cast(dict[str, str], dict(state.configs[name]))
         return ConnectorInfo(name, config, state.tasks(name), self._connectors.type_of(name))
 
@@ -101,7 +101,7 @@ class ConnectorViews:
             raise PermissionError("Topic tracking is disabled.")
 
     def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
-        """Return the installed plugins in the order of the REST API."""
+        """Return the installed plugins in the order in which the REST API lists them."""
         kinds: tuple[PluginKind, ...] = (PluginKind.SINK, PluginKind.SOURCE)
         if not connectors_only:
             kinds += (

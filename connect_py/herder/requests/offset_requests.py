@@ -28,7 +28,7 @@ CONFLICT_MESSAGE = (
 
 
 class OffsetRequests:
-    """Reads committed offsets, and changes those of stopped connectors after their tasks end."""
+    """Reads committed offsets, and changes a stopped connector's offsets after its tasks end."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class OffsetRequests:
         Args:
             running_items: Returns the connectors and tasks that may be running on any worker.
                 Called on the herder's thread.
-            fence_source: Prevents zombie tasks of a stopped source from committing offsets. Called
-                on the thread that changes the config topic.
+            fence_source: Prevents a stopped source connector's zombie tasks from committing
+                offsets. Called on the thread that changes the config topic.
         """
         self._connectors = connectors
         self._store = store
@@ -62,16 +62,16 @@ class OffsetRequests:
         self._in_progress: set[str] = set()  # connectors whose offsets are being changed
 
     def read(self, name: str) -> Future[list[ConnectorOffset]]:
-        """Return the committed offsets of a connector, which may be in any state."""
+        """Return the committed offsets of a connector. The connector may be in any state."""
         return self._executor.submit(
             lambda: self._offsets.read(name, self._connectors.config(name))
         )
 
     def alter(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """Change offsets of a stopped connector, or reset all offsets if `offsets` is None.
+        """Change a stopped connector's offsets, or reset all of them if `offsets` is None.
 
-        The state of the connector is checked after the config topic has been read to its end on a
-        separate thread. The request waits for tasks of a recently stopped connector to end.
+        A separate thread reads the config topic to its end before the connector's state is checked.
+        If the connector was stopped recently, the request waits for its tasks to end.
         """
 
         def check_tasks() -> Future[bool]:
@@ -121,7 +121,7 @@ class OffsetRequests:
         """Return the current snapshot of the config topic.
 
         Raises:
-            BadRequestError: The target state of the connector is not STOPPED, or it has tasks.
+            BadRequestError: The connector has tasks, or its target state is not STOPPED.
         """
         state = self._connectors.state_with(name)
         if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
@@ -133,7 +133,7 @@ class OffsetRequests:
         return state
 
     def _has_running_tasks(self, name: str) -> bool:
-        """Return True if tasks of a stopped connector may still be running.
+        """Return True if a stopped connector's tasks may still be running.
 
         Called on the herder's thread.
         """

@@ -1,4 +1,4 @@
-"""`OperationRequests`: runs operations of connectors."""
+"""`OperationRequests`: runs connector operations."""
 
 from __future__ import annotations
 

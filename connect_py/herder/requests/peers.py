@@ -12,11 +12,11 @@ from connect_py.metrics.samples import AnySample
 
 
 class Peers(ABC):
-    """Describes the group of this worker and handles requests from its members. Thread-safe."""
+    """Describes this worker's group and handles requests from its members. Thread-safe."""
 
     @abstractmethod
     def workers(self) -> list[WorkerInfo]:
-        """Return the workers of the group, sorted."""
+        """Return the workers in the group, sorted by URL."""
 
     @abstractmethod
     def samples(self) -> Iterable[AnySample]:

@@ -1,4 +1,4 @@
-"""`RequestRouter`: determines the worker and the thread that process a request."""
+"""`RequestRouter`: determines which worker and which thread process a request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RequestRouter(ABC):
 
     @abstractmethod
     def submit_to_owner(self, item: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run an action if this worker runs a connector or task, or if it does not exist.
+        """Run an action if this worker runs `item`, or if no such connector or task exists.
 
-        Errors: RequestTargetError if another worker runs it.
+        Errors: RequestTargetError if another worker runs the item.
         """

@@ -29,7 +29,7 @@ UNKNOWN_CONNECTOR = "Unknown connector: {}"
 
 @dataclass(frozen=True, slots=True)
 class NotFoundMessages:
-    """Error messages of single restarts. They differ between standalone and distributed mode."""
+    """Error messages for single restarts. They differ between standalone and distributed mode."""
 
     connector: str = UNKNOWN_CONNECTOR
     task: str = "Unknown task: {}"
@@ -37,9 +37,10 @@ class NotFoundMessages:
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """Connector and tasks to restart, and the statuses for the response.
+    """Connector and tasks to restart, and the statuses to return in the response.
 
-    The status of a connector or task is RESTARTING if it will be restarted, otherwise unchanged.
+    The status is RESTARTING for a connector or task that will be restarted, and unchanged for any
+    other.
     """
 
     connector: bool
@@ -52,7 +53,8 @@ class RestartRequests:
     """Restarts single connectors and tasks, or a connector together with its tasks.
 
     A single restart is performed by the worker that runs the connector or task. For a combined
-    restart, a request is written to the config topic, and each worker restarts its part.
+    restart, a request is written to the config topic, and each worker restarts the connector and
+    the tasks that it runs.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class RestartRequests:
                 self._pending[request.connector] = request
 
     def run_pending(self) -> None:
-        """Perform this worker's part of the pending requests. Called on the herder's thread."""
+        """Perform pending requests for what this worker runs. Called on the herder's thread."""
         with self._lock:
             requests, self._pending = self._pending, {}
         for request in requests.values():

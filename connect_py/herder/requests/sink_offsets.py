@@ -1,4 +1,7 @@
-"""Parses sink offsets from users. Topics, partitions, and offsets may be any JSON scalars."""
+"""Parses sink offsets from users.
+
+Topics, partitions, and offsets may be JSON scalars of any type.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
-    """Return the next offset to read by partition, or None to reset the partition.
+    """Return the next offset to read for each partition, or None to reset the partition.
 
     If a partition has several entries, the last one is used.
 

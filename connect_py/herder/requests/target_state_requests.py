@@ -87,12 +87,12 @@ class TargetStateRequests:
 
 
 class TaskStopRequests:
-    """Forwards the stop requests of this worker's tasks. Used only on the herder's thread."""
+    """Forwards stop requests from this worker's tasks. Used only on the herder's thread."""
 
     def __init__(
         self, connectors: ConnectorConfigs, send: Callable[[str, int, str], Future[None]]
     ) -> None:
-        """Create the component. `send` requests the stop from the leader."""
+        """Create the component. `send` requests that the leader stop a connector."""
         self._connectors = connectors
         self._send = send
         self._in_progress: set[str] = set()  # connectors with a pending stop request

@@ -24,7 +24,7 @@ class ValidationRequests:
         self._clock = clock
 
     def validate(self, config: Config) -> Future[ConfigInfos]:
-        """See `Herder.validate`. The returned future reports the stages of this validation."""
+        """See `Herder.validate`. The returned future reports this validation's stages."""
         stages, waiting = StageBoard(self._clock), ExitStack()
         waiting.enter_context(
             stages.stage("waiting for a new thread to become available for connector validation")
@@ -44,5 +44,5 @@ class ValidationRequests:
 
 
 def request_pool() -> ThreadPoolExecutor:
-    """Create the thread pool of a herder for requests that may block."""
+    """Create the herder's thread pool for requests that may block."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="validate")

@@ -40,7 +40,7 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
 def mapped_error(
     result: Future[T], kind: type[Exception], make: Callable[[], Exception]
 ) -> Future[T]:
-    """Return a future with the same result, in which errors of one class are replaced."""
+    """Return a future with the same result. If it fails with `kind`, the error is replaced."""
     outcome: StagedFuture[T] = StagedFuture()
     outcome.wait_for(result)
 
@@ -56,9 +56,9 @@ def mapped_error(
 
 
 def translated(started: Future[None], message: str, stage: Stage | None = None) -> Future[None]:
-    """Return a future with the same result, in which errors are wrapped in a ConnectError.
+    """Return a future with the same result. An error is wrapped in a ConnectError with `message`.
 
-    `message` is the message of the ConnectError.
+    The future reports `stage` until it completes.
     """
     outcome: StagedFuture[None] = StagedFuture(lambda: stage)
 

@@ -35,7 +35,7 @@ class HerderExecutor:
         self._queue = queue
         self._clock = clock
         self.stopping = threading.Event()
-        self.closed = threading.Event()  # the herder's thread runs no more actions
+        self.closed = threading.Event()  # set once the herder's thread runs no more actions
 
     def submit(self, action: Callable[[], T | Future[T]]) -> Future[T]:
         """Run an action on the herder's thread.
@@ -50,7 +50,7 @@ class HerderExecutor:
     def submit_when(
         self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]
     ) -> Future[T]:
-        """Run an action once `settled` returns True, but no later than after `SETTLE_SECONDS`.
+        """Run an action once `settled` returns True or `SETTLE_SECONDS` have passed.
 
         The action must check the condition again.
         """
@@ -81,7 +81,8 @@ class HerderExecutor:
     def complete(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
         """Run an action on the herder's thread and complete its future.
 
-        If the worker is stopping, only fail the future, which is allowed on any thread.
+        If the worker is stopping, the future fails and the action does not run. In this case, the
+        method may be called on any thread.
         """
         if self.stopping.is_set():
             answer.set_exception(UnavailableError(STOPPING_MESSAGE))

@@ -22,9 +22,9 @@ class Startup:
     """Progress of a herder's startup. The herder's thread changes it; any thread may read it."""
 
     def __init__(self, state_read: Future[None]) -> None:
-        """Create the progress of a new herder. `state_read` completes when the stores are read."""
+        """Create the progress of a new herder. `state_read` completes once the stores are read."""
         self.state_read = state_read
-        self.complete = threading.Event()  # changes that are read after this are current
+        self.complete = threading.Event()  # changes that are read while it is set are current
 
     @classmethod
     def skipped(cls) -> Self:
@@ -66,7 +66,7 @@ class HerderThread:
         self.failure: BaseException | None = None  # error that ended the thread
 
     def start(self) -> None:
-        """Start the thread. `failure` is set if an error ends it."""
+        """Start the thread. `failure` is set if an error ends the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:

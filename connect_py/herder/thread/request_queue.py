@@ -14,7 +14,7 @@ from connect_py.clock import Clock
 @dataclass(order=True, slots=True)
 class _Entry:
     due: float  # monotonic seconds
-    number: int  # order of arrival among entries that are due at the same time
+    number: int  # arrival number, which orders entries that are due at the same time
     action: Callable[[], None] = field(compare=False)
 
 

@@ -1,4 +1,4 @@
-"""`StageBoard`: records the current activity of the herder for timeout errors of requests."""
+"""`StageBoard`: records the herder's current activity, which timeout errors report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StageBoard:
 
     @contextmanager
     def stage(self, description: str) -> Iterator[None]:
-        """Record a stage, such as `reading to the end of the config topic`, for a `with` block."""
+        """Record a stage, such as `reading the config topic`, that lasts for a `with` block."""
         current = Stage(description, self._clock.time_ms())
         with self._lock:
             self._stages = (*self._stages, current)

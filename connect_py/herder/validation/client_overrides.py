@@ -77,7 +77,7 @@ def _under(prefix: str, key: ConfigKey) -> ConfigKey:
 
 
 def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
-    """Parse the value of a client override. Errors do not contain values of config providers."""
+    """Parse the value of a client override. Errors never contain values from config providers."""
     try:
         return parse(key.name, value, key.type)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`ConnectorRules`: checks rules that involve several keys of a connector, or the worker."""
+"""`ConnectorRules`: checks rules that involve several config keys or the worker's configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BOUNDARY_PROBLEMS: Mapping[object, str] = {
 
 
 class ConnectorRules:
-    """Checks a configuration and adds the errors to its rows.
+    """Checks a connector configuration and adds errors to its `Rows`.
 
     Thread-safe. Some checks block while they wait for the connector process.
     """
@@ -53,7 +53,7 @@ class ConnectorRules:
         why_no_transactions: Callable[[], str | None],
         is_configured: Callable[[str], bool],
     ) -> None:
-        """Create the rules. `Validator` describes the arguments."""
+        """Create the rules. For the arguments, see `Validator`."""
         self._config = config
         self._worker = worker
         self._why_no_transactions = why_no_transactions
@@ -135,7 +135,7 @@ class ConnectorRules:
             if transactional_id is None:
                 return
             reason = self._why_no_transactions()
-            # checking the ID of an existing connector would fence its tasks
+            # for an existing connector, checking the ID would fence its tasks
             if reason is None and not self._is_configured(name):
                 reason = self._worker.why_not_granted(
                     name, non_null_props, transactional_id

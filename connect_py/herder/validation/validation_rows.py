@@ -1,4 +1,4 @@
-"""`Rows`: definitions and values of the config keys of a validated configuration."""
+"""`Rows`: definitions and values of the config keys in a validated configuration."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def config_infos(
 ) -> ConfigInfos:
     """Return the response to a validation request.
 
-    Keys without a definition precede keys with a definition. For keys in `redacted`, the response
-    contains the unresolved placeholder instead of the value.
+    Keys without a definition precede keys with a definition. For the keys in `redacted`, the
+    response contains the unresolved placeholder instead of the value.
     """
     hidden = set(redacted)
     without_definition = [
@@ -67,7 +67,7 @@ def config_infos(
 
 
 def key_info(key: ConfigKey) -> ConfigKeyInfo:
-    """Return a definition as it appears in responses."""
+    """Return a key definition as it appears in responses."""
     return ConfigKeyInfo(
         key.name,
         key.type.value,

@@ -1,7 +1,7 @@
 """`Validator`: validates connector configurations.
 
-The result contains the keys of the framework, of the connector, of its transformations, predicates,
-and converters, and of the client overrides.
+The result contains the config keys of the framework, the connector, its transformations,
+predicates, and converters, and the client overrides.
 """
 
 from __future__ import annotations
@@ -203,7 +203,8 @@ class Validator:
     def _defaults(self, plugin: Plugin, props: Config) -> FrameworkDefaults:
         """Return the defaults of the framework keys.
 
-        They include the worker's converters and the versions of the converters that apply.
+        They include the worker's converters and the versions of the converters that the connector
+        will use.
         """
         versions: dict[str, str | None] = {}
         for key, kind in CONVERTER_KINDS.items():
@@ -449,7 +450,7 @@ class Validator:
             NotFoundError: No plugin has this name.
             BadRequestError: The version is invalid or not installed.
         """
-        # allowed in configurations, but not in the path of this request
+        # such aliases are allowed in configurations but not in this request's path
         nested_alias = "$" in name and "." not in name
         try:
             if nested_alias:
@@ -496,7 +497,7 @@ _INTERFACES = {
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
     """Return the value with its full name, including the prefix.
 
-    Among the errors, only the error for a missing key is changed to the full name.
+    Of the error messages, only the one for a missing key is changed to contain the full name.
     """
     missing = str(MissingConfigError(name))
     errors = [
