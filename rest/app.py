@@ -80,7 +80,7 @@ class RestOptions:
     methods: str = ""
     headers: Sequence[HeaderRule] = ()
     auth: BasicAuth | None = None
-    forwarder: Forwarder | None = None  # to other workers; without TLS by default
+    forwarder: Forwarder | None = None  # forwards to other workers; without TLS by default
     metric_names: Sequence[NameFamily] = (NameFamily.CONFLUENT,)
 
 

@@ -1,4 +1,4 @@
-"""`CrossOrigin`: CORS headers for browsers that call the API from pages of other origins."""
+"""`CrossOrigin`: CORS headers for browsers that call the API from pages with other origins."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def stage_sentence(stage: Stage | None, *, period: bool = True) -> str:
-    """Return a sentence about the worker's current or last operation, or an empty string."""
+    """Return a sentence about the worker's current or last operation, or "" if there is none."""
     if stage is None:
         return ""
     start = _instant(stage.started_ms)
@@ -39,7 +39,7 @@ def _instant(ms: int) -> str:
 async def answer(
     herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None
 ) -> T:
-    """Wait for a result of the herder. The default timeout is `REQUEST_SECONDS`.
+    """Wait for a result from the herder. The default timeout is `REQUEST_SECONDS`.
 
     Raises:
         RestError: 500 after the deadline. The operation continues and may still take effect.
@@ -56,7 +56,7 @@ async def answer(
 async def state_read(herder: Herder) -> None:
     """Wait until the herder has read all connectors and statuses.
 
-    Before that, the snapshots of the herder are empty.
+    Until then, the herder's snapshots are empty.
 
     Raises:
         RestError: 500 after the deadline.
@@ -73,11 +73,11 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
-    """Wait for a limited time.
+    """Wait for `operation` for a limited time.
 
     After a timeout, the operation continues, but its outcome is ignored.
     """
-    # without the callback, asyncio logs that the exception was never retrieved
+    # without the callback, asyncio would log that the exception was never retrieved
     operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         return await asyncio.wait_for(asyncio.shield(operation), seconds)

@@ -1,4 +1,4 @@
-"""Descriptions of parameters, bodies, and responses for `/openapi.json`."""
+"""Descriptions of the parameters, bodies, and responses in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def describe(
     Args:
         path: The path template.
         summary: One line for the list of routes.
-        answers: Response entity of each success status, or None if the response has no body. The
+        answers: Response entity for each success status, or None if the response has no body. The
             first status is the default.
         query: Schema of each query parameter.
         body: Schema of the request body.

@@ -1,6 +1,6 @@
 """JSON entities of responses.
 
-The names, the order, and the omission of members are part of the contract.
+The names, the order, and the omission of members are part of the API contract.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def json_response(
 
 
 def json_bytes(entity: Any) -> bytes:
-    """Return compact JSON. Members retain their order, and non-ASCII characters are unescaped."""
+    """Return compact JSON. Members retain their order, and non-ASCII characters are not escaped."""
     return json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -137,7 +137,7 @@ def config_key_info(info: ConfigKeyInfo) -> dict[str, Any]:
         "display_name": info.display_name,
         "dependents": list(info.dependents),
         "order_in_group": info.order_in_group,
-        "order": info.order_in_group,  # name before Kafka 4.2, for older user interfaces
+        "order": info.order_in_group,  # its name before Kafka 4.2, for older user interfaces
     }
 
 

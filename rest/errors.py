@@ -52,7 +52,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def status_and_message(error: Exception) -> tuple[int, str | None]:
-    """Return the HTTP status and message of an error. The status of unknown errors is 500."""
+    """Return the HTTP status and message for an error. The status for unknown errors is 500."""
     if isinstance(error, RestError):
         return error.status, error.message
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)

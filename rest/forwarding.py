@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 class Forwarder:
     """Forwards requests to other workers.
 
-    It opens a new connection for each request, because requests are rare, and the target may have
-    restarted.
+    It opens a new connection for each request, because forwarded requests are rare, and the target
+    may have restarted.
     """
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
@@ -84,12 +84,12 @@ class Forwarder:
         return _forwarded(request, response)
 
     async def fetch(self, request: Request, worker: str, path: str) -> str:
-        """Send a GET request to another worker as the user, and return the body of its response.
+        """Send a GET request to another worker on the user's behalf, and return the response body.
 
         Args:
-            request: The request of the user.
+            request: The user's request.
             worker: The advertised address of the other worker.
-            path: The requested path.
+            path: The path to request.
 
         Raises:
             RestError: See `forward`.
@@ -129,7 +129,7 @@ def tls_for(url: str, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
 
 
 def timeout() -> httpx.Timeout:
-    """Return the timeout of a forwarded request. The timeout for connecting is shorter."""
+    """Return the timeout for a forwarded request. The timeout for connecting is shorter."""
     return httpx.Timeout(FORWARD_SECONDS, connect=CONNECT_SECONDS)
 
 

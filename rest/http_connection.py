@@ -23,9 +23,9 @@ class ConnectionLimits:
     """Maximum number of connections, and timeouts for each connection."""
 
     connections: int = 1000
-    # from the first byte of a request (or the start of the connection) to the end of its header
+    # time from a request's first byte (or the start of the connection) to the end of its header
     head_seconds: float = 30.0
-    idle_seconds: float = 30.0  # between requests, and between parts of a body
+    idle_seconds: float = 30.0  # time between requests, or between parts of a body
 
 
 class OpenConnections:
@@ -89,7 +89,7 @@ class HttpConnection(H11Protocol):
     """
 
     def __init__(self, *args: Any, connections: OpenConnections, **options: Any) -> None:
-        """Create a connection. `args` and `options` are the arguments of uvicorn's protocol."""
+        """Create a connection. `args` and `options` are passed to uvicorn's protocol class."""
         super().__init__(*args, **options)
         self._connections = connections
         self._limits = connections.limits

@@ -40,12 +40,12 @@ _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Path of the API, with its verbs and the rules for its media types."""
+    """A path in the API, with its verbs and the rules for its media types."""
 
     pattern: re.Pattern[str]
     verbs: frozenset[str]
     body_verbs: frozenset[str] = frozenset()
-    signed_verbs: frozenset[str] = frozenset()  # requests that other workers sign
+    signed_verbs: frozenset[str] = frozenset()  # verbs of requests that other workers sign
     negotiates: bool = True
     # makes browsers prompt for a user name and password; the Java worker never does this
     login: bool = False
@@ -59,7 +59,7 @@ class Endpoint:
         negotiates: bool = True,
         login: bool = False,
     ) -> Endpoint:
-        """Return the endpoint of a path template. The parameter `task` is a 32-bit integer."""
+        """Return the endpoint for a path template. The parameter `task` is a 32-bit integer."""
         pattern = re.sub(r"\\\{task\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
         pattern = re.sub(r"\\\{\w+\\\}", r"[^/]+", pattern)
         return Endpoint(
@@ -120,12 +120,12 @@ def _routable(parts: Sequence[str]) -> str:
 
 
 class HttpRules:
-    """ASGI middleware that applies Jetty's and Jersey's rules to the endpoints of the API."""
+    """ASGI middleware that applies Jetty's and Jersey's rules to the API's endpoints."""
 
     def __init__(
         self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None
     ) -> None:
-        """Create the middleware. `auth` does not apply to the signed requests of other workers."""
+        """Create the middleware. `auth` does not apply to signed requests from other workers."""
         self._app = app
         self._endpoints = endpoints
         self._auth = auth
@@ -183,7 +183,7 @@ class HttpRules:
 
 
 def _too_large(scope: Scope) -> tuple[int, str] | None:
-    """Return the error status and message of a request that exceeds Jetty's limits.
+    """Return the error status and message for a request that exceeds Jetty's limits.
 
     The limits are 8 KiB for the request target and 8 KiB for all headers.
     """
@@ -197,7 +197,7 @@ def _too_large(scope: Scope) -> tuple[int, str] | None:
 def _refusal(
     endpoint: Endpoint | None, method: str, headers: Mapping[str, str]
 ) -> tuple[int, str] | None:
-    """Return the error status and message of a request that does not match its endpoint."""
+    """Return the error status and message for a request that does not match its endpoint."""
     if endpoint is None:
         return 404, NOT_FOUND
     if method == "OPTIONS":

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from rest.errors import RestError
 
-MAX_KEYS = 10_000  # limit for a configuration, because each key is processed many times
+MAX_KEYS = 10_000  # maximum for one configuration; each key is processed many times
 _STRING = "java.lang.String"
 _FRACTION = re.compile(r"-?[0-9]+[.eE]")
 _LIST = f"java.util.ArrayList<java.util.LinkedHashMap<{_STRING},{_STRING}>>"
@@ -110,7 +110,7 @@ def _word(text: str, at: int) -> str:
 
 
 def _token_kind(text: str) -> str:
-    """Return the Java name of the first token."""
+    """Return Java's name for the first token."""
     opening = {"{": "START_OBJECT", "[": "START_ARRAY", '"': "VALUE_STRING"}.get(text[0])
     return opening or ("VALUE_NUMBER_FLOAT" if _FRACTION.match(text) else "VALUE_NUMBER_INT")
 

@@ -17,7 +17,7 @@ from rest.forwarding import check, empty_tls_context, message_of, request_header
 
 
 class LeaderClient:
-    """Implementation of `LeaderCalls`. Calls wait up to `FORWARD_SECONDS` for the response."""
+    """Implements `LeaderCalls`. Calls wait up to `FORWARD_SECONDS` for the response."""
 
     def __init__(self, make_tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """Create a client. `make_tls` creates a TLS context if the leader's URL uses `https`."""

@@ -1,4 +1,4 @@
-"""The Location header of a connector, with the host name that the client used."""
+"""The Location header for a new connector, with the host name that the client used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")
 
 
 def location_of(request: Request, name: str) -> dict[str, str]:
-    """Return the Location header of a connector that this request created, on any worker."""
+    """Return the Location header for the connector that this request created on any worker."""
     host = request.headers.get("host", request.url.netloc)
     path = _TRIPLET.sub(r"%\1", quote(name, safe=_UNQUOTED))
     return {"location": f"{request.url.scheme}://{host}{CONNECTOR.format(connector=path)}"}

@@ -27,7 +27,7 @@ class HeaderRule:
     name: bytes
     content: str
     replaces: bool
-    from_now_ms: int | None = None  # for a date, the time after the response
+    from_now_ms: int | None = None  # for a date: relative to the time of the response
 
     def value(self, now_ms: int) -> bytes:
         """Return the value of the header for a response at this time."""
@@ -37,7 +37,7 @@ class HeaderRule:
 
     @staticmethod
     def of(text: str) -> HeaderRule:
-        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are milliseconds from now.
+        """Parse a rule such as `set X-Frame-Options: DENY`. Dates are in milliseconds from now.
 
         Raises:
             ConfigError: The rule does not have this format.

@@ -1,9 +1,9 @@
 """`SameOrigin`: rejects POST requests that browsers send for pages from other sites.
 
 A browser includes the user's credentials in such a request, regardless of the page that sent it.
-Before requests with other verbs that have side effects, it sends a preflight request (see
-`CrossOrigin`), but not before a POST without a body. Clients other than browsers send neither of
-the two headers that are checked.
+For other verbs that have side effects, the browser first sends a preflight request (see
+`CrossOrigin`). It sends no preflight request for a POST without a body. Clients other than
+browsers send neither of the two headers that are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OWN_SITES: Final = (b"same-origin", b"none")  # `none` if the user entered the 
 
 
 class SameOrigin:
-    """ASGI middleware. Requests with other verbs or allowed origins are passed through."""
+    """ASGI middleware. Requests with other verbs or from allowed origins are passed through."""
 
     def __init__(self, app: ASGIApp, origins: str = "") -> None:
         """Parse `access.control.allow.origin`.
@@ -50,8 +50,8 @@ class SameOrigin:
     def _permits(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        # Browsers send Sec-Fetch-Site only over secure connections. It has precedence, because a
-        # proxy may have changed the Host header.
+        # Browsers send Sec-Fetch-Site only over secure connections. It takes precedence over
+        # Origin, because a proxy may have changed the Host header that Origin is compared with.
         if site is not None:
             same_site = site in _OWN_SITES
         else:

@@ -1,7 +1,7 @@
 """`RestServer`: uvicorn on a dedicated thread and event loop, with one socket per listener.
 
-HTTP is parsed with h11, because uvicorn's other parser loses the request bodies of Java's default
-HTTP client. This client requests an upgrade to HTTP/2 (`Upgrade: h2c`) with its first request.
+HTTP is parsed with h11, because uvicorn's other parser loses request bodies from Java's default
+HTTP client, which requests an upgrade to HTTP/2 (`Upgrade: h2c`) with its first request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from connect_py.api.errors import ConfigError, ConnectError
 from rest.http_connection import ConnectionLimits, HttpConnection, OncePerMinute, OpenConnections
 
-# The upgrade requests of Java's HTTP client are not worth a warning.
+# Upgrade requests from Java's HTTP client are not worth a warning.
 logging.getLogger("uvicorn.error").addFilter(
     lambda record: record.funcName != "_unsupported_upgrade_warning"
 )

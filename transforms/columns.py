@@ -317,7 +317,7 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     if marked < null.true_count:
         schemas.add(column.schema)
     if len(schemas) > 1:
-        raise NotColumnar("null values of several schemas")
+        raise NotColumnar("null values with several schemas")
     return null, schemas.pop()
 
 

@@ -124,7 +124,7 @@ class ExtractField(SideTransformation[R]):
 
         if null_schema is not None:
             if column.tombstone is None or column.tombstone.true_count < len(batch):
-                raise NotColumnar("null values of several schemas")
+                raise NotColumnar("null values with several schemas")
             return Column(None, column.data, column.tombstone, tombstone_schema=null_schema)
         inside: Column | None = column
         for step in self._path.steps:

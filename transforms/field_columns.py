@@ -188,7 +188,7 @@ class _Work:
         """
         column, changes = self._column, self._changes
         if column.tombstone_schema is not None and self._transformation.nulls is not Nulls.PASS:
-            raise NotColumnar("null values of several schemas")
+            raise NotColumnar("null values with several schemas")
         if changes.whole is not None:
             member = self._member(changes.whole, column)
             return Column(

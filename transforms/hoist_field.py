@@ -49,7 +49,7 @@ class HoistField(SideTransformation[R]):
         column = self.side.column(batch)
         if column.schema is None:
             if column.tombstone is not None and column.tombstone_schema is not None:
-                raise NotColumnar("null values of several schemas")
+                raise NotColumnar("null values with several schemas")
             data = pa.StructArray.from_arrays([column.data], names=[self._field])
             absent = {(self._field, *path): rows for path, rows in column.absent.items()}
             return [self.side.put_column(batch, Column(None, data, None, absent))]

@@ -211,7 +211,7 @@ class RowsOfBatch:
             return unchanged
         origins = [r.origin for r in group]
         if any(o.shown_offset is not None or o.topic != origins[0].topic for o in origins):
-            raise NotColumnar("records of different topics, or retried records")
+            raise NotColumnar("records from different topics, or retried records")
         if partitions != [o.partition for o in origins]:
             raise NotColumnar("a record has a different partition")
         last: dict[int, int] = {}

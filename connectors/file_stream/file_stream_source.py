@@ -57,7 +57,7 @@ CONFIG_DEF = (
 
 
 class FileStreamSourceTask(SourceTask):
-    """Reads complete lines. The offset of a record is the position after its line.
+    """Reads complete lines. A record's offset is the position after its line.
 
     Standard input has no positions, so lines that were read but not delivered are lost when the
     task ends.

@@ -156,7 +156,7 @@ def _configs(route: Routes, herder: Herder) -> None:
         name = name_in(request)
         body = parse_json(await request.body())
         if body is None:
-            # for an unknown connector, 404 has precedence over the error for the body
+            # for an unknown connector, 404 takes precedence over the error for the body
             await deadline.answer(herder, herder.connector_info(name))
         info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))
@@ -303,7 +303,7 @@ def _topics(route: Routes, herder: Herder) -> None:
 
 
 async def _first_status(herder: Herder, name: str) -> ConnectorStatus:
-    """Return the status of a connector, after a short wait if a new connector has no status."""
+    """Return a connector's status. If a new connector has none yet, wait briefly for it."""
     deadline_time = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
     while True:
         try:

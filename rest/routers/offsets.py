@@ -71,7 +71,7 @@ def router(herder: Herder) -> APIRouter:
 
 
 def _offsets(body: Any) -> list[ConnectorOffset]:
-    """Return the entries of a request. The last entry of each partition takes precedence.
+    """Return the entries in a request. The last entry for each partition takes precedence.
 
     Raises:
         BadRequestError: The request has no entries.

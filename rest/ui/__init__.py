@@ -1,1 +1,1 @@
-"""Static files of the pages at `/ui` and `/docs`, with security headers."""
+"""Static files for the pages at `/ui` and `/docs`, with security headers."""

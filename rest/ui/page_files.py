@@ -1,4 +1,4 @@
-"""Responses with the files of the browser pages, whose headers forbid access to other hosts."""
+"""Responses with the browser pages' files. The headers forbid access to other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEDIA_TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-# Forbids resources from other hosts, inline scripts, and embedding in frames of other pages.
+# Forbids resources from other hosts, inline scripts, and embedding in frames on other pages.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -27,7 +27,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # the files change with the version of the worker
+    "Cache-Control": "no-cache",  # a new version of the worker may have different files
 }
 
 

@@ -219,7 +219,7 @@ class TimezoneConverter(Transformation[R]):
         tables = [None] if table is None else table.data.unique().to_pylist()
         converts = {self._converts(name, topic, field) for name in tables}
         if len(converts) > 1:
-            raise NotColumnar("rows of several tables")
+            raise NotColumnar("rows from several tables")
         return converts.pop()
 
     def _column(self, schema: Schema, data: pa.Array) -> pa.Array:

@@ -247,7 +247,7 @@ class UnwrapColumns:
         if kinds.passing is not None:
             schemas.add(kept_nulls(batch.value)[1])
         if len(schemas) > 1:
-            raise NotColumnar("null values of several schemas")
+            raise NotColumnar("null values with several schemas")
         return schemas.pop() if schemas else None
 
     def _headers(

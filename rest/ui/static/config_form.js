@@ -31,7 +31,7 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     return made;
   }
 
-  // Hidden values are left unchanged, and so are values that do not fit into one line.
+  // Hidden values and values that do not fit on one line are left unchanged.
   function fill(config, isKept) {
     given = config;
     values.clear();

@@ -23,7 +23,7 @@ export function configTab({ name, redraw, again }) {
   async function save() {
     const filled = form;
     await filled.submit(async (config) => {
-      if (form !== filled) return;  // cancelled while the worker checked
+      if (form !== filled) return;  // canceled while the worker was checking
       try {
         await ask("PUT", path`connectors/${name}/config`, config);
         notice(`${name} has its new configuration`);

@@ -31,7 +31,7 @@ export function connectorView(name, tab, argument) {
       if (error.status !== 404) throw error;
       return { status: { connector: { state: "UNASSIGNED", worker_id: "" }, tasks: [], type: found.type }, samples: [], tables: new Map(), deadLetters: [] };
     });
-    if (turn !== turns) return;  // a newer answer is drawn
+    if (turn !== turns) return;  // a newer response has been rendered
     [info, now] = [found, seen];
     const isIceberg = /iceberg/i.test(info.config["connector.class"] ?? "");
     if (!part && MAKERS[tab]) part = MAKERS[tab]({ name, info, argument, address, isIceberg, redraw: draw, again: () => view.again() });

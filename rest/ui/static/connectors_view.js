@@ -1,4 +1,4 @@
-// All connectors, filtered by name and state, in pages of a hundred.
+// The list of all connectors, filtered by name and state, with 100 connectors per page.
 
 import { confirm, grid, h, notice, pill } from "./dom.js";
 import { ask, get, path } from "./rest.js";

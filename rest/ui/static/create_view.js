@@ -1,4 +1,4 @@
-// A new connector: select a plugin, enter its keys, validate them on the worker, and create the connector, optionally stopped.
+// Creates a connector. The user selects a plugin and enters values for its keys, which the worker validates. The connector may be created stopped.
 
 import { copyButton, h, notice, options } from "./dom.js";
 import { configForm, definitionsOf } from "./config_form.js";
@@ -17,7 +17,7 @@ export function createView(asked) {
     plugin = wanted;
     form = null;
     const found = wanted ? await definitionsOf(wanted).catch((error) => unchoose(wanted, error)) : [];
-    if (plugin !== wanted) return;  // another one was chosen while the worker answered
+    if (plugin !== wanted) return;  // the user selected another plugin while the worker was responding
     definitions = found;
     if (plugin) {
       form = configForm({ name: () => name, plugin, definitions, rules, onchange: review });
@@ -35,7 +35,7 @@ export function createView(asked) {
     throw error;
   }
 
-  let output = null;  // of the form that is drawn
+  let output = null;  // the JSON output of the rendered form
   function review() {
     if (form) output.textContent = JSON.stringify(shown(), null, 2);
   }
@@ -110,7 +110,7 @@ export function createView(asked) {
     if (!form) return notice("The worker has not named the keys of this plugin yet", true);
     const filled = form;
     await filled.submit(async (config) => {
-      if (form !== filled) return;  // another plugin was chosen while the worker checked
+      if (form !== filled) return;  // the user selected another plugin while the worker was checking
       try {
         await ask("POST", "connectors", { name, config, initial_state: state });
         notice(`${name} is created`);

@@ -14,7 +14,7 @@ export function deadLettersTab({ name, redraw, again }) {
     busy = true;
     redraw();
     const answer = await operate(name, "dead-letters", { limit: 100, ...(reason ? { reason } : {}) }).catch((error) => error);
-    if (turn !== turns) return;  // another reason was chosen
+    if (turn !== turns) return;  // the user selected another reason
     busy = false;
     failed = answer instanceof Error ? answer.message : "";
     if (!failed) {

@@ -1,4 +1,4 @@
-// Plots without a library: a line over time, or bars of commits. Each has a summary for screen readers.
+// Plots without a library: a line over time, or one bar per commit. Each plot has a summary for screen readers.
 
 import { h, s } from "./dom.js";
 import { clock } from "./texts.js";
@@ -53,7 +53,7 @@ export function linePlot({ title, series, format, bars = false, step = false, em
   [0, 0.5, 1].map((part) => [
     s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * part), y2: y(top * part) }),
     s("text", { x: LEFT - 6, y: y(top * part) + 4, "text-anchor": "end" },
-      part === 0.5 && format(top * part) === format(top) ? "" : format(top * part)),  // a count has no half
+      part === 0.5 && format(top * part) === format(top) ? "" : format(top * part)),  // a count has no fraction
   ]),
   s("text", { x: LEFT, y: HEIGHT - 6 }, clock(first, span > 86400000)),
   s("text", { x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, clock(last)),

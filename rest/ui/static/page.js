@@ -80,7 +80,7 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("unhandledrejection", (event) => {
   notice(event.reason?.message ?? String(event.reason), true);
-  if (event.reason?.status !== undefined) event.preventDefault();  // the worker's answer, and no mistake of this page
+  if (event.reason?.status !== undefined) event.preventDefault();  // an error response from the worker, not an error in this page
 });
 
 startTheme();

@@ -1,4 +1,4 @@
-// A trial run of the connector with records of its topics: the operation `try`.
+// A trial run of the connector with records from its topics. Calls the operation `try`.
 
 import { grid, h, options } from "./dom.js";
 import { operate } from "./rest.js";

@@ -45,7 +45,7 @@ function reading(found) {
     table.excesses = of("table_excessive").filter((each) => each.value).map((each) => each.labels.objects);
     table.changes = of("held_changes").filter((each) => each.value).map((each) => each.labels.change);
   }
-  const lags = new Map();  // a worker may serve the same figure under several names
+  const lags = new Map();  // a worker may serve the same metric under several names
   for (const { name, labels, value } of found) {
     if (name.endsWith("records_lag") && !Number.isNaN(value)) lags.set(`${labels.topic}/${labels.partition}`, value);
   }

@@ -1,8 +1,8 @@
-// Labels of the page for the states of the REST API.
+// The page's labels for the states in the REST API.
 
 import { firstLine } from "./texts.js";
 
-// FAILED if any part has failed, WAITING if any part cannot make progress: the most urgent state first.
+// Returns the most urgent state of a connector and its tasks.
 export function overall(status) {
   if (!status) return "UNASSIGNED";
   const items = [status.connector, ...status.tasks];
